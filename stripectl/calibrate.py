@@ -1,0 +1,125 @@
+"""Where the simulator's costs come from: tiles timed on this machine, or the datasheet of another.
+
+A calibration times one key/value group on blocks of whole, causal and dead scores, fits one cost a kind of tile, and
+is judged on a block that was not in the fit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stripectl import BadInput
+from stripectl.hardware import Hardware
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
+from stripectl.simulate import ACCUMULATOR_BYTES, Machine, TileCost
+from stripectl.workload import DTYPE_BYTES, Workload
+
+BLOCKS = (4096, 8192)
+HELD_OUT = 6144
+BANDS = {"whole": (-UNBOUNDED, UNBOUNDED), "causal": (-UNBOUNDED, 0), "dead": (-UNBOUNDED, -UNBOUNDED)}
+HOP_BYTES = (2**16, 2**20, 2**24)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A square block of scores to time: `rows` queries and keys under one band."""
+
+    rows: int
+    band: str
+
+    @property
+    def rectangle(self) -> Rectangle:
+        return Rectangle(0, 0, self.rows, self.rows, *BANDS[self.band])
+
+
+def blocks_for(tile: Tile) -> tuple[list[Block], Block]:
+    """(blocks to fit, the block held out): 4k and 8k, or what holds four tiles where tiles are larger."""
+    scale = max(1, -(-4 * max(tile) // BLOCKS[1]))
+    fitted = [Block(rows * scale, band) for rows in BLOCKS for band in BANDS]
+    return fitted, Block(HELD_OUT * scale, "causal")
+
+
+def tiles_of(block: Block, tile: Tile) -> TileCount:
+    return count_tiles([block.rectangle], tile)
+
+
+def fit_tiles(blocks: Sequence[Block], seconds: Sequence[float], tile: Tile, heads: int) -> TileCost:
+    """Non-negative costs of a whole, boundary and dead tile of one head, and of a call, that explain the times best
+    (least squares of relative errors)."""
+    from scipy.optimize import nnls
+
+    counts = [tiles_of(block, tile) for block in blocks]
+    rows = [[heads * float(kind) for kind in (c.whole, c.boundary, c.dead)] + [1.0] for c in counts]
+    weights = 1 / np.asarray(seconds)
+    costs, _ = nnls(np.asarray(rows) * weights[:, None], np.ones(len(rows)))
+    whole, boundary, dead, call = (float(cost) for cost in costs)
+    return TileCost(whole_s=whole, boundary_s=boundary, dead_s=dead, call_s=call)
+
+
+def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """(latency in seconds, bytes/s one way) of a hop, from hops of several sizes."""
+    from scipy.optimize import nnls
+
+    weights = 1 / np.asarray(seconds)
+    rows = np.stack([np.ones(len(nbytes)), np.asarray(nbytes, float)], 1)
+    (latency, per_byte), _ = nnls(rows * weights[:, None], np.ones(len(nbytes)))
+    return float(latency), 1 / max(float(per_byte), 1e-18)
+
+
+def measured_machine(
+    times: Mapping[str, Mapping[Block, float]], tile: Tile, heads: int, hop: tuple[float, float] | None, overlaps: bool
+) -> Machine:
+    """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them."""
+    fitted, held_out = blocks_for(tile)
+    costs: dict[str, TileCost] = {}
+    detail: dict[str, Any] = {"blocks": [f"{block.rows} {block.band}" for block in fitted], "tile": str(tile)}
+    for name in ("forward", "backward"):
+        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads)
+        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile), heads)), times[name][held_out]
+        detail[name] = {
+            **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
+            "held_out": {"block": f"{held_out.rows} {held_out.band}", "measured_s": taken, "error": predicted / taken - 1},
+        }
+    latency, rate = hop or (0.0, float("inf"))
+    detail["hop"] = {"latency_s": latency, "bytes_per_s_one_way": rate} if hop else None
+    return Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)
+
+
+def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Machine:
+    """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
+    longer (Williams et al. 2009, roofline); each row of tiles reads and writes its float32 accumulators once a call.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    names = ("hbm_bytes_per_s", "link_bytes_per_s_one_way")
+    memory, link = (hardware.figure(name) for name in names)
+    achievable = hardware.figure(f"achievable_flops_per_s_{workload.dtype}")
+    rate = achievable or hardware.flops_per_s(workload.dtype)
+    needed = dict(zip((*names, f"matmul_flops_per_s_{workload.dtype}"), (memory, link, rate), strict=True))
+    if lacking := [name for name, value in needed.items() if value is None]:
+        raise BadInput(
+            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so it cannot be simulated from its "
+            f"datasheet. Try another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+        )
+    assert memory and link and rate
+    element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
+
+    def cost(matmuls: int, rows_moved: int) -> TileCost:
+        columns_bytes = 2 * tile.block_kv * workload.head_dim * element
+        whole = max(2 * matmuls * pairs * workload.head_dim / rate, columns_bytes / memory)
+        row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory
+        return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
+
+    latency = hardware.figure("hop_latency_s")
+    used = {name: hardware.sources[name] for name in needed if name in hardware.sources}
+    detail = {
+        "flops_per_s": rate,
+        "rate_is": "achievable" if achievable else "peak",
+        "hop": {"latency_s": latency, "bytes_per_s_one_way": link},
+        "sources": used,
+        "left_out": "kernel inefficiency at small blocks" + ("" if latency else "; hop latency (not published)"),
+    }
+    return Machine(cost(2, 2), cost(5, 4), latency or 0.0, link, hardware.overlaps, "datasheet", detail)

@@ -1,0 +1,78 @@
+"""The command line: a group of commands, a file each, and the one place where errors become a line and an exit code."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from stripectl import StripectlError, __version__
+
+COMMANDS = ("bench", "topology", "report", "compare", "list", "doctor")
+
+
+class Commands(click.Group):
+    """Commands by the name of their file, imported when asked for: `--help` and completion stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(f"stripectl.cli.{cmd_name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
+
+
+# Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
+SUMMARIES = {
+    "bench": "Time plans side by side.",
+    "topology": "Show devices, links and rates, and the block whose hop hides.",
+    "report": "Render a run as one HTML file.",
+    "compare": "Compare two runs: verdicts, and an exit code for CI.",
+    "list": "List what there is: schemes, layouts, kernels, hardware, models.",
+    "doctor": "Say what is missing here, and the command that mends it.",
+}
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: stripectl bench --seqlen 256k",
+)
+@click.version_option(__version__, prog_name="stripectl")
+def group() -> None:
+    """Which sequence-parallel attention, which tile sizes, which mesh, and why."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input, 3 something is missing here, 4 wrong
+    numbers, 130 interrupted."""
+    try:
+        result: Any = group.main(arguments, prog_name="stripectl", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        result = done.exit_code
+    except click.ClickException as error:
+        show_error(error.format_message())
+        if isinstance(error, click.UsageError) and error.ctx:
+            click.echo(f"Try: {error.ctx.command_path} --help", err=True)
+        result = 2
+    except StripectlError as error:
+        show_error(str(error))
+        result = error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("interrupted.", err=True)
+        result = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush into it
+        result = 141
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def show_error(message: str) -> None:
+    click.echo(f"error: {' '.join(message.split())}", err=True)

@@ -1,0 +1,97 @@
+"""`stripectl bench`: time plans side by side."""
+
+import json
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl.cli import options as shared
+
+
+@click.command("bench")
+@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
+@click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
+@click.option("--dry-run", is_flag=True, help="Show plans, refusals and estimated time; run nothing.")
+def command(**given: Any) -> int:
+    """Time plans side by side.
+
+    Without devices to make a ring of, tiles are timed here, the ring of 8 is simulated from them, and the ring that
+    this machine can run is measured beside its own simulation.
+
+    \b
+    Examples:
+      stripectl bench --seqlen 256k
+      stripectl bench --seqlen 16k..256k --scheme all --pass forward
+      stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --tile 512
+      stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
+    """
+    from stripectl.bench import Request, bench
+    from stripectl.console import Reporter, console, table
+    from stripectl.environment import environment
+    from stripectl.launch import interrupts_end_with
+    from stripectl.measurement import Run
+    from stripectl.sampling import Effort
+
+    request = parse_request(given, Request, Effort)
+    now = datetime.now(UTC)
+    identity = now.strftime("%Y%m%d-%H%M%S")
+    folder: Path = given["out"] or unused(shared.RUNS / identity)
+    command_line = shlex.join(["stripectl", *sys.argv[1:]])
+    run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
+    run.save(folder)
+    screen = console(stderr=given["as_json"])
+    interrupted = False
+    try:
+        with interrupts_end_with(), Reporter(given["quiet"]) as reporter:
+            for measurement in bench(request, reporter.say):
+                run.measurements.append(measurement)
+                run.save(folder)
+    except KeyboardInterrupt:
+        interrupted = True
+    if given["as_json"]:
+        click.echo(json.dumps(run.to_json(), indent=1))
+    for part in table(run):
+        screen.print(part)
+    screen.print(f"run     {folder / 'run.json'}", markup=False)
+    if interrupted:
+        raise KeyboardInterrupt
+    return exit_code(run)
+
+
+def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
+    shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
+    on_cpu = given["target"].split(":")[0] in ("cpu", "local")
+    workloads = shared.parse_workloads(
+        given["dtype"] or ("float32" if on_cpu else "bfloat16"),
+        seqlen=given["seqlen"] or "256k",
+        shape=shape,
+        batch=given["batch"],
+        mask=given["mask"],
+        passes=given["passes"],
+    )
+    names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
+    return request(
+        workloads=workloads,
+        plans=shared.parse_plans(given["plans"], **{name: given[name] for name in names}),
+        target=given["target"],
+        hardware=shared.parse_hardware(given["hardware"]),
+        method=given["method"],
+        effort=effort(shared.parse_duration(given["budget"]), given["min_samples"], given["warmup"]),
+    )
+
+
+def unused(folder: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3 ... that is not there."""
+    candidates = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in range(1, 10**6))
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def exit_code(run: Any) -> int:
+    failed = [m for m in run.measurements if m.status == "failed"]
+    if any((m.reason or "").startswith("wrong numbers") for m in failed):
+        return 4
+    return 1 if failed else 0

@@ -1,0 +1,169 @@
+"""The options that commands share, and what they mean: strings end here, workloads and plans begin."""
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl import BadInput
+from stripectl.files import unknown
+from stripectl.hardware import Hardware
+from stripectl.kernels import kernels
+from stripectl.layout import MASKS, layouts
+from stripectl.plan import Plan, parse_mesh, parse_plan, parse_tile
+from stripectl.scheme import schemes
+from stripectl.workload import DTYPES, PASSES, Model, Workload, parse_lengths
+
+RUNS = Path("stripectl-runs")
+
+WORKLOAD = (
+    click.option("--seqlen", metavar="LEN", help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M."),
+    click.option("--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."),
+    click.option("--heads", type=int, help="Query heads, in place of the model's."),
+    click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
+    click.option("--head-dim", type=int, help="Size of a head."),
+    click.option("--batch", type=int, default=1, show_default=True, help="Sequences."),
+    click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
+    click.option("--mask", default="causal", show_default=True, help="causal, full, or both by a comma."),
+    click.option("--pass", "passes", help="forward, forward-backward. [default: both]"),
+)
+PLAN = (
+    click.option("--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."),
+    click.option("--scheme", default="ring", show_default=True, help="Schemes by commas, or all."),
+    click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
+    click.option("--kernel", default="xla", show_default=True, help="Kernels by commas, or all."),
+    click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
+    click.option("--unroll", default="1", show_default=True, help="Rounds unrolled in the ring's loop, by commas."),
+    click.option("--mesh", "meshes", multiple=True, metavar="MESH", help="ring=4,tensor=2; repeat it. [default: all devices]"),
+)
+TARGET = (
+    click.option("--target", default="local", show_default=True, help="local, cpu:2, h100:8, v5e:4x4 ..."),
+    click.option("--hardware", metavar="FILE", help="Hardware profile to use in place of the target's own."),
+)
+EFFORT = (
+    click.option(
+        "--method",
+        type=click.Choice(["auto", "measured", "simulated"]),
+        default="auto",
+        show_default=True,
+        help="How numbers are obtained; auto takes the strongest that fits the budget.",
+    ),
+    click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),
+    click.option("--min-samples", type=click.IntRange(1), default=5, show_default=True, help="Fewest samples a plan."),
+    click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs a plan before samples count."),
+)
+OUTPUT = (
+    click.option("--out", type=click.Path(path_type=Path), help="Folder for run.json and report. [default: stripectl-runs/ID]"),
+    click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout, and nothing else there."),
+    click.option("--quiet", is_flag=True, help="No progress."),
+)
+
+
+def options(*groups: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """A decorator that adds groups of options, in the order given."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(list(itertools.chain(*groups))), command)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Heads of a workload, and the model they come from."""
+
+    model: str | None
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+def parse_shape(model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None) -> Shape:
+    """A model's heads, or those given; a model whose heads are replaced no longer lends its name."""
+    named = Model.load(model or "1b")
+    if heads is None and kv_heads is None and head_dim is None:
+        return Shape(model or "1b", named.heads, named.kv_heads, named.head_dim)
+    own = heads if heads is not None else named.heads
+    shared = kv_heads if kv_heads is not None else own
+    return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim)
+
+
+def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
+    """A comma list of known names, or `all`.
+
+    Raises:
+        BadInput: a name that is not known, with the nearest ones.
+    """
+    if text.strip() == "all":
+        return list(known)
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+    return list(dict.fromkeys(names))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `3m`, `1h`, or a plain number.
+
+    Raises:
+        BadInput: not a duration.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise BadInput(f"{text!r} is not a duration. Write 90s, 3m or 1h.")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def parse_workloads(dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None) -> list[Workload]:
+    """The grid of workloads, in order of dtype, mask, length and pass."""
+    axes = (
+        words(dtype, "dtype", DTYPES),
+        words(mask, "mask", list(MASKS)),
+        parse_lengths(seqlen),
+        words(passes, "pass", PASSES) if passes else list(PASSES),
+    )
+    return [
+        Workload(
+            seq_len=seq_len,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            batch=batch,
+            dtype=each_dtype,
+            mask=each_mask,
+            passes=each_pass,
+            model=shape.model,
+        )
+        for each_dtype, each_mask, seq_len, each_pass in itertools.product(*axes)
+    ]
+
+
+def parse_plans(
+    plans: Sequence[str], *, scheme: str, layout: str, kernel: str, tile: str | None, unroll: str, meshes: Sequence[str]
+) -> list[Plan]:
+    """The plans named one by one, or the grid of the other options. A layout that a scheme does not have is left out
+    where `all` were asked for."""
+    if plans:
+        return [parse_plan(text) for text in plans]
+    tiles = [parse_tile(text) for text in tile.split(",")] if tile else [None]
+    if not all(turns.strip().isdecimal() and int(turns) > 0 for turns in unroll.split(",")):
+        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
+    grid = itertools.product(
+        words(scheme, "scheme", schemes.names()),
+        [parse_mesh(text) for text in meshes] or [()],
+        words(kernel, "kernel", kernels.names()),
+        tiles,
+        map(int, unroll.split(",")),
+        words(layout, "layout", layouts.names()),
+    )
+    return [
+        Plan(name, laid, computed, mesh, size, turns)
+        for name, mesh, computed, size, turns, laid in grid
+        if layout != "all" or (allowed := schemes[name].layouts) is None or laid in allowed
+    ]
+
+
+def parse_hardware(name: str | None) -> Hardware | None:
+    return Hardware.load(name) if name else None

@@ -1,0 +1,68 @@
+"""Where a run was made: versions, processor, load, flags, git. Without importing JAX."""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from stripectl import __version__
+
+PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda12-plugin", "flax", "numpy", "scipy", "xprof")
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS")
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cores() -> list[int]:
+    """The processor cores this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def processor() -> str:
+    """The processor's own name for itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(names, platform.processor())
+    except OSError:
+        return platform.processor()
+
+
+def git_commit() -> str | None:
+    """The commit of the folder we are in, marked where files differ from it; None outside a repository."""
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() or None if asked.returncode == 0 else None
+
+
+def warnings() -> list[str]:
+    """What may disturb a measurement on this machine."""
+    found = []
+    load, available = os.getloadavg()[0], len(cores())
+    if load > 0.5 * available:
+        found.append(f"other programs keep {load:.1f} of {available} cores busy; times will be noisy")
+    return found
+
+
+def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
+    """The `environment` of a run."""
+    versions = {"stripectl": __version__, "python": platform.python_version()}
+    return {
+        "versions": versions | {name: known for name in PACKAGES if (known := version(name))},
+        "devices": devices,
+        "flags": {name: value for name in FLAGS if (value := os.environ.get(name))},
+        "host": {"system": platform.platform(), "processor": processor(), "cores": len(cores())},
+        "git": git_commit(),
+        "warnings": warnings(),
+    }

@@ -1,0 +1,245 @@
+"""A plan's program on a mesh of devices: `attend` bound to a kernel and `comm` to lax, inside shard_map.
+
+Arrays are q_BNTH, k_BKSH, v_BKSH, dout_BNTH: batch, heads (or key/value heads), positions in the layout's order,
+head_dim. Every collective of the program is in `Comm`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from stripectl.kernels import kernels
+from stripectl.layout import Layout, Rectangle, Tile, Window, layouts
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.scheme import Scheme, schemes
+from stripectl.workload import Workload
+
+
+class Saved(NamedTuple):
+    """What the backward pass needs of the queries' side."""
+
+    q_BNTH: jax.Array
+    dout_BNTH: jax.Array
+    lse_BNT: jax.Array
+    delta_BNT: jax.Array
+
+
+@dataclass(frozen=True)
+class Comm:
+    """The collectives of a scheme over the axes of a mesh."""
+
+    plan: Plan
+
+    def size(self, axis: str) -> int:
+        return self.plan.size(axis)
+
+    def index(self, axis: str):
+        return lax.axis_index(axis) if self.size(axis) > 1 else 0
+
+    def shift(self, x, axis: str):
+        size = self.size(axis)
+        if size == 1:
+            return x
+        ring = [(i, (i + 1) % size) for i in range(size)]
+        return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
+
+    def all_gather(self, x, axis: str):
+        if self.size(axis) == 1:
+            return jax.tree.map(lambda leaf: leaf[None], x)
+        return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), x)
+
+    def select(self, stacked, index):
+        return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)
+
+    def loop(self, first: int, last: int, body: Callable, state):
+        if first >= last:
+            return state
+        return lax.fori_loop(first, last, body, state, unroll=min(self.plan.unroll, last - first))
+
+
+@dataclass(frozen=True, eq=False)
+class Attend:
+    """A kernel bound to a layout and tiles."""
+
+    kernel: ModuleType
+    layout: Layout
+    shards: int
+    window: Window
+    tile: Tile
+
+    def bands(self, me, src, rows: int) -> list[Rectangle]:
+        return self.layout.bands(me, src, self.shards, rows, self.window)
+
+    def empty(self, q_BNTH):
+        rows = q_BNTH.shape[:3]
+        return jnp.zeros(q_BNTH.shape, jnp.float32), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+
+    def __call__(self, q, kv, me, src, *, into):
+        return meet(self, q, kv, me, src, into)
+
+    def backward(self, saved: Saved, kv, me, src, *, into):
+        q, dout, lse, delta = saved
+        dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, self.bands(me, src, q.shape[2]), self.tile)
+        return dq, (dk, dv)
+
+    def zeros(self, saved: Saved):
+        return jnp.zeros(saved.q_BNTH.shape, jnp.float32)
+
+    def add(self, a, b):
+        return jax.tree.map(jnp.add, a, b)
+
+    def finish(self, state):
+        """(out, log-sum-exp) in float32; queries that met no key give 0 and the log of nothing."""
+        out, maximum, total = state
+        total = jnp.where(total > 0, total, 1)
+        return out / total[..., None], maximum + jnp.log(total)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def meet(attend: Attend, q, kv, me, src, state):
+    return attend.kernel.forward(q, *kv, state, attend.bands(me, src, q.shape[2]), attend.tile)
+
+
+def _meet_forward(attend, q, kv, me, src, state):
+    after = meet(attend, q, kv, me, src, state)
+    return after, (q, kv, me, src, state[1], after[1])
+
+
+def _meet_backward(attend, residuals, cotangents):
+    """The gradients of a state. What it stands for does not depend on its maximum, so the maximum is a constant here:
+    the pair's gradients are attention's with the maximum for the log-sum-exp and minus dsum for delta."""
+    q, kv, me, src, before, after = residuals
+    dout, _, dsum = cotangents
+    saved = Saved(q, dout.astype(q.dtype), after, -dsum)
+    dq, dkv = attend.backward(saved, kv, me, src, into=attend.zeros(saved))
+    decay = jnp.exp(before - after)
+    dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
+    return dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
+
+
+meet.defvjp(_meet_forward, _meet_backward)
+
+
+def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
+    """attention(q, k, v) -> out on one shard, differentiable: by the scheme's own backward, or by transposition."""
+
+    def forward(q, k, v):
+        out, lse = attend.finish(scheme.forward(q, (k, v), attend, comm))
+        return out.astype(q.dtype), lse
+
+    if scheme.backward is None:
+        return lambda q, k, v: forward(q, k, v)[0]
+    written = scheme.backward
+
+    @jax.custom_vjp
+    def attention(q, k, v):
+        return forward(q, k, v)[0]
+
+    def save(q, k, v):
+        out, lse = forward(q, k, v)
+        return out, (q, k, v, out, lse)
+
+    def backward(residuals, dout):
+        q, k, v, out, lse = residuals
+        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
+        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), attend, comm)
+        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+
+    attention.defvjp(save, backward)
+    return attention
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan for a workload on devices; the plan has its tile."""
+
+    workload: Workload
+    plan: Plan
+    devices: Sequence[Any]
+
+    @cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        axes = dict(self.plan.mesh) or {"ring": 1}
+        chosen = list(self.devices)[: self.plan.devices]
+        return jax.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes), devices=chosen)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """Batch, heads and positions over their axes of the mesh."""
+        used = ([axis for axis in axes if self.plan.size(axis) > 1] for axes in (BATCH_AXES, HEAD_AXES, SEQUENCE_AXES))
+        return PartitionSpec(*(tuple(axes) or None for axes in used), None)
+
+    @property
+    def sharding(self) -> NamedSharding:
+        return NamedSharding(self.mesh, self.spec)
+
+    @property
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The arguments: q, k, v, and for a backward pass the cotangent of the output."""
+        w = self.workload
+        heads = [w.heads, w.kv_heads, w.kv_heads] + [w.heads] * (w.passes != "forward")
+        return [
+            jax.ShapeDtypeStruct((w.batch, n, w.seq_len, w.head_dim), jnp.dtype(w.dtype), sharding=self.sharding)
+            for n in heads
+        ]
+
+    @property
+    def attend(self) -> Attend:
+        if self.plan.tile is None:
+            raise ValueError(f"{self.plan} has no tile")
+        kernel, layout = kernels[self.plan.kernel].load(), layouts[self.plan.layout]
+        return Attend(kernel, layout, self.plan.shards, self.workload.window, self.plan.tile)
+
+    def body(self, q, k, v, *dout):
+        """One device's part: out, or (out, dq, dk, dv)."""
+        attend = attention(schemes[self.plan.scheme], self.attend, Comm(self.plan))
+        if not dout:
+            return attend(q, k, v)
+        out, backward = jax.vjp(attend, q, k, v)
+        return out, *backward(dout[0])
+
+    @cached_property
+    def function(self) -> Callable:
+        """The jitted program over global arrays."""
+        out_specs = self.spec if self.workload.passes == "forward" else (self.spec,) * 4
+        in_specs = (self.spec,) * len(self.shapes)
+        mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.jit(mapped)
+
+    def random_inputs(self) -> list[jax.Array]:
+        """Normal deviates, made where they lie."""
+
+        def draw():
+            keys = jax.random.split(jax.random.key(0), len(self.shapes))
+            return [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
+
+        return jax.jit(draw, out_shardings=[self.sharding] * len(self.shapes))()
+
+    def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
+        """Host arrays in natural order, onto the devices in the layout's order."""
+        order = layouts[self.plan.layout].permutation(self.plan.shards, self.workload.seq_len)
+        placed = []
+        for array in arrays_BNTH:
+            laid = array[:, :, order]
+            placed.append(jax.make_array_from_callback(laid.shape, self.sharding, lambda index, x=laid: x[index]))
+        return placed
+
+
+def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
+    """A program that passes its argument `hops` times round a ring of all devices, and the argument's sharding."""
+    mesh = jax.make_mesh((len(devices),), ("ring",), (AxisType.Auto,), devices=list(devices))
+    comm = Comm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
+    spec = PartitionSpec("ring")
+
+    def pass_round(x):
+        return lax.fori_loop(0, hops, lambda _, x: comm.shift(x, "ring"), x)
+
+    return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)

@@ -1,0 +1,116 @@
+"""A machine as arithmetic sees it: rates, memory and links, every figure with the source it was taken from.
+
+A profile in `profiles/hardware/` gives figures per JAX device, as `{value, source}`; `stripectl topology --measure`
+writes one of the machine at hand. A figure that nobody publishes is left out, and is None here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from stripectl import BadInput
+from stripectl.files import profile, profile_names, unknown
+
+Kind = Literal["cpu", "tpu", "gpu"]
+
+# Figures of a profile -> the unit that the name ends in says it all; `Hardware` holds the same names.
+FIGURES = (
+    "matmul_flops_per_s_bfloat16",
+    "matmul_flops_per_s_float32",
+    "achievable_flops_per_s_bfloat16",
+    "hbm_bytes",
+    "hbm_bytes_per_s",
+    "link_bytes_per_s_one_way",
+    "hop_latency_s",
+    "network_bytes_per_s_one_way",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one way."""
+
+    name: str
+    kind: Kind
+    device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
+    devices_per_chip: int
+    devices_per_host: int
+    torus_dims: int  # 0: any device reaches any other through a switch
+    wrap: str | None  # which axes of a slice close to a ring: see topology.py
+    overlaps: bool  # collectives run beside compute
+    figures: Mapping[str, float]
+    sources: Mapping[str, str]
+
+    def figure(self, name: str) -> float | None:
+        return self.figures.get(name)
+
+    def flops_per_s(self, dtype: str) -> float | None:
+        """The peak matmul rate for inputs of this dtype."""
+        return self.figure(f"matmul_flops_per_s_{dtype}")
+
+    @classmethod
+    def load(cls, name: str) -> "Hardware":
+        """A machine by name or by the path of a profile.
+
+        Raises:
+            BadInput: unknown name, or a file that is no profile.
+        """
+        path, content = profile("hardware", "hardware", name)
+        return cls.from_mapping(path, content)
+
+    @classmethod
+    def from_mapping(cls, path: Path, content: Mapping[str, Any]) -> "Hardware":
+        figures: dict[str, float] = {}
+        sources: dict[str, str] = {}
+        for key, entry in (content.get("figures") or {}).items():
+            if key not in FIGURES:
+                raise unknown(f"figure in the hardware {path}:", key, FIGURES)
+            if not isinstance(entry, dict) or not isinstance(entry.get("value"), int | float) or entry["value"] <= 0:
+                raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
+            if not entry.get("source"):
+                raise BadInput(f"the hardware {path} gives {key} no source.")
+            figures[key], sources[key] = float(entry["value"]), str(entry["source"])
+        kind = content.get("kind")
+        if kind not in get_args(Kind):
+            raise BadInput(f"the hardware {path} says kind: {kind!r}; it must be one of {', '.join(get_args(Kind))}.")
+        defaults = {"devices_per_chip": 1, "devices_per_host": 1, "torus_dims": 0, "wrap": None, "overlaps": True}
+        known = {*defaults, "kind", "device_kinds", "figures", "name"}
+        for key in content:
+            if key not in known:
+                raise unknown(f"field in the hardware {path}:", key, known)
+        given = {key: content.get(key, default) for key, default in defaults.items()}
+        return cls(
+            name=str(content.get("name", path.stem)),
+            kind=kind,
+            device_kinds=tuple(content.get("device_kinds") or ()),
+            figures=figures,
+            sources=sources,
+            **given,
+        )
+
+
+def hardware_names() -> list[str]:
+    return profile_names("hardware")
+
+
+def named_by_device(device_kind: str) -> Hardware | None:
+    """The profile of a device by what JAX calls it, or None."""
+    for name in hardware_names():
+        hardware = Hardware.load(name)
+        if device_kind in hardware.device_kinds:
+            return hardware
+    return None
+
+
+def hiding_block(hardware: Hardware, dtype: str, dtype_bytes: int, group: int = 1, pairs_share: float = 1.0) -> float | None:
+    """The smallest block (rows per shard) whose hop hides behind its tiles: c >= F/B (Liu et al. 2023, section 3).
+
+    A hop moves 2 c d e bytes for each key/value head, a whole block computes 4 c^2 d FLOPs for each of the `group`
+    query heads that share it, of which a causal balanced layout needs only `pairs_share` = 1/2:
+    c = e F / (2 B group pairs_share), with e = `dtype_bytes`.
+    """
+    rate, link = hardware.flops_per_s(dtype), hardware.figure("link_bytes_per_s_one_way")
+    if rate is None or link is None:
+        return None
+    return dtype_bytes * rate / (2 * link * group * pairs_share)

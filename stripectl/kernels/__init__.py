@@ -1,0 +1,48 @@
+"""The kernels, a folder each; `kernels` finds them by listing this folder.
+
+A folder's `__init__.py` says what the kernel is, without JAX; its `kernel.py` computes, with JAX.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from stripectl.files import Catalogue
+from stripectl.layout import Tile
+
+
+def never(*_: Any) -> None:
+    """Nothing is unsupported."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Computes the scores of a pair of shards in tiles.
+
+    default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
+    unsupported(workload, kind) -> why the kernel cannot run, or None.
+
+    `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH (batch, heads or key/value
+    heads, rows or columns, head_dim) and the bands of the pair of shards:
+
+    forward(q, k, v, state, bands, tile) -> state, where state is (out_BNTH, max_BNT, sum_BNT) in float32: the output
+        not yet divided by the sum of exponentials, the running maximum, and that sum.
+    backward(q, k, v, dout, lse, delta, dq, bands, tile) -> (dq, dk, dv) in float32, dq added to what came in. With
+        lse the log-sum-exp and delta = rowsum(dout * out) - dlse these are attention's gradients; with the maximum, the
+        cotangent of `out` and minus the cotangent of `sum` they are those of the state.
+    """
+
+    name: str
+    paper: str
+    family: Literal["softmax", "linear"]
+    default_tile: Callable[[str], Tile]
+    unsupported: Callable[[Any, str], str | None] = never
+
+    def load(self) -> ModuleType:
+        """The module that computes; imports JAX."""
+        return importlib.import_module(f"stripectl.kernels.{self.name}.kernel")
+
+
+kernels = Catalogue("stripectl.kernels", "kernel")

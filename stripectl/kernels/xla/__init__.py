@@ -1,0 +1,19 @@
+"""xla: flash-style tile loops in plain JAX, compiled by XLA for any backend (Rabe and Staats 2021; Dao 2023).
+
+Whole tiles take a path without mask, boundary tiles mask, dead tiles are never visited. Heads are iterated, so that a
+tile stays in cache and the cost is linear in heads; grouped-query heads read their key/value head in place.
+"""
+
+from stripectl.kernels import Kernel
+from stripectl.layout import Tile
+
+# cpu: fastest tile for both passes together in benchmarks/README.md, "Tiles of the xla kernel on a CPU core".
+# tpu, gpu: the striped attention paper's, section 3.1.
+DEFAULTS = {"cpu": Tile(512, 512), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
+
+kernel = Kernel(
+    "xla",
+    paper="https://arxiv.org/abs/2112.05682",
+    family="softmax",
+    default_tile=lambda kind: DEFAULTS[kind],
+)

@@ -1,0 +1,148 @@
+"""Attention of a pair of shards in tiles, forward and backward, with bands that may be traced.
+
+Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim.
+
+Every loop has bounds from `layout`, so a dead tile is never visited and an empty band costs nothing. A tile that
+sticks out of the last rows or columns is moved back inside, and its mask drops what the tile before it has seen.
+"""
+
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl.layout import Rectangle, Tile, column_tiles, row_tiles
+
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+
+
+def scores(a, b, contract):
+    """a x b over one dimension of each, in float32."""
+    return lax.dot_general(a, b, (((contract[0],), (contract[1],)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def forward_tile(q_TH, k_SH, v_SH, carry, keep_TS):
+    """One tile: the state (out_TH, max_T, sum_T) after the queries have also met these keys."""
+    out_TH, max_T, sum_T = carry
+    s_TS = scores(q_TH, k_SH, (1, 1)) * q_TH.shape[1] ** -0.5
+    if keep_TS is not None:
+        s_TS = jnp.where(keep_TS, s_TS, EMPTY)
+    new_T = jnp.maximum(max_T, s_TS.max(1))
+    p_TS = jnp.exp(s_TS - new_T[:, None])
+    if keep_TS is not None:
+        p_TS = jnp.where(keep_TS, p_TS, 0)
+    decay_T = jnp.exp(max_T - new_T)
+    out_TH = out_TH * decay_T[:, None] + scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
+    return out_TH, new_T, sum_T * decay_T + p_TS.sum(1)
+
+
+def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep_TS):
+    """One tile: (dq_TH, dk_SH, dv_SH), scores recomputed from the log-sum-exp."""
+    scale = q_TH.shape[1] ** -0.5
+    p_TS = jnp.exp(scores(q_TH, k_SH, (1, 1)) * scale - lse_T[:, None])
+    if keep_TS is not None:
+        p_TS = jnp.where(keep_TS, p_TS, 0)
+    dp_TS = scores(dout_TH, v_SH, (1, 1))
+    ds_TS = (p_TS * (dp_TS - delta_T[:, None]) * scale).astype(q_TH.dtype)
+    return scores(ds_TS, k_SH, (1, 0)), scores(ds_TS, q_TH, (0, 0)), scores(p_TS.astype(q_TH.dtype), dout_TH, (0, 0))
+
+
+def read(x, at, size):
+    """`size` rows of one head, from (batch, head, row)."""
+    return lax.dynamic_slice(x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:]))[0, 0]
+
+
+def write(x, at, rows):
+    return lax.dynamic_update_slice(x, rows[None, None], (*at, 0)[: x.ndim])
+
+
+def accumulate(x, at, rows):
+    return write(x, at, read(x, at, rows.shape[0]) + rows)
+
+
+def visit(bands, tile, heads, visit_rows, state):
+    """state = visit_rows(rectangle, tile, b, n, i, state) for every row of tiles i with a live score, of every head n
+    of every sequence b, in every rectangle. Rectangles of a layout are alike, so one compiled body serves them all."""
+    rows, cols = bands[0].rows, bands[0].cols
+    tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
+    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
+
+    def rectangle(r, state):
+        band = Rectangle(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3])
+        first, last = row_tiles(band, tile)
+
+        def head(index, state):
+            body = partial(visit_rows, band, tile, index // heads[1], index % heads[1])
+            return lax.fori_loop(first, last, body, state)
+
+        return lax.fori_loop(0, heads[0] * heads[1], head, state)
+
+    return lax.fori_loop(0, len(bands), rectangle, state)
+
+
+def visit_columns(band, tile, i, compute, carry):
+    """carry = compute(row, col, keep, carry) for the live tiles of a row of tiles: boundary ones with their mask, whole
+    ones without. `row` and `col` are where the tile is read, inside the rectangle."""
+    row, ragged_rows = i * tile.block_q, band.rows % tile.block_q
+    start = jnp.minimum(row, band.rows - tile.block_q)
+    a, b, c, d = column_tiles(band, tile, row)
+    if ragged_rows:
+        c = jnp.where(row == start, c, b)
+
+    def masked(j, carry):
+        col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
+        query = start + lax.broadcasted_iota(jnp.int32, tile, 0)
+        key = col + lax.broadcasted_iota(jnp.int32, tile, 1)
+        keep = (key >= query + band.low) & (key <= query + band.high)
+        if ragged_rows:
+            keep &= query >= row
+        if band.cols % tile.block_kv:
+            keep &= key >= j * tile.block_kv
+        return compute(start, col, keep, carry)
+
+    def whole(j, carry):
+        return compute(start, j * tile.block_kv, None, carry)
+
+    carry = lax.fori_loop(a, b, masked, carry)
+    carry = lax.fori_loop(b, c, whole, carry)
+    return lax.fori_loop(c, d, masked, carry)
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+    group = q_BNTH.shape[1] // k_BKSH.shape[1]
+
+    def visit_rows(band, tile, b, n, i, state):
+        at = (b, n, band.row + jnp.minimum(i * tile.block_q, band.rows - tile.block_q))
+        q_TH = read(q_BNTH, at, tile.block_q)
+
+        def compute(row, col, keep, carry):
+            keys = (b, n // group, band.col + col)
+            k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
+            return forward_tile(q_TH, k_SH, v_SH, carry, keep)
+
+        carry = visit_columns(band, tile, i, compute, tuple(read(x, at, tile.block_q) for x in state))
+        return tuple(write(x, at, rows) for x, rows in zip(state, carry, strict=True))
+
+    return visit(bands, tile, q_BNTH.shape[:2], visit_rows, state)
+
+
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+    group = q_BNTH.shape[1] // k_BKSH.shape[1]
+
+    def visit_rows(band, tile, b, n, i, grads):
+        at = (b, n, band.row + jnp.minimum(i * tile.block_q, band.rows - tile.block_q))
+        q_TH, dout_TH, lse_T, delta_T = (read(x, at, tile.block_q) for x in (q_BNTH, dout_BNTH, lse_BNT, delta_BNT))
+
+        def compute(row, col, keep, carry):
+            dq_TH, dk, dv = carry
+            keys = (b, n // group, band.col + col)
+            k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
+            dq, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
+            return dq_TH + dq, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
+
+        dq, dk, dv = grads
+        dq_TH, dk, dv = visit_columns(band, tile, i, compute, (read(dq, at, tile.block_q), dk, dv))
+        return write(dq, at, dq_TH), dk, dv
+
+    zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_BKSH, v_BKSH))
+    return visit(bands, tile, q_BNTH.shape[:2], visit_rows, (dq_BNTH, *zeros))

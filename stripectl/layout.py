@@ -1,0 +1,190 @@
+"""A layout says which positions of the sequence a shard holds; everything about masks follows from that.
+
+A shard is one or more *pieces* of equal length whose positions are evenly spaced: first, first + step, first + 2 step.
+All pieces of a layout have the same step, so between a piece of queries and a piece of keys a mask that looks `left`
+and `right` of each query is a *band*: query i keeps key j where i + low <= j <= i + high. Two numbers per pair of
+pieces cover every layout, causal and full masks, sliding windows and cached prefixes, and whether a tile is whole,
+boundary or dead is arithmetic on them. That arithmetic works on ints, NumPy arrays and JAX tracers alike.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stripectl.files import Catalogue
+
+UNBOUNDED = 2**30  # beyond any position, and small enough that sums of two stay in 32 bits
+Index = Any  # an int, a NumPy array (all shards at once) or a tracer
+
+
+class Window(NamedTuple):
+    """How far a query sees: keys from `left` positions before it to `right` after it; None is without limit."""
+
+    left: int | None
+    right: int | None
+
+
+MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
+
+
+class Rectangle(NamedTuple):
+    """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards, of which
+    query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high."""
+
+    row: int
+    col: int
+    rows: int
+    cols: int
+    low: Index
+    high: Index
+
+
+class Tile(NamedTuple):
+    """The block of scores a kernel computes at once: `2048x4096`; `1024` means `1024x1024`."""
+
+    block_q: int
+    block_kv: int
+
+    def __str__(self) -> str:
+        return f"{self.block_q}x{self.block_kv}"
+
+
+class TileCount(NamedTuple):
+    """Tiles of a pair of shards by kind. Only dead ones are not computed; `rows` counts the rows of tiles that are
+    visited, each of which loads and stores the accumulators once."""
+
+    whole: Index
+    boundary: Index
+    dead: Index
+    rows: Index
+
+    @property
+    def computed(self) -> Index:
+        return self.whole + self.boundary
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which positions each shard holds.
+
+    `firsts(shard, shards, rows)` gives the first position of each piece, in the order the shard stores them;
+    `step(shards)` the distance between neighbours in a piece; `pieces` how many there are.
+    """
+
+    name: str
+    paper: str
+    firsts: Callable[[Index, int, int], tuple[Index, ...]]
+    step: Callable[[int], int]
+    pieces: int = 1
+
+    def unsupported(self, seq_len: int, shards: int) -> str | None:
+        """Why a sequence cannot be laid out on so many shards, or None."""
+        parts = shards * self.pieces
+        if seq_len % parts == 0:
+            return None
+        near = max(parts, round(seq_len / parts) * parts)
+        needs = "rows that divide evenly" if self.pieces == 1 else f"a multiple of {self.pieces} rows per shard"
+        each = f"{seq_len} over {shards} shards gives {seq_len / shards:g}"
+        return f"{self.name} needs {needs}; {each}. Try --seqlen {near}."
+
+    def positions(self, shards: int, rows: int) -> np.ndarray:
+        """int64[shards, rows]: the position of each row of each shard."""
+        spaced = np.arange(rows // self.pieces) * self.step(shards)
+        firsts = [np.array(self.firsts(shard, shards, rows))[:, None] for shard in range(shards)]
+        return np.stack([(first + spaced).reshape(rows) for first in firsts])
+
+    def permutation(self, shards: int, seq_len: int) -> np.ndarray:
+        """int64[seq_len]: sharded = natural[permutation]."""
+        return self.positions(shards, seq_len // shards).reshape(seq_len)
+
+    def inverse(self, shards: int, seq_len: int) -> np.ndarray:
+        """int64[seq_len]: natural = sharded[inverse]."""
+        return np.argsort(self.permutation(shards, seq_len))
+
+    def bands(self, me: Index, src: Index, shards: int, rows: int, window: Window) -> list[Rectangle]:
+        """The rectangles of queries of shard `me` against keys of shard `src`, both of `rows` rows."""
+        step, size = self.step(shards), rows // self.pieces
+        queries, keys = self.firsts(me, shards, rows), self.firsts(src, shards, rows)
+        return [
+            Rectangle(
+                row=i * size,
+                col=j * size,
+                rows=size,
+                cols=size,
+                low=-UNBOUNDED if window.left is None else -((key - query + window.left) // step),
+                high=UNBOUNDED if window.right is None else (query - key + window.right) // step,
+            )
+            for i, query in enumerate(queries)
+            for j, key in enumerate(keys)
+        ]
+
+
+def clip(value: Index, least: Index, most: Index) -> Index:
+    """`value` within [least, most], for ints, arrays and tracers (arrays know how to clip themselves)."""
+    return value.clip(least, most) if hasattr(value, "clip") else max(least, min(value, most))
+
+
+def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
+    """[first, last) of the rows of tiles that hold a live score."""
+    count = -(-band.rows // tile.block_q)
+    first = clip(-band.high // tile.block_q, 0, count)
+    return first, clip((band.cols - 1 - band.low) // tile.block_q + 1, first, count)
+
+
+def column_tiles(band: Rectangle, tile: Tile, row: Index) -> tuple[Index, Index, Index, Index]:
+    """(a, b, c, d) of a row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them only
+    live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide end
+    in a ragged tile, which always needs its mask."""
+    count = -(-band.cols // tile.block_kv)
+    last = clip(row + tile.block_q, 0, band.rows) - 1
+    a = clip((row + band.low) // tile.block_kv, 0, count)
+    d = clip((last + band.high) // tile.block_kv + 1, a, count)
+    b = clip(-(-(last + band.low) // tile.block_kv), a, d)
+    c = clip(clip((row + band.high + 1) // tile.block_kv, 0, band.cols // tile.block_kv), b, d)
+    return a, b, c, d
+
+
+def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
+    """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then."""
+    whole = boundary = dead = visited = np.int64(0)
+    for band in bands:
+        rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
+        shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
+        spread = band._replace(
+            low=np.broadcast_to(band.low, shape)[..., None].astype(np.int64),
+            high=np.broadcast_to(band.high, shape)[..., None].astype(np.int64),
+        )
+        index = np.arange(rows)
+        a, b, c, d = column_tiles(spread, tile, index * tile.block_q)
+        ragged = (index + 1) * tile.block_q > band.rows
+        unmasked = np.where(ragged, 0, c - b)
+        whole = whole + unmasked.sum(-1)
+        boundary = boundary + (d - a - unmasked).sum(-1)
+        dead = dead + rows * columns - (d - a).sum(-1)
+        first, last = row_tiles(spread, tile)
+        visited = visited + (last - first)[..., 0]
+    return TileCount(whole, boundary, dead, visited)
+
+
+def count_pairs(bands: list[Rectangle]) -> Index:
+    """Live query/key pairs of a pair of shards: what the mask asks for, whatever the tile."""
+    pairs = np.int64(0)
+    for band in bands:
+
+        def up_to(high: Index, rows: int = band.rows, cols: int = band.cols) -> Index:
+            """Pairs with j <= i + high: the sum over queries of i + high + 1, within [0, cols]."""
+
+            def ramp(x: Index) -> Index:
+                inside = np.clip(x, 0, cols)
+                return inside * (inside + 1) // 2 + np.maximum(x - cols, 0) * cols
+
+            high = np.asarray(high, np.int64)
+            return ramp(high + rows) - ramp(high)
+
+        pairs = pairs + up_to(band.high) - up_to(np.asarray(band.low) - 1)
+    return pairs
+
+
+layouts = Catalogue("stripectl.layouts", "layout")

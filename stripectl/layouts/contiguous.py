@@ -1,0 +1,13 @@
+"""Contiguous: shard i holds the i-th stretch of the sequence (Liu et al. 2023, ring attention).
+
+Under a causal mask the last shard needs every key and the first only its own, so the last one sets the pace.
+"""
+
+from stripectl.layout import Layout
+
+layout = Layout(
+    "contiguous",
+    paper="https://arxiv.org/abs/2310.01889",
+    firsts=lambda shard, shards, rows: (shard * rows,),
+    step=lambda shards: 1,
+)

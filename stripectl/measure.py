@@ -1,0 +1,186 @@
+"""What a worker does on the devices present: check, compile, warm up and time plans; time tiles and hops.
+
+Every process of a device set holds a Session and does the same requests in the same order; each times its own part,
+and a step has taken what the slowest says.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+
+from stripectl.calibrate import Block
+from stripectl.execute import Program, shift_program
+from stripectl.kernels import kernels
+from stripectl.layout import Tile, layouts
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
+from stripectl.reference import dense, max_relative_error
+from stripectl.workload import Workload
+
+CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
+TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
+MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
+
+
+def tolerance(dtype: str, platform: str) -> float:
+    """The largest relative error a plan may have. Accelerators multiply float32 in TensorFloat-32 or bfloat16."""
+    return TOLERANCES[dtype if platform == "cpu" else "bfloat16"]
+
+
+def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
+    """The workload cut to a size that dense attention can do, and the plan with its tile cut in proportion: as many
+    devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
+    pieces = plan.shards * layouts[plan.layout].pieces
+    piece = max(16, CHECKED_LEN // pieces)
+    assert plan.tile is not None
+    shrink = min(1.0, piece / 2 / max(plan.tile))
+    tile = Tile(*(max(1, int(side * shrink)) for side in plan.tile))
+    batch, tensor = (int(np.prod([plan.size(axis) for axis in axes])) for axes in (BATCH_AXES, HEAD_AXES))
+    group = workload.heads // workload.kv_heads
+    small = replace(workload, seq_len=pieces * piece, batch=batch, kv_heads=tensor, heads=tensor * group)
+    return small, replace(plan, tile=tile)
+
+
+def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+    """The plan at a checkable size against dense attention: the largest error of the shards this process holds."""
+    workload, plan = checkable(workload, plan)
+    program = Program(workload, plan, devices)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
+    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(arrays[0])
+    found = program.function(*program.place(arrays))
+    expected = dense(*arrays[:3], cotangent, workload.window)
+    order = layouts[plan.layout].permutation(plan.shards, workload.seq_len)
+    worst = 0.0
+    for value, reference in zip(found if isinstance(found, tuple) else (found,), expected, strict=False):
+        laid, scale = reference[:, :, order], np.max(np.abs(reference))
+        for shard in value.addressable_shards:
+            error = max_relative_error(shard.data, laid[shard.index]) * np.max(np.abs(laid[shard.index])) / scale
+            worst = error if np.isnan(error) else max(worst, error)
+    return {
+        "max_rel_error": worst,
+        "tolerance": tolerance(workload.dtype, devices[0].platform),
+        "reference": f"dense float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}",
+    }
+
+
+@dataclass
+class Ready:
+    """A compiled plan with its inputs, ready to be sampled."""
+
+    function: Callable[..., Any]
+    inputs: list[jax.Array]
+
+
+def barrier() -> None:
+    """All processes leave together, to within a message."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("sample")
+
+
+def seconds(function: Callable[..., Any], *inputs: Any) -> float:
+    """One run, from when every process is there until this one is done."""
+    barrier()
+    start = time.perf_counter()
+    jax.block_until_ready(function(*inputs))
+    return time.perf_counter() - start
+
+
+def typical(function: Callable[..., Any], *inputs: Any, repeats: int = 3) -> float:
+    """The median of a few runs, after one that is not counted."""
+    jax.block_until_ready(function(*inputs))
+    return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
+
+
+@dataclass
+class Session:
+    """The requests a worker answers; every argument and result is JSON."""
+
+    ready: dict[str, Ready] = field(default_factory=dict)
+    inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
+
+    def devices(self) -> dict[str, Any]:
+        """What JAX finds here."""
+        devices = jax.devices()
+        return {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "coordinates": [getattr(device, "coords", None) for device in devices],
+        }
+
+    def prepare(self, key: str, workload: Mapping[str, Any], plan: str, warmup: int) -> dict[str, Any]:
+        """Check the plan, compile it, and run it until it is warm."""
+        work, parsed = Workload.from_json(workload), parse_plan(plan)
+        checked = check(work, parsed, jax.devices())
+        program = Program(work, parsed, jax.devices())
+        start = time.perf_counter()
+        compiled = program.function.lower(*program.shapes).compile()
+        compile_s = time.perf_counter() - start
+        memory = compiled.memory_analysis()
+        which = str((program.spec, sorted(parsed.mesh), [(x.shape, x.dtype) for x in program.shapes]))
+        if which not in self.inputs:
+            self.inputs[which] = program.random_inputs()
+        self.ready[key] = Ready(compiled, self.inputs[which])
+        warm_s = [self.sample(key) for _ in range(max(1, warmup))]
+        return {
+            "check": checked,
+            "compile_s": compile_s,
+            "warm_s": warm_s[-1],
+            "peak_bytes": memory and memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
+        }
+
+    def sample(self, key: str) -> float:
+        ready = self.ready[key]
+        return seconds(ready.function, *ready.inputs)
+
+    def release(self) -> None:
+        """Forget every plan and its inputs."""
+        self.ready.clear()
+        self.inputs.clear()
+
+    def time_block(
+        self, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
+    ) -> dict[str, float]:
+        """Seconds of a kernel for one key/value group on a block of scores, forward and backward."""
+        module, size = kernels[kernel].load(), parse_tile(tile)
+        rectangle = Block(rows, band).rectangle
+        keys = jax.random.split(jax.random.key(0), 4)
+        q, dout = (jax.random.normal(key, (1, group, rows, head_dim), dtype) for key in keys[:2])
+        k, v = (jax.random.normal(key, (1, 1, rows, head_dim), dtype) for key in keys[2:])
+        out, row = jnp.zeros(q.shape, jnp.float32), jnp.zeros(q.shape[:3], jnp.float32)
+
+        def bands(low: jax.Array, high: jax.Array) -> list:
+            return [rectangle._replace(low=low, high=high)]
+
+        def forward(low, high, q, k, v, *state):
+            return module.forward(q, k, v, state, bands(low, high), size)
+
+        def backward(low, high, q, k, v, dout, lse, delta, dq):
+            return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), size)
+
+        limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
+        return {
+            "forward": typical(jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
+            "backward": typical(jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, out),
+        }
+
+    def time_hop(self, nbytes: int) -> float:
+        """Seconds of a hop of `nbytes` round a ring of all devices."""
+        hops = 8
+        function, sharding = shift_program(jax.devices(), hops)
+        make = jax.jit(lambda: jnp.zeros((jax.device_count(), nbytes // 4), jnp.float32), out_shardings=sharding)
+        return typical(function, make(), repeats=5) / hops
+
+    def time_matmul(self, dtype: str) -> float:
+        """FLOP/s of a large square matmul on one device of this process."""
+        size = MATMUL_SIZE[jax.devices()[0].platform]
+        a = jax.device_put(jnp.ones((size, size), dtype), jax.local_devices()[0])
+        return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a, repeats=5)
+
+

@@ -1,0 +1,227 @@
+"""What was found, and the file it is kept in: run.json, schema `stripectl.run/1`.
+
+Raw samples are stored and statistics derived from them. A plan that was refused or failed is a Measurement with a
+reason. The file is written whole after every measurement, so a killed run keeps what it measured.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from stripectl import BadInput
+from stripectl.files import write_atomically
+from stripectl.plan import parse_plan
+from stripectl.workload import Workload
+
+SCHEMA, VERSION = "stripectl.run/", 1
+Method = Literal["measured", "compiled", "simulated"]
+METHODS: tuple[str, ...] = get_args(Method)
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One plan, workload and method: what it takes, and how that is known. Absent data is None."""
+
+    workload: Workload
+    plan: str
+    target: str
+    method: str
+    status: Literal["ok", "refused", "failed"] = "ok"
+    reason: str | None = None
+    samples_s: tuple[float, ...] = ()
+    median_s: float | None = None
+    ci95_s: tuple[float, float] | None = None
+    compile_s: float | None = None
+    peak_flops_per_s: float | None = None  # of one device, for the MFU
+    speedup: Mapping[str, Any] | None = None
+    bound: Mapping[str, float | None] | None = None
+    tiles: Mapping[str, Any] | None = None
+    bytes: Mapping[str, int] | None = None
+    peak_bytes: int | None = None
+    hbm_bytes: int | None = None
+    overlap: Mapping[str, Any] | None = None
+    check: Mapping[str, Any] | None = None
+    calibration: Mapping[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What it is a measurement of: equal for the same plan, workload, target and method in two runs."""
+        return json.dumps(self.workload.to_json(), sort_keys=True), self.plan, self.target, self.method
+
+    @property
+    def devices(self) -> int:
+        return parse_plan(self.plan).devices
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        return self.workload.seq_len * self.workload.batch / self.median_s if self.median_s else None
+
+    @property
+    def flops_per_s_per_device(self) -> float | None:
+        return self.workload.flops / self.median_s / self.devices if self.median_s else None
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOPs (no recomputation) per second over the peak of a device."""
+        if self.flops_per_s_per_device is None or self.peak_flops_per_s is None:
+            return None
+        return self.flops_per_s_per_device / self.peak_flops_per_s
+
+    def to_json(self) -> dict[str, Any]:
+        content = asdict(self) | {"workload": self.workload.to_json(), "pass": self.workload.passes}
+        rate = self.flops_per_s_per_device
+        derived = {
+            "tokens_per_s": self.tokens_per_s,
+            "flops": self.workload.flops,
+            "tflops_per_s_per_device": rate and rate / 1e12,
+            "mfu": self.mfu,
+        }
+        return content | derived
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Measurement":
+        known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
+        known["workload"] = Workload.from_json(content["workload"])
+        for name in ("samples_s", "ci95_s"):
+            if known.get(name) is not None:
+                known[name] = tuple(known[name])
+        return cls(**known)
+
+
+def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
+    """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
+    import numpy as np
+    from scipy import stats
+
+    if len(samples_s) < 3:
+        return float(np.median(samples_s)), None
+    found = stats.bootstrap(
+        (samples_s,), np.median, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    )
+    low, high = found.confidence_interval
+    return float(np.median(samples_s)), (float(low), float(high))
+
+
+def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
+    i-th of both were taken together and are resampled together."""
+    import numpy as np
+    from scipy import stats
+
+    count = min(len(slow_s), len(fast_s))
+    if count < 3:
+        return None
+    found = stats.bootstrap(
+        (slow_s[:count], fast_s[:count]),
+        lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
+        paired=True,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high)
+
+
+def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Every measurement with its speed-up over the first contiguous plan of the same workload, target, method and
+    number of devices (the first plan, where none is contiguous)."""
+    measurements = list(measurements)
+    baselines: dict[tuple[Any, ...], Measurement] = {}
+
+    def group(m: Measurement) -> tuple[Any, ...]:
+        return (m.workload, m.target, m.method, m.devices)
+
+    timed = [m for m in measurements if m.status == "ok" and m.median_s]
+    for m in sorted(timed, key=lambda m: parse_plan(m.plan).layout != "contiguous"):
+        baselines.setdefault(group(m), m)
+    return [_over(m, baselines.get(group(m))) if m in timed else m for m in measurements]
+
+
+def _over(m: Measurement, base: Measurement | None) -> Measurement:
+    if base is None or base is m or not base.median_s or not m.median_s:
+        return replace(m, speedup=None)
+    interval = ratio_interval(base.samples_s, m.samples_s)
+    return replace(m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval})
+
+
+def verdict(speedup: Mapping[str, Any] | None) -> str | None:
+    """faster, slower or ambiguous (the interval holds 1), or None where there is no interval."""
+    if not speedup or not speedup.get("ci95"):
+        return None
+    low, high = speedup["ci95"]
+    return "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
+
+
+@dataclass
+class Run:
+    """Everything one command found, and where."""
+
+    id: str
+    created: str
+    command: str
+    environment: dict[str, Any]
+    measurements: list[Measurement] = field(default_factory=list)
+    recommendation: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        measured = [m.to_json() for m in with_speedups(self.measurements)]
+        head = {"schema": f"{SCHEMA}{VERSION}", "id": self.id, "created": self.created, "command": self.command}
+        return head | {
+            "environment": self.environment,
+            "measurements": measured,
+            "recommendation": self.recommendation,
+        }
+
+    def save(self, folder: Path) -> Path:
+        path = folder / "run.json"
+        write_atomically(path, json.dumps(self.to_json(), indent=1) + "\n")
+        return path
+
+    @classmethod
+    def from_json(cls, content: Any, where: str) -> "Run":
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if not isinstance(schema, str) or not schema.startswith(SCHEMA):
+            raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
+        version = schema.removeprefix(SCHEMA)
+        if not version.isdecimal() or int(version) > VERSION:
+            raise BadInput(f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl.")
+        try:
+            return cls(
+                **{name: content[name] for name in ("id", "created", "command", "environment")},
+                measurements=[Measurement.from_json(m) for m in content["measurements"]],
+                recommendation=content.get("recommendation"),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> "Run":
+        """A run by its run.json, any JSON file that holds one, or its folder.
+
+        Raises:
+            BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
+        """
+        file = path / "run.json" if path.is_dir() else path
+        try:
+            content = json.loads(file.read_text())
+        except OSError as error:
+            raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
+        return cls.from_json(content, str(file))
+
+
+def newest_run(folder: Path) -> Path:
+    """The run.json written last under `folder`.
+
+    Raises:
+        BadInput: there is none.
+    """
+    runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    if not runs:
+        raise BadInput(f"there is no run in {folder}/. Make one: stripectl bench --seqlen 256k")
+    return runs[-1]

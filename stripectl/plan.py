@@ -1,0 +1,177 @@
+"""A plan says how a workload is computed: scheme/layout/kernel@mesh,tile,options.
+
+    ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
+
+Plans print and parse; options left out take defaults. Whether a plan can compute a workload is one question,
+`unsupported`, answered with a reason.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from stripectl import BadInput
+from stripectl.files import unknown
+from stripectl.kernels import Kernel, kernels
+from stripectl.layout import Layout, Tile, layouts
+from stripectl.scheme import Scheme, schemes
+from stripectl.workload import Workload
+
+BATCH_AXES = ("data", "fsdp")
+HEAD_AXES = ("tensor",)
+SEQUENCE_AXES = ("ring", "ulysses", "outer", "inner")
+AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
+GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`mesh` holds the axes of more than one device, in the order of AXES; `tile` None is the kernel's default."""
+
+    scheme: str
+    layout: str
+    kernel: str
+    mesh: tuple[tuple[str, int], ...] = ()
+    tile: Tile | None = None
+    unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
+
+    def __str__(self) -> str:
+        options = [f"{axis}={size}" for axis, size in self.mesh]
+        if self.tile:
+            options.append(f"tile={self.tile}")
+        if self.unroll != 1:
+            options.append(f"unroll={self.unroll}")
+        return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
+
+    @property
+    def axes(self) -> dict[str, int]:
+        return dict(self.mesh)
+
+    def size(self, axis: str) -> int:
+        return self.axes.get(axis, 1)
+
+    @property
+    def devices(self) -> int:
+        return math.prod(size for _, size in self.mesh)
+
+    @property
+    def shards(self) -> int:
+        """How many shards the sequence is cut into."""
+        return math.prod(self.size(axis) for axis in SEQUENCE_AXES)
+
+
+def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The mesh of a plan: known axes in their order, those of one device left out.
+
+    Raises:
+        BadInput: an unknown axis, or a size below 1.
+    """
+    for axis, size in axes.items():
+        if axis not in AXES:
+            raise unknown("mesh axis", axis, AXES)
+        if size < 1:
+            raise BadInput(f"the mesh axis {axis} must have at least 1 device, not {size}.")
+    return tuple((axis, axes[axis]) for axis in AXES if axes.get(axis, 1) > 1)
+
+
+def parse_tile(text: str) -> Tile:
+    """`2048x4096`, or `1024` for `1024x1024`.
+
+    Raises:
+        BadInput: not a tile.
+    """
+    match = re.fullmatch(r"(\d+)(?:x(\d+))?", text.strip())
+    if not match or not 1 <= min(int(match[1]), int(match[2] or match[1])) <= max(map(int, match.groups(match[1]))) <= 2**20:
+        raise BadInput(f"{text!r} is not a tile. Write 1024, or 2048x4096 (queries x keys).")
+    return Tile(int(match[1]), int(match[2] or match[1]))
+
+
+def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
+    """`ring=4,tensor=2`.
+
+    Raises:
+        BadInput: not a mesh.
+    """
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\w+)=(\d+)\s*", part)
+        if not match or match[1] in axes:
+            raise BadInput(f"{text!r} is not a mesh. Write ring=4,tensor=2.")
+        axes[match[1]] = int(match[2])
+    return make_mesh(axes)
+
+
+def parse_plan(text: str) -> Plan:
+    """A plan by its printed form; layout and kernel may be left out (`ring@ring=4`).
+
+    Raises:
+        BadInput: not a plan, or a scheme, layout, kernel, axis or option that is not known.
+    """
+    names, _, options = text.strip().partition("@")
+    parts = names.split("/")
+    if len(parts) > 3 or not all(re.fullmatch(r"\w+", part) for part in parts):
+        raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
+    scheme: Scheme = schemes[parts[0]]
+    layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
+    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else "xla"]
+    axes: dict[str, int] = {}
+    plan = Plan(scheme.name, layout.name, kernel.name)
+    for option in filter(None, options.split(",")):
+        key, equals, value = option.partition("=")
+        if key == "tile":
+            plan = replace(plan, tile=parse_tile(value))
+        elif not equals or not value.isdecimal():
+            raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
+        elif key == "unroll":
+            plan = replace(plan, unroll=max(1, int(value)))
+        elif key not in AXES:
+            raise unknown("axis or option in the plan:", key, (*AXES, "tile", "unroll"))
+        else:
+            axes[key] = int(value)
+    return replace(plan, mesh=make_mesh(axes))
+
+
+def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
+    """The plan with its tile named: the kernel's default for this kind of hardware, no larger than a piece of a shard."""
+    if plan.tile:
+        return plan
+    tile = kernels[plan.kernel].default_tile(kind)
+    piece = max(1, workload.seq_len // plan.shards // layouts[plan.layout].pieces)
+    return replace(plan, tile=Tile(min(tile.block_q, piece), min(tile.block_kv, piece)))
+
+
+def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
+    """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
+    return next(_reasons(plan, workload, kind, devices), None)
+
+
+def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:
+    scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
+    if scheme.layouts is not None and plan.layout not in scheme.layouts:
+        yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
+    if scheme.kernels != kernel.family:
+        yield f"{plan.scheme} needs a {scheme.kernels} kernel; {plan.kernel} is a {kernel.family} one."
+    for axis in SEQUENCE_AXES:
+        if plan.size(axis) > 1 and axis not in scheme.axes:
+            yield f"{plan.scheme} has no axis {axis}; it uses {', '.join(scheme.axes)}."
+    if devices is not None and plan.devices > devices:
+        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try --target with {plan.devices} devices."
+    for axes, name, size in (
+        (BATCH_AXES, "batch", workload.batch),
+        (HEAD_AXES, "heads", workload.heads),
+        (HEAD_AXES, "kv_heads", workload.kv_heads),
+    ):
+        over = math.prod(plan.size(axis) for axis in axes)
+        if size % over:
+            axis = next(axis for axis in axes if plan.size(axis) > 1)
+            yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
+    if reason := layout.unsupported(workload.seq_len, plan.shards):
+        yield reason
+    piece = workload.seq_len // plan.shards // layout.pieces
+    if plan.tile and max(plan.tile) > piece:
+        where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
+        yield f"the tile {plan.tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
+    for reason in (scheme.unsupported(workload, plan.axes), kernel.unsupported(workload, kind)):
+        if reason:
+            yield reason

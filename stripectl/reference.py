@@ -1,0 +1,35 @@
+"""Dense attention in float64, values and gradients: what every plan is compared with. NumPy only, no tiles, no tricks."""
+
+import numpy as np
+
+from stripectl.layout import Window
+
+
+def dense(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) in float64 for T = S positions in natural order; whole score matrix in memory, head by head."""
+    q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
+    out, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
+    distance = np.arange(k.shape[2]) - np.arange(q.shape[2])[:, None]
+    keep = np.ones_like(distance, bool)
+    if window.left is not None:
+        keep &= distance >= -window.left
+    if window.right is not None:
+        keep &= distance <= window.right
+    for b, n in np.ndindex(q.shape[:2]):
+        m = n // group
+        s_TS = np.where(keep, q[b, n] @ k[b, m].T * scale, -np.inf)
+        p_TS = np.exp(s_TS - s_TS.max(1, keepdims=True))
+        p_TS /= p_TS.sum(1, keepdims=True)
+        out[b, n] = p_TS @ v[b, m]
+        dv[b, m] += p_TS.T @ dout[b, n]
+        dp_TS = dout[b, n] @ v[b, m].T
+        ds_TS = p_TS * (dp_TS - (dout[b, n] * out[b, n]).sum(1, keepdims=True)) * scale
+        dq[b, n] = ds_TS @ k[b, m]
+        dk[b, m] += ds_TS.T @ q[b, n]
+    return out, dq, dk, dv
+
+
+def max_relative_error(value, reference) -> float:
+    """The largest difference over the largest reference value; NaN where the value holds one."""
+    return float(np.max(np.abs(np.asarray(value, np.float64) - reference)) / np.max(np.abs(reference)))

@@ -1,0 +1,127 @@
+"""Measures plans on a device set, side by side: prepared one by one, then sampled in turns, so that a machine that
+speeds up or slows down does so for all of them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stripectl.launch import DeviceSet, PlanFailed
+from stripectl.measurement import Measurement, median_interval
+
+PREPARE_LIMIT_S = 600.0
+NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
+MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
+
+Say = Callable[[str, int, int], None]  # what runs now, how many are done, how many there are
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much measuring: `budget_s` is for everything a command measures."""
+
+    budget_s: float = 180.0
+    min_samples: int = 5
+    warmup: int = 1
+
+
+@dataclass
+class Sampled:
+    """A measurement in the making."""
+
+    measurement: Measurement
+    key: str
+    samples_s: list[float]
+    warm_s: float = 0.0
+    open: bool = True
+
+    def fail(self, reason: str) -> None:
+        self.measurement = replace(self.measurement, status="failed", reason=reason)
+        self.open = False
+
+    @property
+    def narrow(self) -> bool:
+        median, interval = median_interval(self.samples_s)
+        return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW * median
+
+    def finish(self) -> Measurement:
+        if self.measurement.status != "ok":
+            return self.measurement
+        if not self.samples_s:
+            return replace(self.measurement, status="failed", reason="no sample was taken before the run ended")
+        median, interval = median_interval(self.samples_s)
+        return replace(self.measurement, samples_s=tuple(self.samples_s), median_s=median, ci95_s=interval)
+
+
+def measure(
+    devices: DeviceSet, wanted: Sequence[Measurement], effort: Effort, budget_s: float, say: Say
+) -> Iterator[Measurement]:
+    """The measurements wanted (workload, plan, target given), sampled in turns for at most `budget_s`.
+
+    A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
+    again. Interrupted, it yields what has been sampled before it lets the interrupt through.
+    """
+    cases = [Sampled(measurement, str(index), []) for index, measurement in enumerate(wanted)]
+    try:
+        for done, case in enumerate(cases):
+            say(f"check and compile {case.measurement.plan}", done, 2 * len(cases))
+            _prepare(devices, case, effort)
+            if not devices.workers:
+                _prepare_again(devices, [each for each in cases[:done] if each.open], effort)
+        _sample(devices, cases, effort, budget_s, say)
+        if devices.workers:
+            devices.ask("release")
+    except KeyboardInterrupt:
+        yield from (case.finish() for case in cases if case.samples_s)
+        raise
+    yield from (case.finish() for case in cases)
+
+
+def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
+    wanted = case.measurement
+    request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "warmup": effort.warmup}
+    try:
+        answers = devices.ask("prepare", PREPARE_LIMIT_S, key=case.key, **request)
+    except PlanFailed as failure:
+        return case.fail(str(failure))
+    worst: dict[str, Any] = max((answer["check"] for answer in answers), key=_badness)
+    case.warm_s = max(answer["warm_s"] for answer in answers)
+    case.measurement = replace(
+        wanted,
+        check=worst,
+        compile_s=max(answer["compile_s"] for answer in answers),
+        peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
+    )
+    if not worst["max_rel_error"] <= worst["tolerance"]:
+        case.fail(f"wrong numbers: error {worst['max_rel_error']:.1e} against {worst['reference']}, allowed {worst['tolerance']:.0e}")
+
+
+def _badness(check: dict[str, Any]) -> float:
+    error = check["max_rel_error"]
+    return float("inf") if error != error else error
+
+
+def _prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
+    """After the workers were lost: the plans that had been prepared, in new workers."""
+    for case in cases:
+        _prepare(devices, case, effort)
+
+
+def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say) -> None:
+    deadline, turns = time.monotonic() + budget_s, 0
+    while live := [case for case in cases if case.open]:
+        turn_s = sum(case.warm_s for case in live)
+        for position, case in enumerate(live):
+            fraction = min(1.0, (turns + position / len(live)) / max(effort.min_samples, 1))
+            say(f"sample {turns + 1} of {case.measurement.plan}", int(100 * (1 + fraction)), 200)
+            try:
+                case.samples_s.append(max(devices.ask("sample", 60 + 20 * case.warm_s, key=case.key)))
+            except PlanFailed as failure:
+                case.fail(str(failure))
+                if not failure.alive:
+                    _prepare_again(devices, [each for each in live if each.open], effort)
+        turns += 1
+        spent = time.monotonic() + turn_s > deadline
+        enough = turns >= effort.min_samples and all(case.narrow for case in live if case.open)
+        if spent or enough or turns >= max(MOST_SAMPLES, effort.min_samples):
+            return

@@ -1,0 +1,1 @@
+"""The schemes, one file each; `stripectl.scheme.schemes` finds them by listing this folder."""

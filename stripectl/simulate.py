@@ -1,0 +1,280 @@
+"""A scheme on clocks: the same program that runs on devices, with arrays that hold only a shape and when each device
+has them.
+
+Every device has a clock of its own (its compute is in program order) and every link one per direction. A transfer
+starts when sender and receiver have both come to it, the data is there and the link is free; where collectives do not
+run beside compute (a CPU), it also holds both. Other mesh axes divide heads and batch; their devices are all alike.
+
+A backward pass is the scheme's own, or the transpose of what forward did: each operation leaves behind what its
+transpose does on the same clocks, as JAX does it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stripectl.layout import Layout, TileCount, count_tiles, layouts
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
+from stripectl.scheme import Scheme, schemes
+from stripectl.workload import DTYPE_BYTES, Workload
+
+ACCUMULATOR_BYTES = 4
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call."""
+
+    whole_s: float
+    boundary_s: float
+    dead_s: float = 0.0
+    row_s: float = 0.0
+    call_s: float = 0.0
+
+    def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
+        each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
+        return self.call_s + heads * (each + tiles.rows * self.row_s)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a device and a link cost; `source` and `detail` say where the tile costs come from."""
+
+    forward: TileCost
+    backward: TileCost
+    hop_latency_s: float
+    link_bytes_per_s_one_way: float
+    overlaps: bool
+    source: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class Timed(NamedTuple):
+    """An array on clocks: its shape on one device, bytes an element, and when each device has it."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    ready: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+
+class Round(NamedTuple):
+    """One call of a kernel on every device: when it starts and ends there, and its tiles."""
+
+    passes: str
+    start_s: np.ndarray
+    end_s: np.ndarray
+    tiles: TileCount
+
+
+def each(function: Callable[..., Timed], *trees: Any) -> Any:
+    """`function` over the leaves of equal nests of tuples."""
+    if isinstance(trees[0], Timed):
+        return function(*trees)
+    return tuple(each(function, *branches) for branches in zip(*trees, strict=True))
+
+
+def leaves(tree: Any) -> list[Timed]:
+    return [tree] if isinstance(tree, Timed) else [leaf for branch in tree for leaf in leaves(branch)]
+
+
+class Gradients:
+    """When the cotangent of each array is ready. The arrays stay referenced, so an id names one array."""
+
+    def __init__(self) -> None:
+        self._ready: dict[int, tuple[Timed, np.ndarray]] = {}
+
+    def add(self, primal: Timed, ready: np.ndarray) -> None:
+        known = self._ready.get(id(primal))
+        self._ready[id(primal)] = (primal, ready if known is None else np.maximum(known[1], ready))
+
+    def take(self, primal: Timed) -> Timed | None:
+        known = self._ready.pop(id(primal), None)
+        return None if known is None else primal._replace(ready=known[1])
+
+
+class Clocks:
+    """`comm` on clocks: every device's time, every link's, and the bytes each device has sent."""
+
+    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
+        self.plan, self.machine = plan, machine
+        self.grid = np.arange(math.prod(plan.size(axis) for axis in axes)).reshape([plan.size(axis) for axis in axes])
+        self.axes = axes
+        self.now = np.zeros(self.grid.size)
+        self.sent: dict[str, int] = {}
+        self.tape: list[Callable[[Gradients], None]] = []
+        self._links: dict[tuple[str, int], np.ndarray] = {}
+
+    def size(self, axis: str) -> int:
+        return self.plan.size(axis)
+
+    def index(self, axis: str) -> np.ndarray:
+        return np.indices(self.grid.shape)[self.axes.index(axis)].reshape(-1)
+
+    def shift(self, x: Any, axis: str) -> Any:
+        if self.size(axis) == 1:
+            return x
+        return each(lambda leaf: self._shift(leaf, axis), x)
+
+    def all_gather(self, x: Any, axis: str) -> Any:
+        size = self.size(axis)
+
+        def gather(leaf: Timed) -> Timed:
+            ready = self._collect("all-gather", leaf.ready, axis, leaf.nbytes) if size > 1 else leaf.ready
+            out = Timed((size, *leaf.shape), leaf.itemsize, ready)
+
+            def transpose(gradients: Gradients) -> None:
+                if given := gradients.take(out):
+                    ready = self._collect("reduce-scatter", given.ready, axis, leaf.nbytes) if size > 1 else given.ready
+                    gradients.add(leaf, ready)
+
+            self.tape.append(transpose)
+            return out
+
+        return each(gather, x)
+
+    def select(self, stacked: Any, index: Any) -> Any:
+        def pick(leaf: Timed) -> Timed:
+            out = Timed(leaf.shape[1:], leaf.itemsize, leaf.ready.copy())
+            self.tape.append(lambda gradients: (given := gradients.take(out)) and gradients.add(leaf, given.ready))
+            return out
+
+        return each(pick, stacked)
+
+    def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
+        for index in range(first, last):
+            state = body(index, state)
+        return state
+
+    def transpose(self, gradients: Gradients) -> None:
+        """Undo what was recorded, last first; what a transpose does itself is not recorded again."""
+        tape, self.tape = self.tape, []
+        for operation in reversed(tape):
+            operation(gradients)
+        self.tape = []
+
+    def _shift(self, leaf: Timed, axis: str) -> Timed:
+        out = leaf._replace(ready=self._hop(leaf, axis, 1))
+
+        def transpose(gradients: Gradients) -> None:
+            if given := gradients.take(out):
+                gradients.add(leaf, self._hop(given, axis, -1))
+
+        self.tape.append(transpose)
+        return out
+
+    def _hop(self, leaf: Timed, axis: str, by: int) -> np.ndarray:
+        """When each device has what its neighbour sent."""
+        source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
+        free = self._links.setdefault((axis, by), np.zeros(self.grid.size))
+        issued = np.maximum(np.maximum(self.now, leaf.ready)[source], self.now)
+        sent = np.maximum(issued, free[source]) + leaf.nbytes / self.machine.link_bytes_per_s_one_way
+        free[source] = sent
+        arrived = sent + self.machine.hop_latency_s
+        if not self.machine.overlaps:
+            self.now = np.maximum(self.now, arrived)
+            self.now[source] = np.maximum(self.now[source], sent)
+        self._count("collective-permute", leaf.nbytes)
+        return arrived
+
+    def _collect(self, name: str, ready: np.ndarray, axis: str, block_bytes: int) -> np.ndarray:
+        """When a ring all-gather or reduce-scatter of blocks of `block_bytes` ends on each device."""
+        hops, line = self.size(axis) - 1, self.axes.index(axis)
+        ready = np.maximum(ready, self.now).reshape(self.grid.shape)
+        seconds = hops * (block_bytes / self.machine.link_bytes_per_s_one_way + self.machine.hop_latency_s)
+        end = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1) + seconds
+        if not self.machine.overlaps:
+            self.now = np.maximum(self.now, end)
+        self._count(name, hops * block_bytes)
+        return end
+
+    def _count(self, name: str, nbytes: int) -> None:
+        self.sent[name] = self.sent.get(name, 0) + nbytes
+
+
+class TimedAttend:
+    """`attend` on clocks: a call takes what its tiles cost, on every device at once."""
+
+    def __init__(self, workload: Workload, plan: Plan, layout: Layout, clocks: Clocks) -> None:
+        if plan.tile is None:
+            raise ValueError(f"{plan} has no tile")
+        self.clocks, self.layout, self.tile, self.window = clocks, layout, plan.tile, workload.window
+        self.shards, self.rounds = plan.shards, list[Round]()
+
+    def empty(self, q: Timed) -> Timed:
+        return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())
+
+    def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed) -> Timed:
+        out = into._replace(ready=self._compute("forward", q, me, src, [q, into, *leaves(kv)]))
+
+        def transpose(gradients: Gradients) -> None:
+            if given := gradients.take(out):
+                end = self._compute("backward", q, me, src, [given, q, *leaves(kv)])
+                for primal in (q, *leaves(kv)):
+                    gradients.add(primal, end)
+                gradients.add(into, given.ready)
+
+        self.clocks.tape.append(transpose)
+        return out
+
+    def backward(self, saved: Timed, kv: Any, me: Any, src: Any, *, into: Timed) -> tuple[Timed, Any]:
+        end = self._compute("backward", saved, me, src, [saved, into, *leaves(kv)])
+        return into._replace(ready=end), each(lambda leaf: Timed(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+
+    def zeros(self, saved: Timed) -> Timed:
+        return Timed(saved.shape, ACCUMULATOR_BYTES, saved.ready)
+
+    def add(self, a: Any, b: Any) -> Any:
+        return each(lambda x, y: x._replace(ready=np.maximum(x.ready, y.ready)), a, b)
+
+    def _compute(self, passes: str, q: Timed, me: Any, src: Any, needs: list[Timed]) -> np.ndarray:
+        devices = self.clocks.grid.size
+        counts = count_tiles(self.layout.bands(me, src, self.shards, q.shape[2], self.window), self.tile)
+        tiles = TileCount(*(np.broadcast_to(kind, devices) for kind in counts))
+        cost = self.clocks.machine.forward if passes == "forward" else self.clocks.machine.backward
+        start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
+        end = self.clocks.now = start + cost.seconds(tiles, q.shape[0] * q.shape[1])
+        self.rounds.append(Round(passes, start, end, tiles))
+        return end
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How a plan went on clocks: when the slowest device ended, every call of the kernel, and bytes a device sent."""
+
+    seconds: float
+    rounds: list[Round]
+    sent: dict[str, int]
+
+
+def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
+    """Run the plan's scheme on clocks. The plan has its tile and is not refused."""
+    scheme: Scheme = schemes[plan.scheme]
+    clocks = Clocks(plan, scheme.axes, machine)
+    attend = TimedAttend(workload, plan, layouts[plan.layout], clocks)
+    batch, tensor = (math.prod(plan.size(axis) for axis in axes) for axes in (BATCH_AXES, HEAD_AXES))
+
+    def shard(heads: int) -> Timed:
+        shape = (workload.batch // batch, heads // tensor, workload.seq_len // plan.shards, workload.head_dim)
+        return Timed(shape, DTYPE_BYTES[workload.dtype], np.zeros(clocks.grid.size))
+
+    q, kv = shard(workload.heads), (shard(workload.kv_heads), shard(workload.kv_heads))
+    state = scheme.forward(q, kv, attend, clocks)
+    ready = state.ready
+    if workload.passes != "forward":
+        if scheme.backward is None:
+            gradients = Gradients()
+            gradients.add(state, np.maximum(state.ready, clocks.now))
+            clocks.transpose(gradients)
+            ends = [gradient.ready for primal in (q, *kv) if (gradient := gradients.take(primal))]
+        else:
+            saved = q._replace(ready=np.maximum(state.ready, clocks.now))
+            ends = [leaf.ready for leaf in leaves(scheme.backward(saved, kv, attend, clocks))]
+        ready = np.maximum.reduce([ready, *ends])
+    return Simulation(float(np.maximum(ready, clocks.now).max()), attend.rounds, clocks.sent)

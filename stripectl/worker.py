@@ -1,0 +1,59 @@
+"""The only process that touches a device: answers requests of its parent, one JSON line each way, until end of input.
+
+Started by `launch` as `python -m stripectl.worker CONFIG`. A parent that dies closes the pipe, and the worker goes with
+it, whatever it is doing.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import Any, TextIO
+
+
+def claim_stdout() -> TextIO:
+    """Standard output for answers alone: whatever a library prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
+
+
+def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
+    """Requests as they come; the end of input is the end of the process, at once."""
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    os._exit(0)
+
+
+def one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: " + " ".join(str(error).split())[:600]
+
+
+def main() -> None:
+    answers = claim_stdout()
+    config = json.loads(sys.argv[1])
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    if config.get("core") is not None:
+        os.sched_setaffinity(0, {config["core"]})
+
+    import jax
+
+    if config["processes"] > 1:
+        jax.distributed.initialize(config["coordinator"], config["processes"], config["process"])
+    from stripectl.measure import Session
+
+    session = Session()
+    while True:
+        request = requests.get()
+        try:
+            result = getattr(session, request["do"])(**request["with"])
+            answer = {"result": result}
+        except Exception as error:  # whatever a plan's program raises is that plan's result, not this worker's end
+            answer = {"error": one_line(error)}
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What is computed: the shape of a model's attention, batch, sequence length, dtype, mask and pass."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from stripectl import BadInput
+from stripectl.files import profile, unknown
+from stripectl.layout import MASKS, Window
+
+Pass = Literal["forward", "forward-backward"]
+Dtype = Literal["bfloat16", "float32"]
+PASSES: tuple[str, ...] = get_args(Pass)
+DTYPES: tuple[str, ...] = get_args(Dtype)
+DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
+LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
+SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The sizes of a transformer that decide its arithmetic; a YAML file in `profiles/models/`."""
+
+    name: str
+    hidden: int
+    feed_forward: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    @classmethod
+    def load(cls, name: str) -> "Model":
+        """A model by name or by the path of a YAML file.
+
+        Raises:
+            BadInput: unknown name, missing or unknown field, or a value that is not a positive integer.
+        """
+        path, content = profile("model", "models", name)
+        given = {key: value for key, value in content.items() if key not in ("source", "name")}
+        wanted = [field.name for field in fields(cls) if field.name != "name"]
+        for key in given:
+            if key not in wanted:
+                raise unknown(f"field in the model {path}:", key, wanted)
+        for key in wanted:
+            if key not in given:
+                raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
+            if type(given[key]) is not int or given[key] < 1:
+                raise BadInput(f"the model {path} says {key}: {given[key]!r}; it must be a positive integer.")
+        return cls(name=path.stem, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One attention layer's work on one batch.
+
+    `heads` query heads share `kv_heads` key/value heads in equal groups. A `forward-backward` pass computes the output
+    and, from a cotangent of the output, the gradients of queries, keys and values.
+    """
+
+    seq_len: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    batch: int = 1
+    dtype: str = "bfloat16"
+    mask: str = "causal"
+    passes: str = "forward"
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise BadInput(f"{name} must be a positive integer, not {value!r}.")
+        if self.seq_len > LONGEST:
+            raise BadInput(
+                f"a sequence of {self.seq_len} is too long: positions are 32-bit integers, so at most {LONGEST} (1G)."
+            )
+        if self.heads % self.kv_heads:
+            raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
+        for kind, value, known in (("dtype", self.dtype, DTYPES), ("mask", self.mask, MASKS), ("pass", self.passes, PASSES)):
+            if value not in known:
+                raise unknown(kind, value, known)
+
+    @property
+    def window(self) -> Window:
+        return MASKS[self.mask]
+
+    @property
+    def pairs(self) -> int:
+        """Query/key pairs that the mask keeps, for one head of one sequence."""
+        return self.seq_len * (self.seq_len + 1) // 2 if self.mask == "causal" else self.seq_len**2
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations the mathematics asks for: two matmuls of 2 d a pair forward, four backward.
+
+        The recomputation of scores in a flash-style backward pass (a fifth matmul) is not counted, as in an MFU
+        (Chowdhery et al. 2022, appendix B).
+        """
+        matmuls = 2 if self.passes == "forward" else 6
+        return 2.0 * matmuls * self.pairs * self.head_dim * self.heads * self.batch
+
+    def to_json(self) -> dict[str, Any]:
+        content = asdict(self)
+        content["pass"] = content.pop("passes")
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Workload":
+        return cls(**{"passes" if key == "pass" else key: value for key, value in content.items()})
+
+
+def parse_length(text: str) -> int:
+    """A sequence length: `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
+
+    Raises:
+        BadInput: not a length, or not between 1 and 1G.
+    """
+    match = re.fullmatch(r"(\d+)\s*([kmg]?)i?", text.strip().lower())
+    if not match:
+        raise BadInput(f"{text!r} is not a sequence length. Write tokens, or k, M: 262144, 256k, 1M.")
+    value = int(match[1]) * SUFFIXES[match[2]]
+    if not 1 <= value <= LONGEST:
+        raise BadInput(f"a sequence of {text} is out of range: from 1 to {LONGEST} (1G) tokens.")
+    return value
+
+
+def parse_lengths(text: str) -> list[int]:
+    """A grid of lengths: commas separate, `16k..1M` doubles from the first to the last."""
+    lengths: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        value, end = parse_length(first), parse_length(last if dots else first)
+        if value > end:
+            raise BadInput(f"the range {part} runs backwards. Write the shorter length first.")
+        while value <= end:
+            lengths.append(value)
+            value *= 2
+    return list(dict.fromkeys(lengths))
+
+
+def format_length(length: int) -> str:
+    """`256k` for 262144; lengths that are no multiple of 1024 stay as they are."""
+    for suffix in ("M", "k"):
+        unit = SUFFIXES[suffix.lower()]
+        if length % unit == 0:
+            return f"{length // unit}{suffix}"
+    return str(length)
