@@ -13,31 +13,20 @@ from typing import Any
 
 from stripectl import BadInput, Missing
 from stripectl.bounds import attention_speedup, layer_speedup, ring_work
-from stripectl.calibrate import HOP_BYTES, blocks_for, datasheet_machine, fit_hop, measured_machine
+from stripectl.devices import Devices, Place
 from stripectl.environment import cores
-from stripectl.hardware import Hardware, named_by_device
-from stripectl.launch import DeviceSet, PlanFailed
+from stripectl.hardware import Hardware
 from stripectl.layout import MASKS, Tile, layouts
 from stripectl.measurement import Measurement
 from stripectl.plan import SEQUENCE_AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
 from stripectl.sampling import Effort, Say, measure
 from stripectl.scheme import schemes
 from stripectl.simulate import Machine, Simulation, TileCost, simulate
-from stripectl.topology import Target, parse_target
+from stripectl.topology import Target
 from stripectl.workload import Model, Workload
 
-RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
-
-
-@dataclass(frozen=True)
-class Place:
-    """A target, how much of it is here, and the processes that drive what is here."""
-
-    target: Target
-    here: int = 0
-    processes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +105,7 @@ COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "data
 
 
 def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
-    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a whole layer of the model."""
+    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model."""
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
     if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
         return {"attention_only": None, "layer": None}
@@ -124,104 +113,16 @@ def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
     if workload.model is None:
         return {"attention_only": attention, "layer": None}
     slow, fast = (
-        float(ring_work(each, plan.shards, rows, MASKS[workload.mask], tile).critical_tiles) * tile.block_q * tile.block_kv
+        float(ring_work(each, plan.shards, rows, MASKS[workload.mask], tile).critical_tiles)
+        * tile.block_q
+        * tile.block_kv
         for each in (layouts["contiguous"], layout)
     )
     model = Model.load(workload.model)
-    return {"attention_only": attention, "layer": layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")}
-
-
-def find_place(request: Request, devices: "Devices") -> Place:
-    """The target by its name; `local` is asked what it has.
-
-    Raises:
-        BadInput, Missing: not a target, or no devices.
-    """
-    if request.target != "local":
-        target = parse_target(request.target, request.hardware)
-        if target.hardware.kind == "cpu":
-            here = min(target.devices, len(cores()))
-            return Place(target, here if here == target.devices else 0, here)
-        return Place(target)
-    found = devices.probe()
-    if found["platform"] == "cpu":
-        hardware = request.hardware or Hardware.load("cpu")
-        count = len(cores())
-        return Place(Target(hardware, (max(RING, count) if count == 1 else RING,)), count, count)
-    known = request.hardware or named_by_device(found["kind"])
-    if known is None:
-        raise Missing(
-            f"no hardware profile knows {found['kind']!r}. Write one: stripectl topology --measure, then --hardware FILE."
-        )
-    return Place(Target(known, (found["count"] if found["count"] > 1 else RING,)), found["count"])
-
-
-class Devices:
-    """The device sets a bench has started, and what was timed on them; ended together."""
-
-    def __init__(self, say: Say) -> None:
-        self.say = say
-        self.sets: dict[int | None, DeviceSet] = {}
-        self.machines: dict[Any, Machine] = {}
-        self.hops: dict[int | None, tuple[float, float] | None] = {}
-
-    def __enter__(self) -> "Devices":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for each in self.sets.values():
-            each.stop()
-
-    def of(self, processes: int | None) -> DeviceSet:
-        if processes not in self.sets:
-            self.sets[processes] = DeviceSet(processes)
-        return self.sets[processes]
-
-    def probe(self) -> dict[str, Any]:
-        """What JAX finds on this machine."""
-        self.say("look for devices", 0, 1)
-        try:
-            return self.of(None).ask("devices")[0]
-        except PlanFailed as failure:
-            raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
-
-    def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
-        """(latency, rate) of a hop between the devices here, or None where there is one."""
-        if processes not in self.hops:
-            timed = []
-            for done, nbytes in enumerate(HOP_BYTES if count > 1 else ()):
-                self.say(f"time a hop of {nbytes >> 10} KiB", done, len(HOP_BYTES))
-                timed.append(max(self.of(processes).ask("time_hop", nbytes=nbytes)))
-            self.hops[processes] = fit_hop(HOP_BYTES, timed) if timed else None
-        return self.hops[processes]
-
-    def machine(self, place: Place, workload: Workload, plan: Plan) -> Machine:
-        """What tiles and hops cost: timed here where the target's device is here, else from its datasheet."""
-        hardware, tile = place.target.hardware, plan.tile
-        assert tile
-        if place.processes is None and not place.here:
-            return datasheet_machine(hardware, workload, tile)
-        group = workload.heads // workload.kv_heads
-        which = (place.processes, plan.kernel, tile, group, workload.head_dim, workload.dtype)
-        if which not in self.machines:
-            self.machines[which] = self._calibrate(place, plan.kernel, tile, group, workload)
-        return self.machines[which]
-
-    def _calibrate(self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload) -> Machine:
-        fitted, held_out = blocks_for(tile)
-        times: dict[str, dict[Any, float]] = {"forward": {}, "backward": {}}
-        shape = {"group": group, "head_dim": workload.head_dim, "dtype": workload.dtype}
-        for done, block in enumerate([*fitted, held_out]):
-            self.say(f"time tiles of {tile}: {block.rows} {block.band}", done, len(fitted) + 1)
-            answers = self.of(place.processes).ask(
-                "time_block", 600, kernel=kernel, tile=str(tile), rows=block.rows, band=block.band, **shape
-            )
-            for passes, known in times.items():
-                known[block] = sum(answer[passes] for answer in answers) / len(answers)
-        hop = self.hop(place.processes, place.here)
-        if hop is None and (link := place.target.hardware.figure("link_bytes_per_s_one_way")):
-            hop = (place.target.hardware.figure("hop_latency_s") or 0.0, link)
-        return measured_machine(times, tile, group, hop, place.target.hardware.overlaps)
+    return {
+        "attention_only": attention,
+        "layer": layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu"),
+    }
 
 
 def simulated(case: Measurement, machine: Machine) -> Measurement:
@@ -243,7 +144,7 @@ def bench(request: Request, say: Say) -> Iterator[Measurement]:
         return max(0.0, request.effort.budget_s - (time.monotonic() - started))
 
     with Devices(say) as devices:
-        place = find_place(request, devices)
+        place = devices.place(request.target, request.hardware)
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
@@ -252,7 +153,9 @@ def bench(request: Request, say: Say) -> Iterator[Measurement]:
             share_s = left_s() / (len(request.workloads) - index)
             group = [case for case in wanted if case.workload == workload]
             yield from by_method(request, place, group, devices, share_s, say)
-            yield from by_method(request, place, [case for case in baselines if case.workload == workload], devices, 0.0, say)
+            yield from by_method(
+                request, place, [case for case in baselines if case.workload == workload], devices, 0.0, say
+            )
         if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
             yield from small_ring(request, place, devices, left_s, say)
 
@@ -265,7 +168,9 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
         if first is None or parse_plan(first.plan).devices == 1:
             continue
         plan = replace(parse_plan(first.plan), scheme="ring", layout="contiguous", mesh=())
-        case = Measurement(workload=workload, plan=str(plan), target=str(Target(place.target.hardware, (1,))), method="simulated")
+        case = Measurement(
+            workload=workload, plan=str(plan), target=str(Target(place.target.hardware, (1,))), method="simulated"
+        )
         found.append(described(case, place.target.hardware))
     return found
 
@@ -282,22 +187,29 @@ def by_method(
             + (f", or --target cpu:{len(cores())}." if place.target.hardware.kind == "cpu" else ".")
         )
     to_measure = fits if request.method == "measured" else []
-    estimates: dict[int, Measurement] = {}
+    found: dict[int, Measurement] = {id(case): case for case in group if case.status != "ok"}
     if request.method != "measured":
         for case in runnable:
-            estimates[id(case)] = simulated(case, devices.machine(place, case.workload, parse_plan(case.plan)))
-        turn_s = sum(estimates[id(case)].median_s or 0.0 for case in fits)
-        if request.method == "auto" and fits and turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
+            found[id(case)] = simulated(case, devices.machine(place, case.workload, parse_plan(case.plan)))
+        turn_s = sum(found[id(case)].median_s or 0.0 for case in fits)
+        if (
+            request.method == "auto"
+            and fits
+            and turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s
+        ):
             to_measure = fits
-    asked = [replace(case, method="measured") for case in to_measure]
-    results = measure(devices.of(place.processes), asked, request.effort, budget_s, say) if asked else iter(())
-    for case in group:
-        if case.status != "ok":
-            yield case
-        elif case in to_measure:
-            yield next(results)
-        else:
-            yield estimates[id(case)]
+    try:
+        for size in dict.fromkeys(parse_plan(case.plan).devices for case in to_measure):
+            together = [case for case in to_measure if parse_plan(case.plan).devices == size]
+            asked = [replace(case, method="measured") for case in together]
+            share_s = budget_s * len(together) / len(to_measure)
+            workers = devices.of(size if place.processes else None)
+            for case, result in zip(together, measure(workers, asked, request.effort, share_s, say), strict=False):
+                found[id(case)] = result
+    except KeyboardInterrupt:
+        yield from (found[id(case)] for case in group if id(case) in found and found[id(case)].median_s)
+        raise
+    yield from (found[id(case)] for case in group)
 
 
 def small_ring(request: Request, place: Place, devices: Devices, left_s: Any, say: Say) -> Iterator[Measurement]:
@@ -311,9 +223,12 @@ def small_ring(request: Request, place: Place, devices: Devices, left_s: Any, sa
     def sized(seq_len: int, groups: int) -> tuple[list[Measurement], float]:
         heads = groups * (first.heads // first.kv_heads)
         workloads = [
-            replace(first, seq_len=seq_len, heads=heads, kv_heads=groups, batch=1, model=None, passes=each) for each in passes
+            replace(first, seq_len=seq_len, heads=heads, kv_heads=groups, batch=1, model=None, passes=each)
+            for each in passes
         ]
-        found = [case for case in cases(replace(request, workloads=workloads, plans=plans), local) if case.status == "ok"]
+        found = [
+            case for case in cases(replace(request, workloads=workloads, plans=plans), local) if case.status == "ok"
+        ]
         for_each = [simulated(case, devices.machine(local, case.workload, parse_plan(case.plan))) for case in found]
         return for_each, sum(each.median_s or 0.0 for each in for_each)
 

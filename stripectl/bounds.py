@@ -50,17 +50,20 @@ def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile
     return Work(np.stack(pairs, 1), TileCount(*np.stack(counts, 2)), tile)
 
 
-def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, tile: Tile = Tile(1, 1)) -> float:
+def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, tile: Tile | None = None) -> float:
     """The best speed-up of attention over the contiguous layout; 2 - 1/N for balanced layouts and large blocks.
 
-    Quantised by the tile: a layout saves only whole tiles. With a tile of 1x1 it counts pairs.
+    Quantised by the tile: a layout saves only whole tiles. Without a tile it counts pairs.
     """
-    works = (ring_work(each, shards, rows, window, tile) for each in (layouts["contiguous"], layout))
-    slow, fast = (work.critical_pairs if tile == Tile(1, 1) else work.critical_tiles for work in works)
+    size = tile or Tile(rows, rows)
+    works = (ring_work(each, shards, rows, window, size) for each in (layouts["contiguous"], layout))
+    slow, fast = (work.critical_tiles if tile else work.critical_pairs for work in works)
     return slow / fast
 
 
-def layer_speedup(model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, mlp: str) -> float:
+def layer_speedup(
+    model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, mlp: str
+) -> float:
     """The best speed-up of a whole layer whose attention has critical paths `attention` = (slow, fast), in pairs.
 
     FLOPs per token and layer (Brandon et al. 2023, section 4, "TMS"): D = 8 d^2 + 4 d d_ff + 2 d V / L dense ones, and
@@ -75,7 +78,12 @@ def layer_speedup(model: Model, seq_len: int, ring: int, attention: tuple[float,
 
 
 def theoretical_max_speedup(
-    *, model: str | Model, seq_len: int, ring: int, attention_cost: float = 1.0, mlp: Literal["paper", "swiglu"] = "paper"
+    *,
+    model: str | Model,
+    seq_len: int,
+    ring: int,
+    attention_cost: float = 1.0,
+    mlp: Literal["paper", "swiglu"] = "paper",
 ) -> float:
     """The paper's Theoretical Maximum Speedup (TMS) of striped over contiguous ring attention for a whole layer.
 

@@ -80,7 +80,11 @@ def measured_machine(
         predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile), heads)), times[name][held_out]
         detail[name] = {
             **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
-            "held_out": {"block": f"{held_out.rows} {held_out.band}", "measured_s": taken, "error": predicted / taken - 1},
+            "held_out": {
+                "block": f"{held_out.rows} {held_out.band}",
+                "measured_s": taken,
+                "error": predicted / taken - 1,
+            },
         }
     latency, rate = hop or (0.0, float("inf"))
     detail["hop"] = {"latency_s": latency, "bytes_per_s_one_way": rate} if hop else None

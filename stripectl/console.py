@@ -109,11 +109,17 @@ def table(run: Run) -> list[Table | Text]:
         groups.setdefault((describe(m.workload), ""), []).append(m)
     for (title, _), members in groups.items():
         pairs = any(simulation_error(m, measurements) is not None for m in members)
-        made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+        made = Table(
+            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+        )
         columns = ["plan", "pass", "target", "method", "time", "speed-up", "bound", "tiles", "sent", "per device"]
         columns += ["simulation"] * pairs
         for name in columns:
-            made.add_column(name, justify="left" if name in ("plan", "pass", "target", "method", "speed-up") else "right", no_wrap=True)
+            made.add_column(
+                name,
+                justify="left" if name in ("plan", "pass", "target", "method", "speed-up") else "right",
+                no_wrap=True,
+            )
         for m in members:
             made.add_row(*row(m, measurements, pairs))
         shown += [made, *(reason(m) for m in members if m.status != "ok"), Text("")]
@@ -142,7 +148,9 @@ def row(m: Measurement, run: Sequence[Measurement], pairs: bool) -> list[str]:
 
 
 def reason(m: Measurement) -> Text:
-    return Text(f"  {m.status}: {m.plan} {m.workload.passes}: {m.reason}", style="yellow" if m.status == "refused" else "red")
+    return Text(
+        f"  {m.status}: {m.plan} {m.workload.passes}: {m.reason}", style="yellow" if m.status == "refused" else "red"
+    )
 
 
 class Reporter:
@@ -157,12 +165,16 @@ class Reporter:
     def __enter__(self) -> "Reporter":
         if not self.quiet and self.screen.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
-            self.bar = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=self.screen, transient=True)
+            self.bar = Progress(
+                *columns, TextColumn("left"), TimeRemainingColumn(), console=self.screen, transient=True
+            )
             self.bar.start()
             self.task = self.bar.add_task("start", total=1)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.bar:
             self.bar.stop()
 

@@ -78,9 +78,9 @@ class Attend:
     def bands(self, me, src, rows: int) -> list[Rectangle]:
         return self.layout.bands(me, src, self.shards, rows, self.window)
 
-    def empty(self, q_BNTH):
-        rows = q_BNTH.shape[:3]
-        return jnp.zeros(q_BNTH.shape, jnp.float32), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+    def empty(self, q):
+        rows = q.shape[:3]
+        return jnp.zeros(q.shape, jnp.float32), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
 
     def __call__(self, q, kv, me, src, *, into):
         return meet(self, q, kv, me, src, into)
@@ -109,8 +109,8 @@ def meet(attend: Attend, q, kv, me, src, state):
 
 
 def _meet_forward(attend, q, kv, me, src, state):
-    after = meet(attend, q, kv, me, src, state)
-    return after, (q, kv, me, src, state[1], after[1])
+    out, maximum, total = meet(attend, q, kv, me, src, state)
+    return (out, maximum, total), (q, kv, me, src, state[1], maximum)
 
 
 def _meet_backward(attend, residuals, cotangents):
@@ -167,7 +167,7 @@ class Program:
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        axes = dict(self.plan.mesh) or {"ring": 1}
+        axes = self.plan.axes or {"ring": 1}
         chosen = list(self.devices)[: self.plan.devices]
         return jax.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes), devices=chosen)
 

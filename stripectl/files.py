@@ -92,6 +92,11 @@ class Catalogue:
                 broken[name] = f"{type(error).__name__}: {error}"
         return dict(self._cache), broken
 
+    def summary(self, name: str) -> str:
+        """The first line of a plug-in's docstring, without its name."""
+        text = (importlib.import_module(f"{self.package}.{name}").__doc__ or "").strip().splitlines()
+        return text[0].partition(": ")[2] if text else ""
+
     def __getitem__(self, name: str) -> Any:
         if name in self._cache:
             return self._cache[name]

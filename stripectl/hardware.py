@@ -32,7 +32,7 @@ class Hardware:
     """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one way."""
 
     name: str
-    kind: Kind
+    kind: str
     device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
     devices_per_chip: int
     devices_per_host: int
@@ -67,7 +67,9 @@ class Hardware:
             if key not in FIGURES:
                 raise unknown(f"figure in the hardware {path}:", key, FIGURES)
             if not isinstance(entry, dict) or not isinstance(entry.get("value"), int | float) or entry["value"] <= 0:
-                raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
+                raise BadInput(
+                    f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}."
+                )
             if not entry.get("source"):
                 raise BadInput(f"the hardware {path} gives {key} no source.")
             figures[key], sources[key] = float(entry["value"]), str(entry["source"])
@@ -82,7 +84,7 @@ class Hardware:
         given = {key: content.get(key, default) for key, default in defaults.items()}
         return cls(
             name=str(content.get("name", path.stem)),
-            kind=kind,
+            kind=str(kind),
             device_kinds=tuple(content.get("device_kinds") or ()),
             figures=figures,
             sources=sources,
@@ -103,7 +105,9 @@ def named_by_device(device_kind: str) -> Hardware | None:
     return None
 
 
-def hiding_block(hardware: Hardware, dtype: str, dtype_bytes: int, group: int = 1, pairs_share: float = 1.0) -> float | None:
+def hiding_block(
+    hardware: Hardware, dtype: str, dtype_bytes: int, group: int = 1, pairs_share: float = 1.0
+) -> float | None:
     """The smallest block (rows per shard) whose hop hides behind its tiles: c >= F/B (Liu et al. 2023, section 3).
 
     A hop moves 2 c d e bytes for each key/value head, a whole block computes 4 c^2 d FLOPs for each of the `group`

@@ -78,7 +78,9 @@ class DeviceSet:
     def __enter__(self) -> "DeviceSet":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def __post_init__(self) -> None:
@@ -119,8 +121,9 @@ class DeviceSet:
         for worker in self.workers:
             worker.process.wait()
             for pipe in (worker.process.stdin, worker.process.stdout, worker.log):
-                with contextlib.suppress(OSError):
-                    pipe and pipe.close()
+                if pipe:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
         self.workers.clear()
 
     def ask(self, do: str, limit_s: float = START_S, **arguments: Any) -> list[Any]:

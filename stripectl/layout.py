@@ -33,8 +33,8 @@ class Rectangle(NamedTuple):
     """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards, of which
     query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high."""
 
-    row: int
-    col: int
+    row: Index
+    col: Index
     rows: int
     cols: int
     low: Index
@@ -86,7 +86,7 @@ class Layout:
             return None
         near = max(parts, round(seq_len / parts) * parts)
         needs = "rows that divide evenly" if self.pieces == 1 else f"a multiple of {self.pieces} rows per shard"
-        each = f"{seq_len} over {shards} shards gives {seq_len / shards:g}"
+        each = f"{seq_len} over {shards} shards gives {seq_len / shards:.10g}"
         return f"{self.name} needs {needs}; {each}. Try --seqlen {near}."
 
     def positions(self, shards: int, rows: int) -> np.ndarray:
@@ -134,7 +134,7 @@ def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
 
 
 def column_tiles(band: Rectangle, tile: Tile, row: Index) -> tuple[Index, Index, Index, Index]:
-    """(a, b, c, d) of a row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them only
+    """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them only
     live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide end
     in a ragged tile, which always needs its mask."""
     count = -(-band.cols // tile.block_kv)
@@ -157,14 +157,15 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
             high=np.broadcast_to(band.high, shape)[..., None].astype(np.int64),
         )
         index = np.arange(rows)
-        a, b, c, d = column_tiles(spread, tile, index * tile.block_q)
-        ragged = (index + 1) * tile.block_q > band.rows
-        unmasked = np.where(ragged, 0, c - b)
-        whole = whole + unmasked.sum(-1)
-        boundary = boundary + (d - a - unmasked).sum(-1)
-        dead = dead + rows * columns - (d - a).sum(-1)
         first, last = row_tiles(spread, tile)
-        visited = visited + (last - first)[..., 0]
+        visit = (index >= first) & (index < last)
+        a, b, c, d = column_tiles(spread, tile, index * tile.block_q)
+        live = np.where(visit, d - a, 0)
+        unmasked = np.where(visit & ((index + 1) * tile.block_q <= band.rows), c - b, 0)
+        whole = whole + unmasked.sum(-1)
+        boundary = boundary + (live - unmasked).sum(-1)
+        dead = dead + rows * columns - live.sum(-1)
+        visited = visited + visit.sum(-1)
     return TileCount(whole, boundary, dead, visited)
 
 

@@ -39,8 +39,8 @@ def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     piece = max(16, CHECKED_LEN // pieces)
     assert plan.tile is not None
     shrink = min(1.0, piece / 2 / max(plan.tile))
-    tile = Tile(*(max(1, int(side * shrink)) for side in plan.tile))
-    batch, tensor = (int(np.prod([plan.size(axis) for axis in axes])) for axes in (BATCH_AXES, HEAD_AXES))
+    tile = Tile(max(1, int(plan.tile.block_q * shrink)), max(1, int(plan.tile.block_kv * shrink)))
+    batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
     group = workload.heads // workload.kv_heads
     small = replace(workload, seq_len=pieces * piece, batch=batch, kv_heads=tensor, heads=tensor * group)
     return small, replace(plan, tile=tile)
@@ -52,9 +52,10 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     program = Program(workload, plan, devices)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(arrays[0])
+    q, k, v = arrays[:3]
+    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
     found = program.function(*program.place(arrays))
-    expected = dense(*arrays[:3], cotangent, workload.window)
+    expected = dense(q, k, v, cotangent, workload.window)
     order = layouts[plan.layout].permutation(plan.shards, workload.seq_len)
     worst = 0.0
     for value, reference in zip(found if isinstance(found, tuple) else (found,), expected, strict=False):
@@ -132,7 +133,8 @@ class Session:
             "check": checked,
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
-            "peak_bytes": memory and memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
+            "peak_bytes": memory
+            and memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
         }
 
     def sample(self, key: str) -> float:
@@ -182,5 +184,3 @@ class Session:
         size = MATMUL_SIZE[jax.devices()[0].platform]
         a = jax.device_put(jnp.ones((size, size), dtype), jax.local_devices()[0])
         return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a, repeats=5)
-
-

@@ -188,7 +188,9 @@ class Run:
             raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
         version = schema.removeprefix(SCHEMA)
         if not version.isdecimal() or int(version) > VERSION:
-            raise BadInput(f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl.")
+            raise BadInput(
+                f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl."
+            )
         try:
             return cls(
                 **{name: content[name] for name in ("id", "created", "command", "environment")},

@@ -8,7 +8,7 @@ Plans print and parse; options left out take defaults. Whether a plan can comput
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from stripectl import BadInput
@@ -51,14 +51,17 @@ class Plan:
     def size(self, axis: str) -> int:
         return self.axes.get(axis, 1)
 
+    def product(self, axes: Iterable[str]) -> int:
+        return math.prod(self.size(axis) for axis in axes)
+
     @property
     def devices(self) -> int:
-        return math.prod(size for _, size in self.mesh)
+        return self.product(AXES)
 
     @property
     def shards(self) -> int:
         """How many shards the sequence is cut into."""
-        return math.prod(self.size(axis) for axis in SEQUENCE_AXES)
+        return self.product(SEQUENCE_AXES)
 
 
 def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -82,7 +85,10 @@ def parse_tile(text: str) -> Tile:
         BadInput: not a tile.
     """
     match = re.fullmatch(r"(\d+)(?:x(\d+))?", text.strip())
-    if not match or not 1 <= min(int(match[1]), int(match[2] or match[1])) <= max(map(int, match.groups(match[1]))) <= 2**20:
+    if (
+        not match
+        or not 1 <= min(int(match[1]), int(match[2] or match[1])) <= max(map(int, match.groups(match[1]))) <= 2**20
+    ):
         raise BadInput(f"{text!r} is not a tile. Write 1024, or 2048x4096 (queries x keys).")
     return Tile(int(match[1]), int(match[2] or match[1]))
 
@@ -133,7 +139,7 @@ def parse_plan(text: str) -> Plan:
 
 
 def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
-    """The plan with its tile named: the kernel's default for this kind of hardware, no larger than a piece of a shard."""
+    """The plan with its tile named: the kernel's default for such hardware, no larger than a piece of a shard."""
     if plan.tile:
         return plan
     tile = kernels[plan.kernel].default_tile(kind)
@@ -156,13 +162,13 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         if plan.size(axis) > 1 and axis not in scheme.axes:
             yield f"{plan.scheme} has no axis {axis}; it uses {', '.join(scheme.axes)}."
     if devices is not None and plan.devices > devices:
-        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try --target with {plan.devices} devices."
+        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
     for axes, name, size in (
         (BATCH_AXES, "batch", workload.batch),
         (HEAD_AXES, "heads", workload.heads),
         (HEAD_AXES, "kv_heads", workload.kv_heads),
     ):
-        over = math.prod(plan.size(axis) for axis in axes)
+        over = plan.product(axes)
         if size % over:
             axis = next(axis for axis in axes if plan.size(axis) > 1)
             yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."

@@ -1,4 +1,4 @@
-"""Dense attention in float64, values and gradients: what every plan is compared with. NumPy only, no tiles, no tricks."""
+"""Dense attention in float64, values and gradients: what every plan is compared with. NumPy only, no tiles."""
 
 import numpy as np
 

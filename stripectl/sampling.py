@@ -10,6 +10,7 @@ from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, median_interval
 
 PREPARE_LIMIT_S = 600.0
+WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
 MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
 
@@ -93,7 +94,8 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
         peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
     )
     if not worst["max_rel_error"] <= worst["tolerance"]:
-        case.fail(f"wrong numbers: error {worst['max_rel_error']:.1e} against {worst['reference']}, allowed {worst['tolerance']:.0e}")
+        found, allowed = f"{worst['max_rel_error']:.1e}", f"{worst['tolerance']:.0e}"
+        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; {allowed} is allowed")
 
 
 def _badness(check: dict[str, Any]) -> float:

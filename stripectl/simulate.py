@@ -258,7 +258,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
     scheme: Scheme = schemes[plan.scheme]
     clocks = Clocks(plan, scheme.axes, machine)
     attend = TimedAttend(workload, plan, layouts[plan.layout], clocks)
-    batch, tensor = (math.prod(plan.size(axis) for axis in axes) for axes in (BATCH_AXES, HEAD_AXES))
+    batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
 
     def shard(heads: int) -> Timed:
         shape = (workload.batch // batch, heads // tensor, workload.seq_len // plan.shards, workload.head_dim)

@@ -11,10 +11,10 @@ from stripectl.hardware import Hardware, hardware_names
 
 @dataclass(frozen=True)
 class Target:
-    """Devices of one kind, in a shape: (8,) is eight in a row or behind a switch, (4, 4) a slice of a torus in chips."""
+    """Devices of one kind, in a shape: (8,) is eight behind a switch or in a row, (4, 4) a slice of a torus."""
 
     hardware: Hardware
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # in chips
 
     @property
     def devices(self) -> int:
@@ -40,8 +40,12 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     if min(shape) < 1 or math.prod(shape) > 2**16:
         raise BadInput(f"the target {text} has {math.prod(shape)} chips; a target has 1 to {2**16}.")
     if machine.torus_dims == 0 and len(shape) > 1:
-        raise BadInput(f"{match[1]} devices meet at a switch, so a target has one number: {match[1]}:{math.prod(shape)}.")
+        raise BadInput(
+            f"{match[1]} devices meet at a switch, so a target has one number: {match[1]}:{math.prod(shape)}."
+        )
     if machine.torus_dims and len(shape) not in (1, machine.torus_dims):
         axes = "x".join("4" * machine.torus_dims)
-        raise BadInput(f"{match[1]} slices have {machine.torus_dims} axes, as in {match[1]}:{axes}; {text} has {len(shape)}.")
+        raise BadInput(
+            f"{match[1]} slices have {machine.torus_dims} axes, as in {match[1]}:{axes}; {text} has {len(shape)}."
+        )
     return Target(machine, shape)

@@ -81,7 +81,11 @@ class Workload:
             )
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
-        for kind, value, known in (("dtype", self.dtype, DTYPES), ("mask", self.mask, MASKS), ("pass", self.passes, PASSES)):
+        for kind, value, known in (
+            ("dtype", self.dtype, DTYPES),
+            ("mask", self.mask, MASKS),
+            ("pass", self.passes, PASSES),
+        ):
             if value not in known:
                 raise unknown(kind, value, known)
 

@@ -91,7 +91,9 @@ def unused(folder: Path) -> Path:
 
 
 def exit_code(run: Any) -> int:
+    from stripectl.sampling import WRONG_NUMBERS
+
     failed = [m for m in run.measurements if m.status == "failed"]
-    if any((m.reason or "").startswith("wrong numbers") for m in failed):
+    if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
     return 1 if failed else 0

@@ -23,7 +23,9 @@ RUNS = Path("stripectl-runs")
 
 WORKLOAD = (
     click.option("--seqlen", metavar="LEN", help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M."),
-    click.option("--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."),
+    click.option(
+        "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
+    ),
     click.option("--heads", type=int, help="Query heads, in place of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
     click.option("--head-dim", type=int, help="Size of a head."),
@@ -33,13 +35,17 @@ WORKLOAD = (
     click.option("--pass", "passes", help="forward, forward-backward. [default: both]"),
 )
 PLAN = (
-    click.option("--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."),
+    click.option(
+        "--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."
+    ),
     click.option("--scheme", default="ring", show_default=True, help="Schemes by commas, or all."),
     click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
     click.option("--kernel", default="xla", show_default=True, help="Kernels by commas, or all."),
     click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
     click.option("--unroll", default="1", show_default=True, help="Rounds unrolled in the ring's loop, by commas."),
-    click.option("--mesh", "meshes", multiple=True, metavar="MESH", help="ring=4,tensor=2; repeat it. [default: all devices]"),
+    click.option(
+        "--mesh", "meshes", multiple=True, metavar="MESH", help="ring=4,tensor=2; repeat it. [default: all devices]"
+    ),
 )
 TARGET = (
     click.option("--target", default="local", show_default=True, help="local, cpu:2, h100:8, v5e:4x4 ..."),
@@ -55,10 +61,14 @@ EFFORT = (
     ),
     click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),
     click.option("--min-samples", type=click.IntRange(1), default=5, show_default=True, help="Fewest samples a plan."),
-    click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs a plan before samples count."),
+    click.option(
+        "--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs a plan before samples count."
+    ),
 )
 OUTPUT = (
-    click.option("--out", type=click.Path(path_type=Path), help="Folder for run.json and report. [default: stripectl-runs/ID]"),
+    click.option(
+        "--out", type=click.Path(path_type=Path), help="Folder for run.json and report. [default: stripectl-runs/ID]"
+    ),
     click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout, and nothing else there."),
     click.option("--quiet", is_flag=True, help="No progress."),
 )
@@ -66,7 +76,9 @@ OUTPUT = (
 
 def options(*groups: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     """A decorator that adds groups of options, in the order given."""
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(list(itertools.chain(*groups))), command)
+    return lambda command: functools.reduce(
+        lambda made, option: option(made), reversed(list(itertools.chain(*groups))), command
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,9 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
-def parse_workloads(dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None) -> list[Workload]:
+def parse_workloads(
+    dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None
+) -> list[Workload]:
     """The grid of workloads, in order of dtype, mask, length and pass."""
     axes = (
         words(dtype, "dtype", DTYPES),

@@ -1,0 +1,104 @@
+"""`stripectl topology`: the machine as arithmetic sees it."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl.cli import options as shared
+
+
+@click.command("topology")
+@shared.options(shared.TARGET)
+@click.option("--model", default="1b", show_default=True, help="Model whose heads share keys and values.")
+@click.option("--measure", is_flag=True, help="Measure link and matmul rates, and save them as a profile.")
+@click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
+@click.option("--quiet", is_flag=True, help="No progress.")
+def command(target: str, hardware: str | None, model: str, measure: bool, save: Path, quiet: bool) -> None:
+    """Show devices, links and rates, and the block whose hop hides.
+
+    \b
+    Examples:
+      stripectl topology
+      stripectl topology --target v5p:2x2x4 --model llama3-8b
+      stripectl topology --measure --save mine.yaml
+      stripectl bench --seqlen 256k --hardware mine.yaml
+    """
+    from stripectl.console import Reporter, console
+    from stripectl.devices import Devices
+    from stripectl.workload import Model
+
+    sizes, screen = Model.load(model), console()
+    with Reporter(quiet) as reporter, Devices(reporter.say) as devices:
+        place = devices.place(target, shared.parse_hardware(hardware))
+        machine = measured_profile(place, devices, save) if measure else place.target.hardware
+    screen.print(f"target   {place.target}: {place.target.devices} devices, {place.here} of them here", markup=False)
+    for name, value in machine.figures.items():
+        screen.print(f"  {name:34}{figure(name, value):>16}   {machine.sources[name]}", markup=False)
+    if not machine.figures:
+        screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
+    screen.print(
+        f"smallest block whose hop hides (rows per device; {sizes.name} has {sizes.heads // sizes.kv_heads} query heads per key/value head)"
+    )
+    for line in hiding_blocks(machine, sizes):
+        screen.print(f"  {line}", markup=False)
+    if measure:
+        screen.print(f"saved    {save}; use it with --hardware {save}", markup=False)
+
+
+def figure(name: str, value: float) -> str:
+    """A figure of a profile with the unit its name ends in."""
+    from stripectl.console import duration, nbytes, rate
+
+    if "flops_per_s" in name:
+        return rate(value, "FLOP/s")
+    if "bytes_per_s" in name:
+        return rate(value, "B/s")
+    return duration(value) if name.endswith("_s") else nbytes(value)
+
+
+def hiding_blocks(machine: Any, sizes: Any) -> list[str]:
+    from stripectl.hardware import hiding_block
+    from stripectl.workload import DTYPE_BYTES
+
+    lines = []
+    for dtype, size in DTYPE_BYTES.items():
+        for share, what in ((1.0, "full mask, or contiguous causal"), (0.5, "causal, striped or zigzag")):
+            for group in dict.fromkeys((1, sizes.heads // sizes.kv_heads)):
+                rows = hiding_block(machine, dtype, size, group, share)
+                said = "n/a (no published rate)" if rows is None else f"{rows:,.0f}"
+                lines.append(f"{dtype:10}{what:34}{group:2} query heads a key/value head   {said}")
+    return lines
+
+
+def measured_profile(place: Any, devices: Any, save: Path) -> Any:
+    """The machine with rates measured here, saved as a profile that --hardware reads."""
+    import platform
+
+    import yaml
+
+    from stripectl import Missing
+    from stripectl.files import write_atomically
+    from stripectl.hardware import Hardware
+    from stripectl.workload import DTYPES
+
+    if not place.here:
+        raise Missing(f"{place.target} is not here, so it cannot be measured. Try --target local.")
+    base = place.target.hardware
+    source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
+    figures = {name: {"value": value, "source": base.sources[name]} for name, value in base.figures.items()}
+    for dtype in DTYPES:
+        devices.say(f"time a {dtype} matmul", 0, 1)
+        rates = devices.of(place.processes).ask("time_matmul", dtype=dtype)
+        figures[f"matmul_flops_per_s_{dtype}"] = {"value": float(min(rates)), "source": source}
+    if hop := devices.hop(place.processes, place.here):
+        latency, per_s = hop
+        figures["link_bytes_per_s_one_way"] = {"value": per_s, "source": source}
+        if latency > 0:
+            figures["hop_latency_s"] = {"value": latency, "source": source}
+    fields = ("kind", "devices_per_chip", "devices_per_host", "torus_dims", "wrap", "overlaps")
+    content = {name: getattr(base, name) for name in fields}
+    content |= {"name": base.name, "device_kinds": list(base.device_kinds), "figures": figures}
+    write_atomically(save, yaml.safe_dump(content, sort_keys=False))
+    return Hardware.load(str(save))

@@ -1,0 +1,120 @@
+"""The devices of a target that are here, and what was timed on them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl import Missing
+from stripectl.calibrate import HOP_BYTES, blocks_for, datasheet_machine, fit_hop, measured_machine
+from stripectl.environment import cores
+from stripectl.hardware import Hardware, named_by_device
+from stripectl.launch import DeviceSet, PlanFailed
+from stripectl.layout import Tile
+from stripectl.plan import Plan
+from stripectl.sampling import Say
+from stripectl.simulate import Machine
+from stripectl.topology import Target, parse_target
+from stripectl.workload import Workload
+
+RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
+
+
+@dataclass(frozen=True)
+class Place:
+    """A target, how much of it is here, and the processes that drive what is here."""
+
+    target: Target
+    here: int = 0
+    processes: int | None = None
+
+
+class Devices:
+    """The device sets a bench has started, and what was timed on them; ended together."""
+
+    def __init__(self, say: Say) -> None:
+        self.say = say
+        self.sets: dict[int | None, DeviceSet] = {}
+        self.machines: dict[Any, Machine] = {}
+        self.hops: dict[int | None, tuple[float, float] | None] = {}
+
+    def __enter__(self) -> "Devices":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each in self.sets.values():
+            each.stop()
+
+    def of(self, processes: int | None) -> DeviceSet:
+        if processes not in self.sets:
+            self.sets[processes] = DeviceSet(processes)
+        return self.sets[processes]
+
+    def place(self, name: str, profile: Hardware | None) -> Place:
+        """The target by its name; `local` is asked what it has.
+
+        Raises:
+            BadInput, Missing: not a target, or no devices.
+        """
+        if name != "local":
+            target = parse_target(name, profile)
+            if target.hardware.kind == "cpu":
+                here = min(target.devices, len(cores()))
+                return Place(target, here if here == target.devices else 0, here)
+            return Place(target)
+        found = self.probe()
+        if found["platform"] == "cpu":
+            self.sets.pop(None).stop()
+            here = 2 ** (len(cores()).bit_length() - 1)  # a power of two divides the sequences that people ask about
+            return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
+        known = profile or named_by_device(found["kind"])
+        if known is None:
+            raise Missing(
+                f"no hardware profile knows {found['kind']!r}. Write one: stripectl topology --measure; "
+                f"then name it: --hardware FILE."
+            )
+        return Place(Target(known, (found["count"] if found["count"] > 1 else RING,)), found["count"])
+
+    def probe(self) -> dict[str, Any]:
+        """What JAX finds on this machine."""
+        self.say("look for devices", 0, 1)
+        try:
+            return self.of(None).ask("devices")[0]
+        except PlanFailed as failure:
+            raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
+
+    def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
+        """(latency, rate) of a hop between the devices here, or None where there is one."""
+        if processes not in self.hops:
+            timed = []
+            for done, nbytes in enumerate(HOP_BYTES if count > 1 else ()):
+                self.say(f"time a hop of {nbytes >> 10} KiB", done, len(HOP_BYTES))
+                timed.append(max(self.of(processes).ask("time_hop", nbytes=nbytes)))
+            self.hops[processes] = fit_hop(HOP_BYTES, timed) if timed else None
+        return self.hops[processes]
+
+    def machine(self, place: Place, workload: Workload, plan: Plan) -> Machine:
+        """What tiles and hops cost: timed here where the target's device is here, else from its datasheet."""
+        hardware, tile = place.target.hardware, plan.tile
+        assert tile
+        if place.processes is None and not place.here:
+            return datasheet_machine(hardware, workload, tile)
+        group = workload.heads // workload.kv_heads
+        which = (place.processes, plan.kernel, tile, group, workload.head_dim, workload.dtype)
+        if which not in self.machines:
+            self.machines[which] = self._calibrate(place, plan.kernel, tile, group, workload)
+        return self.machines[which]
+
+    def _calibrate(self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload) -> Machine:
+        fitted, held_out = blocks_for(tile)
+        times: dict[str, dict[Any, float]] = {"forward": {}, "backward": {}}
+        shape = {"group": group, "head_dim": workload.head_dim, "dtype": workload.dtype}
+        for done, block in enumerate([*fitted, held_out]):
+            self.say(f"time tiles of {tile}: {block.rows} {block.band}", done, len(fitted) + 1)
+            answers = self.of(place.processes).ask(
+                "time_block", 600, kernel=kernel, tile=str(tile), rows=block.rows, band=block.band, **shape
+            )
+            for passes, known in times.items():
+                known[block] = sum(answer[passes] for answer in answers) / len(answers)
+        hop = self.hop(place.processes, place.here)
+        if hop is None and (link := place.target.hardware.figure("link_bytes_per_s_one_way")):
+            hop = (place.target.hardware.figure("hop_latency_s") or 0.0, link)
+        return measured_machine(times, tile, group, hop, place.target.hardware.overlaps)

@@ -1,0 +1,182 @@
+"""The charts of a report: the plain data each one shows, and its drawing as static SVG.
+
+What a chart shows is a dict, so that the page can print it as a table and a test can assert on it; the drawing is
+Vega-Lite's. Text and lines take the page's own colour, so a chart is legible in light and dark.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.console import duration, spread
+from stripectl.measurement import METHODS, Measurement
+from stripectl.plan import parse_plan
+from stripectl.workload import format_length
+
+MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside the word wherever a number stands
+COLOURS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito 2008: those with contrast 3:1 on white and on black
+SHAPES = ("circle", "square", "diamond")
+INK = "currentColor"
+MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
+MOST_NUMBERED = 16  # cells a side that are wide enough for a number
+MOST_WORKS, MOST_TIMES = 12, 20
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+
+
+def works(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Tiles of every device and round, a chart a scheme, layout and tile; those of one workload and mesh share a scale.
+
+    Both passes go round the same ring, so a chart is drawn once for both.
+    """
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for m in measurements:
+        if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
+            continue
+        work, mesh = m.workload, ", ".join(f"{axis}={size}" for axis, size in parse_plan(m.plan).mesh)
+        group = groups.setdefault(
+            (work.seq_len, work.mask, mesh),
+            {"title": f"{format_length(work.seq_len)} tokens, {work.mask} mask, {mesh}", "charts": {}},
+        )
+        chart = _work(m, m.tiles["per_round"])
+        group["charts"].setdefault(chart["name"], chart)
+    for group in groups.values():
+        group["charts"] = list(group["charts"].values())
+        group["most"] = max(chart["most"] for chart in group["charts"])
+    return list(groups.values())
+
+
+def _work(m: Measurement, per_round: Sequence[Sequence[int]]) -> dict[str, Any]:
+    plan = parse_plan(m.plan)
+    devices, rounds = len(per_round), len(per_round[0])
+    step = -(-max(devices, rounds) // MOST_CELLS)
+    critical = sum(max(column) for column in zip(*per_round, strict=True))
+    total = sum(map(sum, per_round))
+    return {
+        "name": f"{plan.scheme}/{plan.layout}, tiles of {plan.tile}",
+        "rounds": list(range(0, rounds, step)),
+        "rows": [(device, list(per_round[device][::step])) for device in range(0, devices, step)],
+        "step": step,
+        "most": max(map(max, per_round)),
+        "total": total,
+        "critical": critical,
+        "busy": total / (devices * critical) if critical else None,
+        "label": f"Tiles that each of {devices} devices computes in each of {rounds} rounds, forward.",
+    }
+
+
+def times(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The time of every plan, a chart a workload; of many plans the fastest."""
+    groups: dict[Any, list[Measurement]] = {}
+    for m in measurements:
+        if m.status == "ok" and m.median_s:
+            groups.setdefault(m.workload, []).append(m)
+    return [_times(members) for members in groups.values()]
+
+
+def _times(members: Sequence[Measurement]) -> dict[str, Any]:
+    fastest = sorted(members, key=lambda m: m.median_s or 0.0)[:MOST_TIMES]
+    order = list(dict.fromkeys(m.plan for m in members))
+    shown = sorted(fastest, key=lambda m: (order.index(m.plan), m.method))
+    longest = max(m.median_s or 0.0 for m in shown)
+    unit, size = next((known for known in UNITS if longest >= known[1]), UNITS[-1])
+    rows = [
+        {
+            "order": index,
+            "plan": m.plan,
+            "method": m.method,
+            "label": f"{MARKS.get(m.method, '?')} {m.method}, {m.target}: {spread(m)}",
+            "target": m.target,
+            "time": (m.median_s or 0.0) / size,
+            "text": duration(m.median_s),
+            "low": m.ci95_s[0] / size if m.ci95_s else None,
+            "high": m.ci95_s[1] / size if m.ci95_s else None,
+            "interval": f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}" if m.ci95_s else "n/a",
+        }
+        for index, m in enumerate(shown)
+    ]
+    best = fastest[0]
+    return {
+        "workload": members[0].workload,
+        "unit": unit,
+        "rows": rows,
+        "left_out": len(members) - len(rows),
+        "label": f"Times of {len(rows)} plans. The shortest: {best.plan}, {best.method}, {duration(best.median_s)}.",
+    }
+
+
+def heat_map(chart: Mapping[str, Any], most: int) -> str:
+    """SVG: devices down, rounds across, a cell's colour and number the tiles it computes; no work is no colour."""
+    cells = [
+        {"device": device, "round": at, "tiles": count, "text": _short(count)}
+        for device, counts in chart["rows"]
+        for at, count in zip(chart["rounds"], counts, strict=True)
+    ]
+    side = max(len(chart["rows"]), len(chart["rounds"]))
+    numbered = side <= MOST_NUMBERED
+    keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
+    legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
+    colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)
+    base = alt.Chart(alt.Data(values=cells)).encode(
+        x=alt.X("round:O", title="round (forward)", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+        y=alt.Y("device:O", title="device", axis=alt.Axis(labelOverlap=True)),
+    )
+    squares = base.mark_rect(stroke=INK, strokeOpacity=0.35, strokeWidth=0.5).encode(
+        color=alt.condition("datum.tiles > 0", colour, alt.value("transparent"))
+    )
+    ink = alt.condition("datum.tiles == 0", alt.value(INK), alt.value("white"))
+    ink["condition"] = [ink["condition"], {"test": f"datum.tiles > {0.45 * most}", "value": "black"}]
+    numbers = base.mark_text(fontSize=10).encode(text="text:N", color=ink)
+    step = alt.Step(31 if numbered else 12)
+    return _svg(alt.layer(squares, *([numbers] if numbered else [])).properties(width=step, height=step))
+
+
+def _short(count: int) -> str:
+    return str(count) if count < 10_000 else f"{count / 1000:.3g}k"
+
+
+def time_chart(chart: Mapping[str, Any]) -> str:
+    """SVG: a bar a plan with its name above it, from zero; the interval as a line; the method by colour, shape and word.
+
+    What did not run on devices has an empty, dashed bar.
+    """
+    base = alt.Chart(alt.Data(values=chart["rows"])).encode(
+        y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
+    )
+    time = alt.X("time:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True))
+    ran = "datum.method == 'measured'"
+    fill = alt.condition(ran, alt.value(0.45), alt.value(0.0))
+    colour = alt.Color("method:N", scale=alt.Scale(domain=list(METHODS), range=list(COLOURS)), legend=None)
+    bars = base.mark_bar(height=9, yOffset=17, strokeWidth=1.2).encode(
+        x=time,
+        color=colour,
+        stroke=colour,
+        fillOpacity=fill,
+        strokeDash=alt.condition(ran, alt.value([1, 0]), alt.value([4, 3])),
+    )
+    ends = base.mark_point(yOffset=17, size=45, strokeWidth=1.5).encode(
+        x=time,
+        color=colour,
+        fill=colour,
+        fillOpacity=alt.condition(ran, alt.value(1), alt.value(0)),
+        shape=alt.Shape("method:N", scale=alt.Scale(domain=list(METHODS), range=list(SHAPES)), legend=None),
+    )
+    known = base.transform_filter("isValid(datum.low)")
+    interval = known.mark_rule(yOffset=17, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q")
+    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": 0}
+    plans = base.mark_text(dy=-13, fontSize=11, **text).encode(text="plan:N")
+    labels = base.mark_text(dy=2, fontSize=11, opacity=0.8, **text).encode(text="label:N")
+    return _svg(alt.layer(bars, interval, ends, plans, labels).properties(width=290, height=alt.Step(54)))
+
+
+def _svg(chart: Any) -> str:
+    axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
+    faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
+    drawn = io.StringIO()
+    chart.configure(background="transparent", aria=False, font="sans-serif").configure_view(
+        stroke=None
+    ).configure_axis(**axes, **faint, gridOpacity=0.12).configure_legend(**axes, titleOrient="left").save(
+        drawn, format="svg"
+    )
+    return drawn.getvalue()
