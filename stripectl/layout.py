@@ -129,13 +129,14 @@ def clip(value: Index, least: Index, most: Index) -> Index:
 def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
     """[first, last) of the rows of tiles that hold a live score."""
     count = -(-band.rows // tile.block_q)
-    first = clip(-band.high // tile.block_q, 0, count)
+    beyond = (-band.high >= band.rows) * (tile.block_q - 1)  # no row is live: past a ragged tile too
+    first = clip((beyond - band.high) // tile.block_q, 0, count)
     return first, clip((band.cols - 1 - band.low) // tile.block_q + 1, first, count)
 
 
 def column_tiles(band: Rectangle, tile: Tile, row: Index) -> tuple[Index, Index, Index, Index]:
-    """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them only
-    live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide end
+    """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them
+    only live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide end
     in a ragged tile, which always needs its mask."""
     count = -(-band.cols // tile.block_kv)
     last = clip(row + tile.block_q, 0, band.rows) - 1

@@ -7,12 +7,240 @@ import base64
 import functools
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from stripectl import BadInput, __version__, console, figures_of_units
+from stripectl import BadInput, __version__, console
+from stripectl.console import NOTHING, duration, nbytes, rate, times
+from stripectl.files import data_folder, write_atomically
+from stripectl.measurement import Measurement, Run, with_speedups
+from stripectl.plan import parse_plan
+from stripectl.report import figures, verdict
+from stripectl.workload import format_length
+
+# What a name ends in says its unit (DESIGN.md, style 4); the longest ending first.
+UNITS = (
+    ("bytes_per_s_one_way", lambda value: rate(value, "B/s")),
+    ("bytes_per_s", lambda value: rate(value, "B/s")),
+    ("flops_per_s", lambda value: rate(value, "FLOP/s")),
+    ("bytes", nbytes),
+    ("error", lambda value: f"{value:+.1%}"),
+    ("_s", duration),
+)
+WORDS = {
+    "whole_s": "a whole tile",
+    "boundary_s": "a boundary tile",
+    "dead_s": "a dead tile",
+    "call_s": "a call of the kernel",
+    "row_s": "a row of tiles",
+    "bytes_per_s_one_way": "rate, one way",
+    "held_out": "block held out of the fit",
+    "measured_s": "measured",
+    "blocks": "blocks timed (rows, scores)",
+    "left_out": "not in the model",
+    "git": "commit",
+}
+SOURCES = {
+    "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head and "
+    "the query heads that share it. A cost was fitted to each kind. The block held out of the fit says how good it is.",
+    "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
+}
+
+
+def write_report(run: Run, path: Path) -> None:
+    """Write the report of a run.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    write_atomically(path, render(run))
+
+
+def render(run: Run) -> str:
+    """The page. It loads nothing and runs nothing; text that UTF-8 cannot hold is replaced."""
+    page = _templates().get_template("report.html").render(context(run))
+    return page.encode("utf-8", "replace").decode()
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(data_folder("templates"))
+    made = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters["heat_map"] = lambda chart, most: Markup(figures.heat_map(chart, most))
+    made.filters["time_chart"] = lambda chart: Markup(figures.time_chart(chart))
+    return made
+
+
+def context(run: Run) -> dict[str, Any]:
+    """Everything the page says, as plain data in the order of the page."""
+    shown = with_speedups(map(readable, run.measurements))
+    works, charts = figures.works(shown), figures.times(shown)
+    surroundings = dict(run.environment) if isinstance(run.environment, Mapping) else {"environment": run.environment}
+    warnings = surroundings.pop("warnings", None) or []
+    whole = replace(run, measurements=shown).to_json()
+    return {
+        "id": run.id,
+        "created": run.created,
+        "command": run.command,
+        "stripectl": __version__,
+        "marks": figures.MARKS,
+        "verdicts": verdict.verdicts(shown),
+        "simulation": verdict.simulation(shown),
+        "tables": tables(shown),
+        "works": works[: figures.MOST_WORKS],
+        "works_left_out": len(works[figures.MOST_WORKS :]),
+        "times": [chart | heading(chart["workload"]) for chart in charts],
+        "warnings": warnings if isinstance(warnings, list) else [warnings],
+        "environment": facts(surroundings),
+        "checks": checks(shown),
+        "calibrations": calibrations(shown),
+        "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
+        "run_json": base64.b64encode(json.dumps(whole).encode()).decode(),
+    }
+
+
+def readable(m: Measurement) -> Measurement:
+    """The measurement, or, where its plan means nothing to this stripectl, a failed one that says so."""
+    try:
+        parse_plan(m.plan)
+    except (BadInput, ValueError) as error:
+        if m.status == "ok":
+            return replace(m, status="failed", reason=f"this stripectl cannot read the plan: {error}", median_s=None)
+    return m
+
+
+def heading(workload: Any) -> dict[str, str]:
+    return {"title": console.describe(workload), "pass": workload.passes}
+
+
+def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """A table a workload, both passes in one. A column in which nothing is known is left out."""
+    groups: dict[str, list[Measurement]] = {}
+    for m in shown:
+        groups.setdefault(console.describe(m.workload), []).append(m)
+    return [_table(title, members, shown) for title, members in groups.items()]
+
+
+def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measurement]) -> dict[str, Any]:
+    rows = [{"measurement": m, "cells": cells(m, shown)} for m in members]
+    columns = [name for name in rows[0]["cells"] if name == "time" or any(row["cells"][name] != NOTHING for row in rows)]
+    return {
+        "title": title,
+        "columns": columns,
+        "rows": [
+            {
+                "plan": m.plan,
+                "pass": m.workload.passes,
+                "target": m.target,
+                "method": m.method,
+                "status": m.status,
+                "reason": m.reason or "no reason was given",
+                "cells": [row["cells"][name] for name in columns],
+            }
+            for row in rows
+            for m in [row["measurement"]]
+        ],
+    }
+
+
+def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, str]:
+    """The numbers of a measurement, as a table prints them."""
+    bound = m.bound or {}
+    ok = m.status == "ok"
+    error = console.simulation_error(m, shown) if ok else None
+    return {
+        "time": console.spread(m) if ok else NOTHING,
+        "samples": str(len(m.samples_s)) if m.samples_s else NOTHING,
+        "speed-up": console.speedup(m),
+        "bound, attention": times(bound.get("attention_only")) if ok and m.devices > 1 else NOTHING,
+        "bound, layer": times(bound.get("layer")) if ok and m.devices > 1 else NOTHING,
+        "tiles": f"{m.tiles['computed']:,}" if m.tiles else NOTHING,
+        "useful": f"{m.tiles['efficiency']:.1%}" if m.tiles else NOTHING,
+        "sent by a device": nbytes(sum(m.bytes.values())) if m.bytes else NOTHING,
+        "memory": nbytes(m.peak_bytes),
+        "rate of a device": rate(m.flops_per_s_per_device, "FLOP/s") if ok else NOTHING,
+        "of peak": f"{m.mfu:.0%}" if ok and m.mfu is not None else NOTHING,
+        "simulation is off by": NOTHING if error is None else f"{error:+.0%}",
+    }
+
+
+def checks(shown: Sequence[Measurement]) -> list[dict[str, str]]:
+    """The numeric check of every plan that has one."""
+    return [
+        {
+            "plan": m.plan,
+            "pass": m.workload.passes,
+            "error": f"{m.check['max_rel_error']:.1e}",
+            "tolerance": f"{m.check['tolerance']:.0e}",
+            "reference": m.check["reference"],
+        }
+        for m in shown
+        if m.check
+    ]
+
+
+def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Where simulated times come from, each calibration once, with how many measurements stand on it."""
+    known: dict[str, list[Measurement]] = {}
+    for m in shown:
+        if m.calibration:
+            known.setdefault(json.dumps(m.calibration, sort_keys=True), []).append(m)
+    found = []
+    for members in known.values():
+        detail = dict(members[0].calibration or {})
+        source = str(detail.pop("source", NOTHING))
+        text = SOURCES.get(source, f"From: {source}.")
+        found.append({"source": source, "text": text, "facts": facts(detail), "used_by": len(members)})
+    return found
+
+
+def facts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Nested data as small tables of (name, value): one for the plain values, one a mapping in it."""
+    plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
+    parts = [("", plain), *((name, value) for name, value in content.items() if isinstance(value, Mapping))]
+    return [{"title": words(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
+
+
+def _rows(content: Mapping[str, Any], under: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in content.items():
+        label = f"{under}{words(name)}"
+        rows += _rows(value, f"{label}: ") if isinstance(value, Mapping) else [(label, quantity(name, value))]
+    return rows
+
+
+def words(name: str) -> str:
+    """A field's name for a reader: the unit goes, since the value shows it."""
+    return WORDS.get(name) or name.removesuffix("_s").replace("_", " ")
+
+
+def quantity(name: str, value: Any) -> str:
+    """A field's value in the unit that its name ends in."""
+    if isinstance(value, list | tuple):
+        return ", ".join(quantity(name, each) for each in value) or "none"
+    if value is None or isinstance(value, bool | str):
+        return {None: NOTHING, True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{words(key)} {quantity(key, each)}" for key, each in value.items())
+    written = next((written for ending, written in UNITS if name.endswith(ending)), str)
+    return written(value)
+
+
+def command_line(m: Measurement) -> str:
+    """The command that obtains this number again."""
+    work = m.workload
+    shape = ["--model", work.model] if work.model else ["--heads", work.heads, "--head-dim", work.head_dim]
+    if not work.model and work.kv_heads != work.heads:
+        shape += ["--kv-heads", work.kv_heads]
+    options = ["--seqlen", format_length(work.seq_len), *shape, "--dtype", work.dtype, "--pass", work.passes]
+    options += ["--batch", work.batch] if work.batch > 1 else []
+    options += ["--mask", work.mask] if work.mask != "causal" else []
+    options += ["--target", m.target, "--method", m.method]
+    return shlex.join(["stripectl", "bench", "--plan", m.plan, *map(str, options)])
