@@ -68,10 +68,11 @@ def profile_names(folder: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Plug-ins found by listing a package: each module's value named `attribute`. One that fails to import is kept
-    with its reason, so that `stripectl list` can show it."""
+    """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. One that fails to import
+    is kept with its reason, so that `stripectl list` can show it."""
 
     package: str
+    kind: str
     attribute: str
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -102,9 +103,9 @@ class Catalogue:
             return self._cache[name]
         good, broken = self.load()
         if name in broken:
-            raise BadInput(f"{self.attribute} {name!r} cannot be loaded: {broken[name]}")
+            raise BadInput(f"the {self.kind} {name!r} cannot be loaded: {broken[name]}")
         if name not in good:
-            raise unknown(self.attribute, name, good)
+            raise unknown(self.kind, name, good)
         return good[name]
 
 

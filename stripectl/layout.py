@@ -189,4 +189,4 @@ def count_pairs(bands: list[Rectangle]) -> Index:
     return pairs
 
 
-layouts = Catalogue("stripectl.layouts", "layout")
+layouts = Catalogue("stripectl.layouts", "layout", "layout")

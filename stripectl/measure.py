@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 
 from stripectl.calibrate import Block
 from stripectl.execute import Program, shift_program
+from stripectl.hlo import collectives, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
@@ -24,6 +25,7 @@ from stripectl.workload import Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
+TYPICAL_S = 0.5
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
@@ -92,9 +94,11 @@ def seconds(function: Callable[..., Any], *inputs: Any) -> float:
     return time.perf_counter() - start
 
 
-def typical(function: Callable[..., Any], *inputs: Any, repeats: int = 3) -> float:
-    """The median of a few runs, after one that is not counted."""
-    jax.block_until_ready(function(*inputs))
+def typical(function: Callable[..., Any], *inputs: Any) -> float:
+    """The median of a few runs, after one that is not counted: more of them where they are short. Processes of a set
+    take as many as each other, because the first run decides it for all."""
+    first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
+    repeats = int(np.clip(TYPICAL_S / first, 3, 9))
     return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
 
 
@@ -133,6 +137,7 @@ class Session:
             "check": checked,
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
+            "bytes": sent_bytes(collectives(compiled.as_text())),
             "peak_bytes": memory
             and memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
         }
@@ -177,10 +182,10 @@ class Session:
         hops = 8
         function, sharding = shift_program(jax.devices(), hops)
         make = jax.jit(lambda: jnp.zeros((jax.device_count(), nbytes // 4), jnp.float32), out_shardings=sharding)
-        return typical(function, make(), repeats=5) / hops
+        return typical(function, make()) / hops
 
     def time_matmul(self, dtype: str) -> float:
         """FLOP/s of a large square matmul on one device of this process."""
         size = MATMUL_SIZE[jax.devices()[0].platform]
         a = jax.device_put(jnp.ones((size, size), dtype), jax.local_devices()[0])
-        return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a, repeats=5)
+        return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a)

@@ -91,6 +91,7 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
         wanted,
         check=worst,
         compile_s=max(answer["compile_s"] for answer in answers),
+        bytes=answers[0]["bytes"],
         peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
     )
     if not worst["max_rel_error"] <= worst["tolerance"]:

@@ -82,4 +82,4 @@ class Scheme:
     unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
 
 
-schemes = Catalogue("stripectl.schemes", "scheme")
+schemes = Catalogue("stripectl.schemes", "scheme", "scheme")

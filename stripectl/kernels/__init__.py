@@ -1,6 +1,6 @@
 """The kernels, a folder each; `kernels` finds them by listing this folder.
 
-A folder's `__init__.py` says what the kernel is, without JAX; its `kernel.py` computes, with JAX.
+A folder's `__init__.py` says what the kernel is (`about`), without JAX; its `kernel.py` computes, with JAX.
 """
 
 import importlib
@@ -45,4 +45,4 @@ class Kernel:
         return importlib.import_module(f"stripectl.kernels.{self.name}.kernel")
 
 
-kernels = Catalogue("stripectl.kernels", "kernel")
+kernels = Catalogue("stripectl.kernels", "kernel", "about")

@@ -7,7 +7,7 @@ import base64
 import functools
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,12 +91,12 @@ def context(run: Run) -> dict[str, Any]:
         "command": run.command,
         "stripectl": __version__,
         "marks": figures.MARKS,
-        "verdicts": verdict.verdicts(shown),
+        "verdicts": grouped(verdict.verdicts(shown)),
         "simulation": verdict.simulation(shown),
         "tables": tables(shown),
         "works": works[: figures.MOST_WORKS],
         "works_left_out": len(works[figures.MOST_WORKS :]),
-        "times": [chart | heading(chart["workload"]) for chart in charts],
+        "times": grouped(charts),
         "warnings": warnings if isinstance(warnings, list) else [warnings],
         "environment": facts(surroundings),
         "checks": checks(shown),
@@ -116,8 +116,12 @@ def readable(m: Measurement) -> Measurement:
     return m
 
 
-def heading(workload: Any) -> dict[str, str]:
-    return {"title": console.describe(workload), "pass": workload.passes}
+def grouped(parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Parts of the page that bear the same title, together, in the order in which titles first come."""
+    titles: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        titles.setdefault(part["title"], []).append(part)
+    return [{"title": title, "parts": members} for title, members in titles.items()]
 
 
 def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -130,7 +134,9 @@ def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measurement]) -> dict[str, Any]:
     rows = [{"measurement": m, "cells": cells(m, shown)} for m in members]
-    columns = [name for name in rows[0]["cells"] if name == "time" or any(row["cells"][name] != NOTHING for row in rows)]
+    columns = [
+        name for name in rows[0]["cells"] if name == "time" or any(row["cells"][name] != NOTHING for row in rows)
+    ]
     return {
         "title": title,
         "columns": columns,

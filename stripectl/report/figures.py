@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.console import duration, spread
+from stripectl.console import describe, duration, spread
 from stripectl.measurement import METHODS, Measurement
 from stripectl.plan import parse_plan
 from stripectl.workload import format_length
@@ -98,7 +98,8 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
     ]
     best = fastest[0]
     return {
-        "workload": members[0].workload,
+        "title": describe(best.workload),
+        "pass": best.workload.passes,
         "unit": unit,
         "rows": rows,
         "left_out": len(members) - len(rows),
@@ -174,9 +175,7 @@ def _svg(chart: Any) -> str:
     axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
     faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
     drawn = io.StringIO()
-    chart.configure(background="transparent", aria=False, font="sans-serif").configure_view(
-        stroke=None
-    ).configure_axis(**axes, **faint, gridOpacity=0.12).configure_legend(**axes, titleOrient="left").save(
-        drawn, format="svg"
-    )
+    chart.configure(background="transparent", aria=False, font="sans-serif").configure_view(stroke=None).configure_axis(
+        **axes, **faint, gridOpacity=0.12
+    ).configure_legend(**axes, titleOrient="left").save(drawn, format="svg")
     return drawn.getvalue()

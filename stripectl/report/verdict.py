@@ -45,7 +45,9 @@ def _verdict(members: Sequence[Measurement], pairs: Sequence[dict[str, Any]]) ->
         "time": console.spread(best),
         "speedup": _speedup(best),
         "bound": {name: times(bound.get(name)) for name in ("attention_only", "layer")},
-        "over_one_device": times(alone.median_s / best.median_s) if alone and alone.median_s and best.median_s else None,
+        "over_one_device": times(alone.median_s / best.median_s)
+        if alone and alone.median_s and best.median_s
+        else None,
         "devices": best.devices,
         "cautions": [*_cautions(best, second, pairs), *_not_ranked(candidates, method)],
     }

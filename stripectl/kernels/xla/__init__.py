@@ -11,7 +11,7 @@ from stripectl.layout import Tile
 # tpu, gpu: the striped attention paper's, section 3.1.
 DEFAULTS = {"cpu": Tile(512, 512), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
 
-kernel = Kernel(
+about = Kernel(
     "xla",
     paper="https://arxiv.org/abs/2112.05682",
     family="softmax",

@@ -1,0 +1,49 @@
+# Every target sets up what it needs: a virtual environment in .venv, the extras, and for tests the distribution's
+# Chromium. On Debian or Ubuntu that needs only python3 (3.11 or newer) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help bench test test-all lint wheel clean
+
+help:                 ## this list
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
+	$(BIN)/stripectl bench --seqlen 256k
+
+test: $(VENV)/dev $(VENV)/browser    ## the tests
+	$(BIN)/python -m pytest -n 2
+
+test-all: $(VENV)/dev $(VENV)/browser    ## the tests, with the full product of the exactness matrix
+	$(BIN)/python -m pytest -n 2 -m "full or not full"
+
+lint: $(VENV)/dev    ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+wheel: $(VENV)/dev    ## the wheel, in dist/
+	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . >/dev/null
+
+clean:    ## remove what the targets above made
+	rm -rf $(VENV) dist
+
+$(BIN)/python:
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run: pyproject.toml | $(BIN)/python
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/run
+
+$(VENV)/browser: | $(BIN)/python
+	command -v chromium chromedriver >/dev/null || \
+	  { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium chromium-driver; }
+	touch $@
