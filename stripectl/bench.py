@@ -39,6 +39,7 @@ class Request:
     hardware: Hardware | None = None
     method: str = "auto"
     effort: Effort = field(default_factory=Effort)
+    done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
 
 
 def default_mesh(plan: Plan, devices: int) -> Plan:
@@ -149,14 +150,16 @@ def bench(request: Request, say: Say) -> Iterator[Measurement]:
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
         baselines = one_device(request, place, wanted) if request.method != "measured" else []
+        done = {(m.workload, m.plan, m.target) for m in request.done if m.status != "failed"}
         for index, workload in enumerate(request.workloads):
             share_s = left_s() / (len(request.workloads) - index)
-            group = [case for case in wanted if case.workload == workload]
-            yield from by_method(request, place, group, devices, share_s, say)
-            yield from by_method(
-                request, place, [case for case in baselines if case.workload == workload], devices, 0.0, say
-            )
-        if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
+            for cases_of_one, budget_s in ((wanted, share_s), (baselines, 0.0)):
+                group = [case for case in cases_of_one if case.workload == workload]
+                left = [case for case in group if (case.workload, case.plan, case.target) not in done]
+                yield from by_method(request, place, left, devices, budget_s, say)
+        measured_before = any(m.method == "measured" and m.status == "ok" for m in request.done)
+        small = request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto"
+        if small and not measured_before:
             yield from small_ring(request, place, devices, left_s, say)
 
 
@@ -173,6 +176,12 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
         )
         found.append(described(case, place.target.hardware))
     return found
+
+
+def dry_run(request: Request, say: Say) -> list[Measurement]:
+    """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
+    with Devices(say) as devices:
+        return cases(request, devices.place(request.target, request.hardware))
 
 
 def by_method(

@@ -10,8 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.measurement import Measurement, Run, verdict, with_speedups
-from stripectl.plan import parse_plan
+from stripectl.measurement import Measurement, Run, over_one_device, simulation_error, twin, verdict, with_speedups
 from stripectl.workload import Workload, format_length
 
 NOTHING = "n/a"
@@ -61,7 +60,7 @@ def times(value: float | None) -> str:
 def speedup(m: Measurement) -> str:
     """Value, interval and, where the interval holds 1, the word for it."""
     if not m.speedup:
-        return NOTHING if m.status != "ok" or not m.median_s else "base"
+        return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
     text = times(m.speedup["value"])
     if m.speedup.get("ci95"):
         low, high = m.speedup["ci95"]
@@ -88,63 +87,70 @@ def describe(workload: Workload) -> str:
     )
 
 
-def simulation_error(m: Measurement, run: Sequence[Measurement]) -> float | None:
-    """How far the simulation of what was measured is off, or None where there is no such pair."""
-    if m.method != "measured" or not m.median_s:
-        return None
-    twin = next((o for o in run if (o.workload, o.plan, o.target, o.method) == (*_what(m), "simulated")), None)
-    return twin.median_s / m.median_s - 1 if twin and twin.median_s else None
+COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device")
+PAIR_COLUMNS = ("simulation",)
+LEAST = 5  # columns that are shown however narrow the screen is
+WORDS = ("plan", "pass", "method", "speed-up")
 
 
-def _what(m: Measurement) -> tuple[Workload, str, str]:
-    return m.workload, m.plan, m.target
-
-
-def table(run: Run) -> list[Table | Text]:
-    """A table for every workload (both passes in one), in the order of the run."""
-    shown: list[Table | Text] = []
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+def tables(run: Run, width: int) -> list[Table | Text]:
+    """A table for every workload, both passes in one, in the order of the run, with as many columns as fit. The
+    simulation of what was measured is a column of it, not a row."""
     measurements = with_speedups(run.measurements)
+    twins = {id(twin(m, measurements)) for m in measurements}
+    groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
-        groups.setdefault((describe(m.workload), ""), []).append(m)
+        if id(m) not in twins:
+            groups.setdefault((describe(m.workload), m.target.partition(":")[0]), []).append(m)
+    shown: list[Table | Text] = []
     for (title, _), members in groups.items():
-        pairs = any(simulation_error(m, measurements) is not None for m in members)
-        made = Table(
-            title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
-        )
-        columns = ["plan", "pass", "target", "method", "time", "speed-up", "bound", "tiles", "sent", "per device"]
-        columns += ["simulation"] * pairs
-        for name in columns:
-            made.add_column(
-                name,
-                justify="left" if name in ("plan", "pass", "target", "method", "speed-up") else "right",
-                no_wrap=True,
-            )
-        for m in members:
-            made.add_row(*row(m, measurements, pairs))
-        shown += [made, *(reason(m) for m in members if m.status != "ok"), Text("")]
+        pairs = any(twin(m, measurements) for m in members)
+        columns: list[str] = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *COLUMNS[LEAST:]]
+        cells = [dict(zip(columns, row(m, measurements, pairs), strict=True)) for m in members]
+        made = fitted(columns, cells, width)
+        left_out = [name for name in columns if name not in [column.header for column in made.columns]]
+        shown += [
+            Text(f"{title} on {members[0].target}", style="bold"),
+            made,
+            *(reason(m) for m in members if m.status != "ok"),
+        ]
+        shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
     return shown
 
 
+def fitted(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> Table:
+    """The table with its last columns left out until it fits; the first ones stay, and the plan may wrap."""
+    needs = {name: max(len(name), *(len(cells[name]) for cells in rows)) + 2 for name in columns}
+    kept = list(columns)
+    while sum(needs[name] for name in kept) > width and len(kept) > LEAST:
+        kept.pop()
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in kept:
+        justify = "left" if name in WORDS else "right"
+        made.add_column(name, justify=justify, no_wrap=name != "plan", overflow="fold")
+    for cells in rows:
+        made.add_row(*(Text(cells[name]) for name in kept))
+    return made
+
+
 def row(m: Measurement, run: Sequence[Measurement], pairs: bool) -> list[str]:
+    """The cells of a measurement, in the order of the columns."""
+    nothing = len(COLUMNS) - 3 + len(PAIR_COLUMNS) * pairs
     if m.status != "ok":
-        return [m.plan, m.workload.passes, m.target, m.status, *[NOTHING] * (5 + 1 + pairs)]
-    plan, sent = parse_plan(m.plan), sum((m.bytes or {}).values())
-    error = simulation_error(m, run)
-    bound = (m.bound or {}).get("attention_only")
-    cells = [
-        m.plan if plan.devices > 1 else f"{m.plan} (one device)",
-        m.workload.passes,
-        m.target,
-        m.method,
-        spread(m),
-        speedup(m),
-        times(bound) if plan.shards > 1 else NOTHING,
+        return [m.plan, m.workload.passes, m.status, *[NOTHING] * nothing]
+    many, bound = m.devices > 1, (m.bound or {}).get("attention_only")
+    head = [m.plan if many else f"{m.plan} (one device)", m.workload.passes, m.method, spread(m), speedup(m)]
+    if pairs:
+        other, error = twin(m, run), simulation_error(m, run)
+        head.append(NOTHING if other is None or error is None else f"{duration(other.median_s)} {error:+.0%}")
+    return [
+        *head,
+        times(bound) if many else NOTHING,
+        times(over_one_device(m, run)),
         f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
-        nbytes(sent) if plan.devices > 1 else NOTHING,
+        nbytes(sum((m.bytes or {}).values())) if many else NOTHING,
         rate(m.flops_per_s_per_device, "FLOP/s"),
     ]
-    return cells + [NOTHING if error is None else f"{error:+.0%}"] * pairs
 
 
 def reason(m: Measurement) -> Text:

@@ -109,8 +109,8 @@ def meet(attend: Attend, q, kv, me, src, state):
 
 
 def _meet_forward(attend, q, kv, me, src, state):
-    out, maximum, total = meet(attend, q, kv, me, src, state)
-    return (out, maximum, total), (q, kv, me, src, state[1], maximum)
+    after: Any = meet(attend, q, kv, me, src, state)
+    return after, (q, kv, me, src, state[1], after[1])
 
 
 def _meet_backward(attend, residuals, cotangents):

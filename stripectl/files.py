@@ -109,6 +109,20 @@ class Catalogue:
         return good[name]
 
 
+def ensure_writable(folder: Path) -> None:
+    """Fail now, not after minutes of measuring, where `folder` cannot be made or written; leaves nothing behind.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise BadInput(f"cannot write in {there}: {error.strerror}. Try --out with a folder you can write.") from error
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write-then-rename: a reader, or a run killed at any moment, sees the old file or the new one, never half of one.
 
@@ -118,7 +132,7 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
             temporary = file.name
             file.write(text)
             file.flush()
@@ -129,4 +143,4 @@ def write_atomically(path: Path, text: str) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise BadInput(f"cannot write {path}: {error.strerror}. Try --out with a folder you can write.") from error
+        raise BadInput(f"cannot write {path}: {error.strerror}. Choose a place you can write.") from error

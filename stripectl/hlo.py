@@ -21,7 +21,9 @@ COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(OPCODES)})(-start)?\(")
 SHAPE = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
 WHILE = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)|branch_computations=\{([^}]*)\}")
+CALLED = re.compile(
+    r"(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)|branch_computations=\{([^}]*)\}"
+)
 GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
 CONSTANT = re.compile(r"= s(?:32|64)\[\][^ ]* constant\((\d+)\)")
 
@@ -89,7 +91,11 @@ def _collective(shapes: str, opcode: str, start: bool, line: str, times: int) ->
         nbytes *= int(size)
     group = GROUP.search(line)
     devices = len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
-    factor = {"all-gather": (devices - 1) / devices, "reduce-scatter": devices - 1, "all-to-all": (devices - 1) / devices}
+    factor = {
+        "all-gather": (devices - 1) / devices,
+        "reduce-scatter": devices - 1,
+        "all-to-all": (devices - 1) / devices,
+    }
     if opcode == "all-reduce":
         factor["all-reduce"] = 2 * (devices - 1) / devices
     return Collective(opcode, dtype, round(nbytes * factor.get(opcode, 1)), times)

@@ -136,8 +136,8 @@ def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
 
 def column_tiles(band: Rectangle, tile: Tile, row: Index) -> tuple[Index, Index, Index, Index]:
     """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them
-    only live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide end
-    in a ragged tile, which always needs its mask."""
+    only live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide
+    end in a ragged tile, which always needs its mask."""
     count = -(-band.cols // tile.block_kv)
     last = clip(row + tile.block_q, 0, band.rows) - 1
     a = clip((row + band.low) // tile.block_kv, 0, count)

@@ -88,6 +88,9 @@ class Measurement:
         for name in ("samples_s", "ci95_s"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
+        for name in ("median_s", "compile_s", "peak_flops_per_s"):
+            if not isinstance(known.get(name), int | float | None):
+                raise TypeError(f"{name} is {known[name]!r}, not a number")
         return cls(**known)
 
 
@@ -127,8 +130,8 @@ def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[fl
 
 
 def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Every measurement with its speed-up over the first contiguous plan of the same workload, target, method and
-    number of devices (the first plan, where none is contiguous)."""
+    """Every measurement with its speed-up over the contiguous ring of the same workload, target, method and number of
+    devices (where there is none, over the first contiguous plan, else the first)."""
     measurements = list(measurements)
     baselines: dict[tuple[Any, ...], Measurement] = {}
 
@@ -136,7 +139,7 @@ def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
         return (m.workload, m.target, m.method, m.devices)
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
-    for m in sorted(timed, key=lambda m: parse_plan(m.plan).layout != "contiguous"):
+    for m in sorted(timed, key=lambda m: (not m.plan.startswith("ring/contiguous"), "/contiguous" not in m.plan)):
         baselines.setdefault(group(m), m)
     return [_over(m, baselines.get(group(m))) if m in timed else m for m in measurements]
 
@@ -145,7 +148,31 @@ def _over(m: Measurement, base: Measurement | None) -> Measurement:
     if base is None or base is m or not base.median_s or not m.median_s:
         return replace(m, speedup=None)
     interval = ratio_interval(base.samples_s, m.samples_s)
-    return replace(m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval})
+    return replace(m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)})
+
+
+def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
+    """How many times faster than the same workload on one device of the same target, by the same method."""
+    if not m.median_s or m.devices == 1:
+        return None
+    kind = m.target.partition(":")[0]
+    alone = (o for o in run if o.devices == 1 and o.median_s and o.target.partition(":")[0] == kind)
+    base = next((o for o in alone if (o.workload, o.method) == (m.workload, m.method)), None)
+    return base.median_s / m.median_s if base and base.median_s else None
+
+
+def twin(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
+    """The simulation of what was measured, or None where there is none."""
+    if m.method != "measured":
+        return None
+    what = (m.workload, m.plan, m.target)
+    return next((o for o in run if o.method == "simulated" and (o.workload, o.plan, o.target) == what), None)
+
+
+def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:
+    """How far the simulation of what was measured is off: simulated over measured, minus 1."""
+    other = twin(m, run)
+    return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
 
 
 def verdict(speedup: Mapping[str, Any] | None) -> str | None:
@@ -197,7 +224,7 @@ class Run:
                 measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=content.get("recommendation"),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error
 
     @classmethod
@@ -209,7 +236,7 @@ class Run:
         """
         file = path / "run.json" if path.is_dir() else path
         try:
-            content = json.loads(file.read_text())
+            content = json.loads(file.read_text(encoding="utf-8"))
         except OSError as error:
             raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
         except (ValueError, RecursionError) as error:

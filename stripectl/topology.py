@@ -30,7 +30,7 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     Raises:
         BadInput: not a target, unknown hardware, or a shape the hardware does not come in.
     """
-    match = re.fullmatch(r"([\w.-]+):(\d+(?:x\d+)*)", text)
+    match = re.fullmatch(r"([\w.-]+):(\d{1,6}(?:x\d{1,6})*)", text)
     if not match:
         raise BadInput(f"{text!r} is not a target. Write local, cpu:2, h100:8 or v5e:4x4 (see stripectl list targets).")
     if match[1] not in hardware_names():

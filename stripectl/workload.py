@@ -124,7 +124,7 @@ def parse_length(text: str) -> int:
     Raises:
         BadInput: not a length, or not between 1 and 1G.
     """
-    match = re.fullmatch(r"(\d+)\s*([kmg]?)i?", text.strip().lower())
+    match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", text.strip().lower())
     if not match:
         raise BadInput(f"{text!r} is not a sequence length. Write tokens, or k, M: 262144, 256k, 1M.")
     value = int(match[1]) * SUFFIXES[match[2]]

@@ -20,7 +20,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            from stripectl.files import unknown
+
+            raise unknown("command", cmd_name, COMMANDS)
         return importlib.import_module(f"stripectl.cli.{cmd_name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -57,6 +59,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
     except click.exceptions.Exit as done:
         result = done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        result = 2
     except click.ClickException as error:
         show_error(error.format_message())
         if isinstance(error, click.UsageError) and error.ctx:

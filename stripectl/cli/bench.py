@@ -3,12 +3,14 @@
 import json
 import shlex
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from stripectl import BadInput
 from stripectl.cli import options as shared
 
 
@@ -29,20 +31,17 @@ def command(**given: Any) -> int:
       stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --tile 512
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
     """
-    from stripectl.bench import Request, bench
-    from stripectl.console import Reporter, console, table
-    from stripectl.environment import environment
+    from stripectl.bench import Request, bench, dry_run
+    from stripectl.console import Reporter, console
     from stripectl.launch import interrupts_end_with
-    from stripectl.measurement import Run
     from stripectl.sampling import Effort
 
     request = parse_request(given, Request, Effort)
-    now = datetime.now(UTC)
-    identity = now.strftime("%Y%m%d-%H%M%S")
-    folder: Path = given["out"] or unused(shared.RUNS / identity)
-    command_line = shlex.join(["stripectl", *sys.argv[1:]])
-    run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
-    run.save(folder)
+    with Reporter(given["quiet"]) as reporter:
+        if given["dry_run"]:
+            return show_dry_run(dry_run(request, reporter.say), given["budget"])
+    run, folder = open_run(given)
+    request = replace(request, done=tuple(run.measurements))
     screen = console(stderr=given["as_json"])
     interrupted = False
     try:
@@ -52,14 +51,61 @@ def command(**given: Any) -> int:
                 run.save(folder)
     except KeyboardInterrupt:
         interrupted = True
-    if given["as_json"]:
-        click.echo(json.dumps(run.to_json(), indent=1))
-    for part in table(run):
-        screen.print(part)
-    screen.print(f"run     {folder / 'run.json'}", markup=False)
+    finish(run, folder, screen, given["as_json"])
     if interrupted:
         raise KeyboardInterrupt
-    return exit_code(run)
+    return exit_code(run, explicit=bool(given["plans"]))
+
+
+def open_run(given: dict[str, Any]) -> tuple[Any, Path]:
+    """A new run and the folder for it, or with --resume the run to go on with."""
+    from stripectl.environment import environment
+    from stripectl.files import ensure_writable
+    from stripectl.measurement import Run, newest_run
+
+    if given["resume"]:
+        folder: Path = given["out"] or newest_run(shared.RUNS).parent
+        ensure_writable(folder)
+        return Run.load(folder), folder
+    now = datetime.now(UTC)
+    identity = now.strftime("%Y%m%d-%H%M%S")
+    command_line = shlex.join(["stripectl", *sys.argv[1:]])
+    run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
+    folder = given["out"] or unused(shared.RUNS / identity)
+    if (folder / "run.json").exists():
+        raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
+    ensure_writable(folder)
+    return run, folder
+
+
+def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
+    """The table, the report, and where they lie."""
+    from stripectl.console import tables
+    from stripectl.report import write_report
+
+    if as_json:
+        click.echo(json.dumps(run.to_json(), indent=1))
+    for part in tables(run, screen.width):
+        screen.print(part)
+    write_report(run, folder / "report.html")
+    screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)
+
+
+def show_dry_run(cases: list[Any], budget: str) -> int:
+    """What would run, on stdout."""
+    from stripectl.console import describe
+
+    title = ""
+    for case in cases:
+        if title != (title := describe(case.workload)):
+            click.echo(title)
+        click.echo(
+            f"  {case.workload.passes:17} {case.plan}  {case.target}"
+            + (f"  refused: {case.reason}" if case.reason else "")
+        )
+    refused = sum(case.status == "refused" for case in cases)
+    click.echo(f"{len(cases) - refused} to run, {refused} refused; measuring takes at most {budget} (--budget).")
+    return 0
 
 
 def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
@@ -67,7 +113,7 @@ def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
     on_cpu = given["target"].split(":")[0] in ("cpu", "local")
     workloads = shared.parse_workloads(
         given["dtype"] or ("float32" if on_cpu else "bfloat16"),
-        seqlen=given["seqlen"] or "256k",
+        seqlen=given["seqlen"],
         shape=shape,
         batch=given["batch"],
         mask=given["mask"],
@@ -90,10 +136,13 @@ def unused(folder: Path) -> Path:
     return next(candidate for candidate in candidates if not candidate.exists())
 
 
-def exit_code(run: Any) -> int:
+def exit_code(run: Any, explicit: bool) -> int:
+    """4: wrong numbers; 1: a plan failed; 2: a plan that was named was refused; 0: done."""
     from stripectl.sampling import WRONG_NUMBERS
 
     failed = [m for m in run.measurements if m.status == "failed"]
     if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 2 if explicit and any(m.status == "refused" for m in run.measurements) else 0

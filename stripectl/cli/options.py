@@ -22,7 +22,13 @@ from stripectl.workload import DTYPES, PASSES, Model, Workload, parse_lengths
 RUNS = Path("stripectl-runs")
 
 WORKLOAD = (
-    click.option("--seqlen", metavar="LEN", help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M."),
+    click.option(
+        "--seqlen",
+        metavar="LEN",
+        default="256k",
+        show_default=True,
+        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M.",
+    ),
     click.option(
         "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
     ),

@@ -38,9 +38,8 @@ def command(target: str, hardware: str | None, model: str, measure: bool, save: 
         screen.print(f"  {name:34}{figure(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
-    screen.print(
-        f"smallest block whose hop hides (rows per device; {sizes.name} has {sizes.heads // sizes.kv_heads} query heads per key/value head)"
-    )
+    shared_by = f"{sizes.name}: {sizes.heads // sizes.kv_heads} query heads a key/value head"
+    screen.print(f"smallest block whose hop hides, in rows per device ({shared_by})", markup=False)
     for line in hiding_blocks(machine, sizes):
         screen.print(f"  {line}", markup=False)
     if measure:

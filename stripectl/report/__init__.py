@@ -6,6 +6,7 @@
 import base64
 import functools
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from stripectl import BadInput, __version__, console
 from stripectl.console import NOTHING, duration, nbytes, rate, times
 from stripectl.files import data_folder, write_atomically
-from stripectl.measurement import Measurement, Run, with_speedups
+from stripectl.measurement import Measurement, Run, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.report import figures, verdict
 from stripectl.workload import format_length
@@ -39,15 +40,19 @@ WORDS = {
     "call_s": "a call of the kernel",
     "row_s": "a row of tiles",
     "bytes_per_s_one_way": "rate, one way",
-    "held_out": "block held out of the fit",
+    "held_out": "held-out block",
     "measured_s": "measured",
     "blocks": "blocks timed (rows, scores)",
     "left_out": "not in the model",
     "git": "commit",
 }
+COLUMNS = (
+    *("time", "samples", "speed-up", "bound", "layer bound", "tiles", "useful", "sent", "memory", "rate", "of peak"),
+    "simulation is off by",
+)
 SOURCES = {
-    "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head and "
-    "the query heads that share it. A cost was fitted to each kind. The block held out of the fit says how good it is.",
+    "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head "
+    "and the query heads that share it. A cost was fitted to each kind; the block held out of the fit tells its error.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
 }
 
@@ -63,8 +68,7 @@ def write_report(run: Run, path: Path) -> None:
 
 def render(run: Run) -> str:
     """The page. It loads nothing and runs nothing; text that UTF-8 cannot hold is replaced."""
-    page = _templates().get_template("report.html").render(context(run))
-    return page.encode("utf-8", "replace").decode()
+    return figures.utf8(_templates().get_template("report.html").render(context(run)))
 
 
 @functools.cache
@@ -73,6 +77,7 @@ def _templates() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,])", plan)))
     made.filters["heat_map"] = lambda chart, most: Markup(figures.heat_map(chart, most))
     made.filters["time_chart"] = lambda chart: Markup(figures.time_chart(chart))
     return made
@@ -102,17 +107,19 @@ def context(run: Run) -> dict[str, Any]:
         "checks": checks(shown),
         "calibrations": calibrations(shown),
         "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
-        "run_json": base64.b64encode(json.dumps(whole).encode()).decode(),
+        "run_json": base64.b64encode(json.dumps(whole, separators=(",", ":")).encode()).decode(),
     }
 
 
 def readable(m: Measurement) -> Measurement:
-    """The measurement, or, where its plan means nothing to this stripectl, a failed one that says so."""
+    """The measurement, or, where its plan means nothing to this stripectl, one without a time that says so."""
     try:
         parse_plan(m.plan)
     except (BadInput, ValueError) as error:
-        if m.status == "ok":
-            return replace(m, status="failed", reason=f"this stripectl cannot read the plan: {error}", median_s=None)
+        unread = f"this stripectl cannot read the plan: {error}"
+        return (
+            replace(m, status="failed", reason=unread, median_s=None) if m.status == "ok" else replace(m, median_s=None)
+        )
     return m
 
 
@@ -133,48 +140,47 @@ def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measurement]) -> dict[str, Any]:
-    rows = [{"measurement": m, "cells": cells(m, shown)} for m in members]
-    columns = [
-        name for name in rows[0]["cells"] if name == "time" or any(row["cells"][name] != NOTHING for row in rows)
+    numbers = [cells(m, shown) for m in members]
+    known = {column for row in numbers for column, text in row.items() if text != NOTHING}
+    columns = [column for column in numbers[0] if column == "time" or column in known]
+    rows = [
+        {
+            "plan": figures.name(m) if m.status == "ok" else m.plan,
+            "pass": m.workload.passes,
+            "target": m.target,
+            "method": m.method,
+            "status": m.status,
+            "reason": m.reason or "no reason was given",
+            "cells": [row[column] for column in columns],
+        }
+        for m, row in zip(members, numbers, strict=True)
     ]
-    return {
-        "title": title,
-        "columns": columns,
-        "rows": [
-            {
-                "plan": m.plan,
-                "pass": m.workload.passes,
-                "target": m.target,
-                "method": m.method,
-                "status": m.status,
-                "reason": m.reason or "no reason was given",
-                "cells": [row["cells"][name] for name in columns],
-            }
-            for row in rows
-            for m in [row["measurement"]]
-        ],
-    }
+    return {"title": title, "columns": columns, "rows": rows}
 
 
 def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, str]:
     """The numbers of a measurement, as a table prints them."""
-    bound = m.bound or {}
-    ok = m.status == "ok"
-    error = console.simulation_error(m, shown) if ok else None
-    return {
-        "time": console.spread(m) if ok else NOTHING,
-        "samples": str(len(m.samples_s)) if m.samples_s else NOTHING,
-        "speed-up": console.speedup(m),
-        "bound, attention": times(bound.get("attention_only")) if ok and m.devices > 1 else NOTHING,
-        "bound, layer": times(bound.get("layer")) if ok and m.devices > 1 else NOTHING,
-        "tiles": f"{m.tiles['computed']:,}" if m.tiles else NOTHING,
-        "useful": f"{m.tiles['efficiency']:.1%}" if m.tiles else NOTHING,
-        "sent by a device": nbytes(sum(m.bytes.values())) if m.bytes else NOTHING,
+    known = dict.fromkeys(COLUMNS, NOTHING)
+    if m.status != "ok":
+        return known
+    known |= {
+        "time": console.spread(m),
         "memory": nbytes(m.peak_bytes),
-        "rate of a device": rate(m.flops_per_s_per_device, "FLOP/s") if ok else NOTHING,
-        "of peak": f"{m.mfu:.0%}" if ok and m.mfu is not None else NOTHING,
-        "simulation is off by": NOTHING if error is None else f"{error:+.0%}",
+        "rate": rate(m.flops_per_s_per_device, "FLOP/s"),
     }
+    if m.samples_s:
+        known["samples"] = str(len(m.samples_s))
+    if m.tiles:
+        known |= {"tiles": f"{m.tiles['computed']:,}", "useful": f"{m.tiles['efficiency']:.1%}"}
+    if m.devices > 1:
+        bounds, sent = m.bound or {}, sum((m.bytes or {}).values())
+        known |= {"speed-up": console.speedup(m), "sent": nbytes(sent)}
+        known |= {"bound": times(bounds.get("attention_only")), "layer bound": times(bounds.get("layer"))}
+    if m.mfu is not None:
+        known["of peak"] = f"{m.mfu:.0%}"
+    if (error := simulation_error(m, shown)) is not None:
+        known["simulation is off by"] = f"{error:+.0%}"
+    return known
 
 
 def checks(shown: Sequence[Measurement]) -> list[dict[str, str]]:
@@ -196,7 +202,7 @@ def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Where simulated times come from, each calibration once, with how many measurements stand on it."""
     known: dict[str, list[Measurement]] = {}
     for m in shown:
-        if m.calibration:
+        if m.calibration and m.status == "ok":
             known.setdefault(json.dumps(m.calibration, sort_keys=True), []).append(m)
     found = []
     for members in known.values():

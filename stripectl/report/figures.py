@@ -19,32 +19,44 @@ MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside the
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito 2008: those with contrast 3:1 on white and on black
 SHAPES = ("circle", "square", "diamond")
 INK = "currentColor"
+WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
 MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
 MOST_NUMBERED = 16  # cells a side that are wide enough for a number
-MOST_WORKS, MOST_TIMES = 12, 20
+MOST_WORKS, MOST_TIMES = 8, 20
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
-def works(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Tiles of every device and round, a chart a scheme, layout and tile; those of one workload and mesh share a scale.
+def name(m: Measurement) -> str:
+    """The plan of a measurement that has a time; a plan without a mesh is easily overlooked."""
+    return m.plan if m.devices > 1 else f"{m.plan} (one device)"
 
-    Both passes go round the same ring, so a chart is drawn once for both.
+
+def utf8(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def works(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Tiles of every device and round, a chart a scheme and layout; those of one workload and mesh share a scale.
+
+    Both passes go round the same ring, so a chart is drawn once for both; of several tiles, that of the fastest plan.
     """
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    groups: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
     for m in measurements:
         if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
             continue
-        work, mesh = m.workload, ", ".join(f"{axis}={size}" for axis, size in parse_plan(m.plan).mesh)
-        group = groups.setdefault(
-            (work.seq_len, work.mask, mesh),
-            {"title": f"{format_length(work.seq_len)} tokens, {work.mask} mask, {mesh}", "charts": {}},
-        )
-        chart = _work(m, m.tiles["per_round"])
-        group["charts"].setdefault(chart["name"], chart)
-    for group in groups.values():
-        group["charts"] = list(group["charts"].values())
-        group["most"] = max(chart["most"] for chart in group["charts"])
-    return list(groups.values())
+        plan, work = parse_plan(m.plan), m.workload
+        mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh)
+        group = groups.setdefault((f"{format_length(work.seq_len)} tokens, {work.mask} mask", mesh), {})
+        known = group.setdefault((plan.scheme, plan.layout), m)
+        if known.workload == work and (m.median_s or 0.0) < (known.median_s or 0.0):
+            group[plan.scheme, plan.layout] = m
+    made = []
+    for (title, mesh), group in groups.items():
+        charts = [_work(m, m.tiles["per_round"]) for m in group.values() if m.tiles]
+        most = max(chart["most"] for chart in charts)
+        made.append({"title": f"{title}, {mesh}", "charts": charts, "most": most})
+    return made
 
 
 def _work(m: Measurement, per_round: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -84,10 +96,10 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
     rows = [
         {
             "order": index,
-            "plan": m.plan,
-            "method": m.method,
-            "label": f"{MARKS.get(m.method, '?')} {m.method}, {m.target}: {spread(m)}",
-            "target": m.target,
+            "plan": name(m),
+            "method": utf8(m.method),
+            "label": utf8(f"{MARKS.get(m.method, '?')} {m.method}, {m.target}: {spread(m)}"),
+            "target": utf8(m.target),
             "time": (m.median_s or 0.0) / size,
             "text": duration(m.median_s),
             "low": m.ci95_s[0] / size if m.ci95_s else None,
@@ -110,12 +122,12 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
 def heat_map(chart: Mapping[str, Any], most: int) -> str:
     """SVG: devices down, rounds across, a cell's colour and number the tiles it computes; no work is no colour."""
     cells = [
-        {"device": device, "round": at, "tiles": count, "text": _short(count)}
+        {"device": device, "round": at, "tiles": count, "text": _short(count), "ink": _ink(count, most)}
         for device, counts in chart["rows"]
         for at, count in zip(chart["rounds"], counts, strict=True)
     ]
-    side = max(len(chart["rows"]), len(chart["rounds"]))
-    numbered = side <= MOST_NUMBERED
+    rounds, devices = len(chart["rounds"]), len(chart["rows"])
+    numbered = max(rounds, devices) <= MOST_NUMBERED
     keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
     legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
     colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)
@@ -126,11 +138,16 @@ def heat_map(chart: Mapping[str, Any], most: int) -> str:
     squares = base.mark_rect(stroke=INK, strokeOpacity=0.35, strokeWidth=0.5).encode(
         color=alt.condition("datum.tiles > 0", colour, alt.value("transparent"))
     )
-    ink = alt.condition("datum.tiles == 0", alt.value(INK), alt.value("white"))
-    ink["condition"] = [ink["condition"], {"test": f"datum.tiles > {0.45 * most}", "value": "black"}]
-    numbers = base.mark_text(fontSize=10).encode(text="text:N", color=ink)
-    step = alt.Step(31 if numbered else 12)
-    return _svg(alt.layer(squares, *([numbers] if numbered else [])).properties(width=step, height=step))
+    numbers = base.mark_text(fontSize=10).encode(text="text:N", color=alt.Color("ink:N", scale=None))
+    cell = 31 if numbered else 12
+    size = {"width": max(cell * rounds, WIDTH - 42), "height": alt.Step(cell)}
+    layers = alt.layer(squares, *([numbers] if numbered else [])).resolve_scale(color="independent")
+    return _svg(layers.properties(**size))
+
+
+def _ink(count: int, most: int) -> str:
+    """What is legible on the cell: cividis goes from dark to light."""
+    return INK if count == 0 else "black" if count > 0.45 * most else "white"
 
 
 def _short(count: int) -> str:
@@ -138,37 +155,41 @@ def _short(count: int) -> str:
 
 
 def time_chart(chart: Mapping[str, Any]) -> str:
-    """SVG: a bar a plan with its name above it, from zero; the interval as a line; the method by colour, shape and word.
+    """SVG: a bar a plan, from zero, its name above it, the interval a line; the method by colour, shape and word.
 
     What did not run on devices has an empty, dashed bar.
     """
     base = alt.Chart(alt.Data(values=chart["rows"])).encode(
         y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
     )
-    time = alt.X("time:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True))
+    axis = alt.Axis(tickCount=5, labelFlush=False)
+    time = alt.X("time:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True), axis=axis)
     ran = "datum.method == 'measured'"
     fill = alt.condition(ran, alt.value(0.45), alt.value(0.0))
-    colour = alt.Color("method:N", scale=alt.Scale(domain=list(METHODS), range=list(COLOURS)), legend=None)
     bars = base.mark_bar(height=9, yOffset=17, strokeWidth=1.2).encode(
         x=time,
-        color=colour,
-        stroke=colour,
+        color=_by_method(alt.Color, COLOURS),
+        stroke=_by_method(alt.Stroke, COLOURS),
         fillOpacity=fill,
         strokeDash=alt.condition(ran, alt.value([1, 0]), alt.value([4, 3])),
     )
     ends = base.mark_point(yOffset=17, size=45, strokeWidth=1.5).encode(
         x=time,
-        color=colour,
-        fill=colour,
+        color=_by_method(alt.Color, COLOURS),
+        fill=_by_method(alt.Fill, COLOURS),
         fillOpacity=alt.condition(ran, alt.value(1), alt.value(0)),
-        shape=alt.Shape("method:N", scale=alt.Scale(domain=list(METHODS), range=list(SHAPES)), legend=None),
+        shape=_by_method(alt.Shape, SHAPES),
     )
     known = base.transform_filter("isValid(datum.low)")
     interval = known.mark_rule(yOffset=17, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q")
     text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": 0}
     plans = base.mark_text(dy=-13, fontSize=11, **text).encode(text="plan:N")
     labels = base.mark_text(dy=2, fontSize=11, opacity=0.8, **text).encode(text="label:N")
-    return _svg(alt.layer(bars, interval, ends, plans, labels).properties(width=290, height=alt.Step(54)))
+    return _svg(alt.layer(bars, interval, ends, plans, labels).properties(width=WIDTH, height=alt.Step(54)))
+
+
+def _by_method(channel: Any, values: Sequence[str]) -> Any:
+    return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)
 
 
 def _svg(chart: Any) -> str:

@@ -3,12 +3,12 @@
 Plans are ranked within the strongest method that timed them, since a measured and a simulated time do not compare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
 from stripectl.console import duration, times
-from stripectl.measurement import METHODS, Measurement, ratio_interval
+from stripectl.measurement import METHODS, Measurement, over_one_device, ratio_interval, simulation_error, twin
 from stripectl.plan import parse_plan
 
 WIDE = 0.05  # half an interval over its median
@@ -32,66 +32,89 @@ def _verdict(members: Sequence[Measurement], pairs: Sequence[dict[str, Any]]) ->
     candidates = [m for m in members if m.devices > 1] or members
     method = min(candidates, key=_strength).method
     rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
-    best, second = rivals[0], rivals[1] if len(rivals) > 1 else None
-    alone = next((m for m in members if m.devices == 1 and m.method == method and m is not best), None)
-    bound = best.bound or {}
+    best, names, bound = rivals[0], _names(members), rivals[0].bound or {}
+    second = rivals[1] if len(rivals) > 1 else None
+    pairs = [pair for pair in pairs if pair["pass"] == best.workload.passes]
+    gain = over_one_device(best, members)
     return {
         "title": console.describe(best.workload),
         "pass": best.workload.passes,
-        "headline": _headline(best, second, rivals),
+        "headline": _headline(best, second, names, pairs),
         "plan": best.plan,
         "target": best.target,
         "method": method,
         "time": console.spread(best),
-        "speedup": _speedup(best),
+        "speedup": _speedup(best, names),
         "bound": {name: times(bound.get(name)) for name in ("attention_only", "layer")},
-        "over_one_device": times(alone.median_s / best.median_s)
-        if alone and alone.median_s and best.median_s
-        else None,
+        "over_one_device": times(gain) if gain else None,
         "devices": best.devices,
-        "cautions": [*_cautions(best, second, pairs), *_not_ranked(candidates, method)],
+        "cautions": [*_cautions(best, second, names, pairs), *_not_ranked(candidates, method)],
     }
 
 
-def _headline(best: Measurement, second: Measurement | None, rivals: Sequence[Measurement]) -> str:
-    layouts = [parse_plan(m.plan).layout for m in rivals]
-    distinct = len(set(layouts)) == len(rivals)
-    first, *others = layouts if distinct else [m.plan for m in rivals]
+def _names(members: Sequence[Measurement]) -> dict[str, str]:
+    """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
+    plans = {m.plan: parse_plan(m.plan) for m in members if m.devices > 1}
+    for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
+        names = {text: short(plan) for text, plan in plans.items()}
+        if len(set(names.values())) == len(names):
+            break
+    else:
+        names = {text: text for text in plans}
+    return {m.plan: m.plan for m in members} | names
+
+
+def _headline(
+    best: Measurement, second: Measurement | None, names: Mapping[str, str], pairs: Sequence[dict[str, Any]]
+) -> str:
+    name = names[best.plan]
     if second is None:
-        return f"{first}: the only plan timed"
-    return f"{first} and {others[0]} are not told apart" if _tied(best, second) else f"{first} is fastest"
+        return f"{name}: the only plan timed"
+    if _too_close(best, second, pairs):
+        return f"{name} or {names[second.plan]}: too close to tell"
+    once = best.method == "measured" and not best.ci95_s
+    return f"{name} was fastest in {_count(best)}" if once else f"{name} is fastest"
 
 
-def _tied(best: Measurement, second: Measurement) -> bool:
-    if best.samples_s and second.samples_s and (interval := ratio_interval(second.samples_s, best.samples_s)):
+def _too_close(best: Measurement, second: Measurement, pairs: Sequence[dict[str, Any]]) -> bool:
+    """Whether the runner-up may be as fast: the interval of the ratio holds 1, or the simulation's error is larger."""
+    assert best.median_s and second.median_s
+    if interval := ratio_interval(second.samples_s, best.samples_s):
         return interval[0] <= 1
-    return best.median_s == second.median_s
+    return second.median_s / best.median_s - 1 <= (_speedup_error(pairs) or 0.0) * (best.method == "simulated")
 
 
-def _speedup(best: Measurement) -> str:
+def _speedup_error(pairs: Sequence[dict[str, Any]]) -> float | None:
+    return max((abs(pair["speedup_error"]) for pair in pairs if pair["speedup_error"] is not None), default=None)
+
+
+def _speedup(best: Measurement, names: Mapping[str, str]) -> str:
     """Value, what it is over, and the interval or why there is none."""
     if not best.speedup:
         return "none: this is the plan that others are compared with"
-    over = parse_plan(best.speedup["over"]).layout
-    text = f"{times(best.speedup['value'])} over {over}"
+    text = f"{times(best.speedup['value'])} over {names.get(best.speedup['over'], best.speedup['over'])}"
     if interval := best.speedup["ci95"]:
         return f"{text}, 95 % interval {interval[0]:.2f} to {interval[1]:.2f}"
-    return f"{text}, " + (_count(best) if best.method == "measured" else best.method) + ", no interval"
+    return f"{text}, {_count(best) if best.method == 'measured' else best.method}, no interval"
 
 
 def _count(m: Measurement) -> str:
     return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
 
 
-def _cautions(best: Measurement, second: Measurement | None, pairs: Sequence[dict[str, Any]]) -> list[str]:
+def _cautions(
+    best: Measurement, second: Measurement | None, names: Mapping[str, str], pairs: Sequence[dict[str, Any]]
+) -> list[str]:
     said = {"measured": _measured, "simulated": _simulated}.get(best.method)
     words = said(best, pairs) if said else ["Compiled and not run: the time is predicted."]
     if second and best.median_s and second.median_s:
-        off = max((abs(pair["speedup_error"]) for pair in pairs if pair["speedup_error"] is not None), default=None)
-        margin, runner = second.median_s / best.median_s - 1, parse_plan(second.plan).layout
-        text = f"The runner-up, {runner}, takes {margin:.1%} longer"
-        less = best.method == "simulated" and off is not None and margin < off
-        words.append(f"{text}, which is less than that error: treat them as equal." if less else f"{text}.")
+        text = f"The runner-up, {names[second.plan]}, takes {second.median_s / best.median_s - 1:.1%} longer"
+        unsure = {
+            "measured": " The interval of that holds zero.",
+            "simulated": " That is within the simulation's error.",
+        }
+        doubt = unsure.get(best.method, "")
+        words.append(f"{text}.{doubt if _too_close(best, second, pairs) else ''}")
     return words
 
 
@@ -106,16 +129,15 @@ def _measured(best: Measurement, pairs: Sequence[dict[str, Any]]) -> list[str]:
 def _simulated(best: Measurement, pairs: Sequence[dict[str, Any]]) -> list[str]:
     source = (best.calibration or {}).get("source")
     grounds = {
-        "measured_tile": f"Simulated: the {best.devices} devices were not run. Tile times were measured on this machine.",
+        "measured_tile": f"Simulated: the {best.devices} devices were not run. Tiles were timed on this machine.",
         "datasheet": "Simulated from published figures: nothing was run.",
     }
     words = [grounds.get(str(source), f"Simulated from {source}: the plan was not run.")]
     if not pairs:
         return [*words, "No plan was both measured and simulated here, so the error of the simulation is not known."]
-    worst = max(abs(pair["error"]) for pair in pairs)
-    ratios = [abs(pair["speedup_error"]) for pair in pairs if pair["speedup_error"] is not None]
-    also = f" and speed-ups by up to {max(ratios):.0%}" if ratios else ""
-    return [*words, f"Where a ring was measured and simulated, times were off by up to {worst:.0%}{also}."]
+    worst, ratio = max(abs(pair["error"]) for pair in pairs), _speedup_error(pairs)
+    also = "" if ratio is None else f" and speed-ups by up to {ratio:.0%}"
+    return [*words, f"Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."]
 
 
 def _not_ranked(candidates: Sequence[Measurement], method: str) -> list[str]:
@@ -126,13 +148,12 @@ def _not_ranked(candidates: Sequence[Measurement], method: str) -> list[str]:
 
 def simulation(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Every plan that was both measured and simulated, and how far the simulation is off."""
-    twins = {(m.workload, m.plan, m.target): m for m in shown if m.method == "simulated" and m.median_s}
     pairs = []
     for m in shown:
-        twin = twins.get((m.workload, m.plan, m.target))
-        if m.method != "measured" or not m.median_s or not twin or not twin.median_s:
+        other, error = twin(m, shown), simulation_error(m, shown)
+        if other is None or error is None:
             continue
-        both = [each.speedup["value"] if each.speedup else None for each in (m, twin)]
+        ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
         pairs.append(
             {
                 "title": console.describe(m.workload),
@@ -140,11 +161,11 @@ def simulation(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
                 "plan": m.plan,
                 "target": m.target,
                 "measured": console.spread(m),
-                "simulated": duration(twin.median_s),
-                "error": twin.median_s / m.median_s - 1,
+                "simulated": duration(other.median_s),
+                "error": error,
                 "measured_speedup": console.speedup(m),
-                "simulated_speedup": times(both[1]) if both[1] else "base",
-                "speedup_error": both[1] / both[0] - 1 if both[0] and both[1] else None,
+                "simulated_speedup": console.speedup(other),
+                "speedup_error": clocked / ran - 1 if ran and clocked else None,
             }
         )
     return pairs

@@ -1,0 +1,162 @@
+"""The command line as a user meets it: exit codes, one clear line for bad input, and nothing lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stripectl.cli import COMMANDS, SUMMARIES, group, main
+
+ON_PAPER = ["bench", "--target", "v5p:8", "--quiet", "--out", "run"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as done:
+        main(list(arguments))
+    return int(done.value.code or 0)
+
+
+GOOD_MODEL = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_dim: 16\nvocabulary: 100\n"
+BAD = [
+    (["--seqlen", "0"], "out of range"),
+    (["--seqlen", "-5"], "not a sequence length"),
+    (["--seqlen", "abc"], "not a sequence length"),
+    (["--seqlen", "256q"], "not a sequence length"),
+    (["--seqlen", "10**12"], "not a sequence length"),
+    (["--seqlen", str(10**12)], "out of range"),
+    (["--seqlen", ""], "not a sequence length"),
+    (["--seqlen", "8k", "--tile", "4096"], "larger than the 1024 rows of a shard"),
+    (["--seqlen", "8k", "--tile", "0"], "not a tile"),
+    (["--seqlen", "8k", "--mesh", "ring=16"], "needs 16 devices and the target has 8"),
+    (["--seqlen", "8k", "--mesh", "rign=8"], "Did you mean ring"),
+    (["--heads", "7", "--mesh", "ring=4,tensor=2"], "7 heads do not divide over tensor=2"),
+    (["--heads", "7", "--kv-heads", "2"], "cannot share"),
+    (["--scheme", "rnig"], "Did you mean ring"),
+    (["--layout", "stripd"], "Did you mean striped"),
+    (["--kernel", "xl"], "Did you mean xla"),
+    (["--model", "1c"], "Did you mean 1b"),
+    (["--model", "nothing.yaml"], "cannot read"),
+    (["--model", "wrong-type.yaml"], "must be a positive integer"),
+    (["--model", "missing-field.yaml"], "has no 'layers'"),
+    (["--plan", "ring/striped/xla@ring=8;rm"], "is not name=number"),
+    (["--plan", "garbage!!"], "is not a plan"),
+    (["--target", "xyz:3"], "unknown hardware"),
+    (["--budget", "soon"], "is not a duration"),
+    (["--dtype", "float16"], "Did you mean bfloat16"),
+    (["--min-samples", "0"], "is not in the range"),
+    (["--out", "/proc/nowhere"], "Try --out"),
+    (["--out", "a-file/run"], "Try --out"),
+    (["--resume"], "cannot read"),
+    (["--method", "measured"], "is not here"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_is_one_clear_line(arguments: list[str], why: str, capsys) -> None:
+    Path("a-file").write_text("")
+    Path("wrong-type.yaml").write_text(GOOD_MODEL.replace("heads: 4\nkv", "heads: many\nkv"))
+    Path("missing-field.yaml").write_text(GOOD_MODEL.replace("layers: 2\n", ""))
+    before = sorted(Path().iterdir())
+    assert run(*ON_PAPER, *arguments) == (3 if "measured" in arguments else 2)
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert lines[0].startswith("error: ") and why in lines[0]
+    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("Try: "))
+    assert shown.out == ""
+    assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "cannot read"), (b"\x93\xff\x00", "is not JSON"), (b'{"schema": "stripectl.run/1", "id"', "cut short")],
+)
+def test_unreadable_runs(command: str, content: bytes | None, why: str, capsys) -> None:
+    if content is not None:
+        Path("run.json").write_bytes(content)
+    assert run(command, *["run.json"] * (2 if command == "compare" else 1)) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_unknown_commands_and_none() -> None:
+    assert run("bnech") == 2
+    assert run() == 2
+    assert run("--help") == 0
+    assert run("--version") == 0
+
+
+def test_a_bench_on_paper_writes_its_run_and_report(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k", "--pass", "forward") == 0
+    content = json.loads(Path("run/run.json").read_text())
+    assert [m["plan"].split("@")[0] for m in content["measurements"]] == [
+        "ring/contiguous/xla",
+        "ring/striped/xla",
+        "ring/zigzag/xla",
+        "ring/contiguous/xla",
+    ]
+    assert {m["method"] for m in content["measurements"]} == {"simulated"}
+    assert all(m["calibration"]["source"] == "datasheet" for m in content["measurements"])
+    assert all(m["overlap"] is None and m["samples_s"] == [] for m in content["measurements"])
+    assert Path("run/report.html").stat().st_size > 1000
+    assert "run/report.html" in capsys.readouterr().out
+
+
+def test_json_is_alone_on_stdout(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k", "--json") == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["schema"] == "stripectl.run/1"
+    assert "ring/striped" in shown.err
+
+
+def test_a_run_is_never_overwritten(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k") == 0
+    before = Path("run/run.json").read_text()
+    assert run(*ON_PAPER, "--seqlen", "64k") == 2
+    assert "--resume" in capsys.readouterr().err
+    assert Path("run/run.json").read_text() == before
+
+
+def test_resume_makes_only_what_is_missing() -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k", "--layout", "striped,zigzag") == 0
+    assert run(*ON_PAPER, "--seqlen", "64k", "--resume") == 0
+    plans = [(m["pass"], m["plan"]) for m in json.loads(Path("run/run.json").read_text())["measurements"]]
+    assert len(plans) == len(set(plans)) == 8
+
+
+def test_refused_members_of_a_grid_do_not_fail_it_but_a_named_plan_does(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "8k,1000") == 0
+    assert "Try --seqlen 992" in capsys.readouterr().out
+    named = ["--plan", "ring/striped", "--plan", "ring/striped@ring=3", "--out", "named"]
+    assert run(*ON_PAPER, "--seqlen", "8k", *named) == 2
+    assert len(json.loads(Path("named/run.json").read_text())["measurements"]) == 6
+
+
+def test_a_dry_run_runs_and_writes_nothing(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "8k,1000", "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "10 to run, 2 refused" in shown
+    assert not Path("run").exists()
+
+
+def test_tables_that_are_piped_are_whole(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k") == 0
+    assert "…" not in capsys.readouterr().out
+
+
+def test_topology_of_a_target(capsys) -> None:
+    assert run("topology", "--target", "v5p:2x2x4", "--model", "llama3-8b") == 0
+    shown = capsys.readouterr().out
+    assert "16 devices" in shown and "5,100" in shown and "1,275" in shown and "n/a" in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_say_what_they_do_once(name: str) -> None:
+    command = group.get_command(None, name)  # type: ignore[arg-type]
+    assert command and command.help
+    assert command.help.splitlines()[0] == SUMMARIES[name]
+    assert "Examples:" in command.help

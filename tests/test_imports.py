@@ -1,0 +1,126 @@
+"""Start-up stays light, imports run down, and what adds a plug-in is one file."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stripectl
+from stripectl.measurement import Measurement, Run, median_interval
+from stripectl.workload import Workload
+
+PACKAGE = Path(stripectl.__file__).parent
+MAY_IMPORT_JAX = {"execute", "measure", "worker"}
+
+
+def modules() -> dict[str, ast.Module]:
+    return {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+def imports(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def test_jax_is_imported_only_where_devices_are_touched() -> None:
+    found = {name for name, tree in modules().items() if any(each.split(".")[0] == "jax" for each in imports(tree))}
+    kernels = {name for name in found if name.startswith("stripectl.kernels.") and name.endswith(".kernel")}
+    assert found - kernels == {f"stripectl.{name}" for name in MAY_IMPORT_JAX}
+    assert kernels
+
+
+def test_there_is_no_import_cycle() -> None:
+    known = modules()
+    graph = {name: imports(tree) & known.keys() - {name, "stripectl"} for name, tree in known.items()}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"cycle: {' -> '.join([*path, name])}"
+        if name not in done:
+            for other in graph[name]:
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stored")
+    samples = (1.0, 1.1, 0.9, 1.0)
+    median, interval = median_interval(samples)
+    work = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
+    m = Measurement(
+        workload=work,
+        plan="ring/striped/xla@ring=2,tile=128x128",
+        target="cpu:2",
+        method="measured",
+        samples_s=samples,
+        median_s=median,
+        ci95_s=interval,
+    )
+    Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, [m]).save(folder)
+    return folder
+
+
+COMMANDS = {
+    "help": ["--help"],
+    "bench help": ["bench", "--help"],
+    "list": ["list"],
+    "doctor": ["doctor", "--json"],
+    "report": ["report", "{stored}", "--no-open"],
+    "compare": ["compare", "{stored}", "{stored}"],
+    "topology of a target": ["topology", "--target", "v5p:2x2x4"],
+    "simulated bench": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--quiet", "--out", "{new}"],
+    "dry run": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--dry-run", "--quiet"],
+}
+PROBE = """
+import sys
+from stripectl.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as done:
+    assert not done.code, done.code
+sys.exit(9 if "jax" in sys.modules else 0)
+"""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_parent_never_imports_jax(name: str, stored: Path, tmp_path: Path) -> None:
+    arguments = [each.format(stored=stored, new=tmp_path / "new") for each in COMMANDS[name]]
+    done = subprocess.run([sys.executable, "-c", PROBE, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_probe_can_fail() -> None:
+    done = subprocess.run([sys.executable, "-c", f"import jax\n{PROBE}", "--help"], capture_output=True)
+    assert done.returncode == 9
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = PROBE.replace('"jax" in sys.modules', '{"numpy", "rich", "yaml", "jinja2", "scipy"} & set(sys.modules)')
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plug_in_that_breaks_is_listed_with_its_reason(monkeypatch, capsys) -> None:
+    from stripectl.cli import list as listing
+    from stripectl.files import Catalogue
+
+    real = Catalogue.names
+    monkeypatch.setattr(Catalogue, "names", lambda self: [*real(self), "no_such_file"])
+    listing.command.main(["schemes"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "no_such_file  cannot be loaded: ModuleNotFoundError" in shown
+    assert "ring " in shown

@@ -1,0 +1,67 @@
+"""Plans print and parse, and say why they cannot run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stripectl import BadInput
+from stripectl.layout import Tile, layouts
+from stripectl.plan import AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
+from stripectl.scheme import schemes
+from stripectl.workload import Workload
+
+WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
+
+
+@given(
+    st.sampled_from(schemes.names()),
+    st.sampled_from(layouts.names()),
+    st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)),
+    st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
+    st.integers(1, 9),
+)
+def test_what_is_printed_parses(scheme: str, layout: str, axes: dict[str, int], tile: Tile | None, unroll: int) -> None:
+    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll)
+    assert parse_plan(str(plan)) == plan
+
+
+def test_defaults_and_short_forms() -> None:
+    assert parse_plan("ring") == Plan("ring", "striped", "xla")
+    assert str(parse_plan("ring/zigzag@tensor=2,ring=4,data=1,tile=1024")) == (
+        "ring/zigzag/xla@ring=4,tensor=2,tile=1024x1024"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "/", "ring/striped/xla/more", "ring@ring", "ring@ring=-1", "ring@tile=0", "ring@tile=axb", "ring@x=1", "ring;"],
+)
+def test_garbage_is_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_plan(text)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("ring@ring=16", "needs 16 devices"),
+        ("ring@ulysses=2", "has no axis ulysses"),
+        ("ring@ring=3", "rows that divide evenly"),
+        ("ring/zigzag@ring=8,tile=1024", "larger than the 512 rows of a piece of a zigzag shard"),
+        ("ring@ring=2,data=2", "1 batch do not divide over data=2"),
+        ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
+    ],
+)
+def test_refusals_have_reasons(plan: str, why: str) -> None:
+    assert why in (unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
+
+
+def test_a_plan_that_can_run_has_no_reason() -> None:
+    assert unsupported(parse_plan("ring/zigzag@ring=4,tensor=2,tile=512"), WORK, "cpu", 8) is None
+
+
+def test_default_tiles_leave_enough_of_them_to_balance() -> None:
+    assert with_tile(parse_plan("ring@ring=8"), WORK, "tpu").tile == Tile(128, 128)
+    long = Workload(seq_len=2**20, heads=8, kv_heads=4, head_dim=64)
+    assert with_tile(parse_plan("ring@ring=8"), long, "tpu").tile == Tile(2048, 4096)
+    assert with_tile(parse_plan("ring@ring=8,tile=64"), long, "tpu").tile == Tile(64, 64)

@@ -1,0 +1,322 @@
+import base64
+import json
+import subprocess
+import sys
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stripectl import BadInput
+from stripectl.cli.report import command
+from stripectl.measurement import Measurement, Run
+from stripectl.report import context, render
+from stripectl.report.figures import utf8
+from stripectl.workload import Workload
+
+LAYOUTS = ("contiguous", "striped", "zigzag")
+FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
+LONG = replace(FORWARD, seq_len=4096, heads=4, kv_heads=4, model="1b")
+HOSTILE = (
+    "javascript:alert(1)",
+    """<script>alert(1)</script>" onerror="alert(1)' x=' --></title></style></svg><img src=x>]]>&lt;{{ 7*7 }}""",
+    "half a character: \ud800",
+)
+PER_ROUND = {
+    "contiguous": [[3, 0, 0, 0], [3, 4, 0, 0], [3, 4, 4, 0], [3, 4, 4, 4]],
+    "striped": [[3, 3, 3, 3]] * 4,
+    "zigzag": [[3, 2, 2, 2]] * 4,
+}
+CALIBRATION = {
+    "source": "measured_tile",
+    "tile": "64x64",
+    "forward": {"whole_s": 7.5e-4, "held_out": {"block": "6144 causal", "error": -0.017}},
+    "hop": {"latency_s": 8.5e-5, "bytes_per_s_one_way": 1.35e9},
+}
+
+
+def plan_of(layout: str) -> str:
+    return f"ring/{layout}/xla@ring=4,tile=64x64"
+
+
+def made(
+    layout: str, time_s: float, method: str = "measured", workload: Workload = FORWARD, **given: Any
+) -> Measurement:
+    """A measurement of the kind that bench makes; a measured one has samples 1 % around its time."""
+    if method == "measured":
+        samples = tuple(time_s * (1 + jitter / 100) for jitter in (-1, -0.5, 0, 0.5, 1))
+        given = {"samples_s": samples, "ci95_s": (0.99 * time_s, 1.01 * time_s)} | given
+        given["check"] = {"max_rel_error": 2e-7, "tolerance": 2e-6, "reference": "dense float64"}
+    else:
+        given = {"calibration": CALIBRATION} | given
+    rows = PER_ROUND[layout]
+    tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
+    known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
+    return Measurement(
+        workload=workload, plan=plan_of(layout), target="cpu:4", method=method, median_s=time_s, **(known | given)
+    )
+
+
+def run_of(*measurements: Measurement, **environment: Any) -> Run:
+    return Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench --seqlen 512", environment, list(measurements))
+
+
+@pytest.fixture(scope="module")
+def bench() -> Run:
+    """The long ring simulated, the small one measured beside its simulation, one plan refused."""
+    long = [made(name, time_s, "simulated", LONG) for name, time_s in zip(LAYOUTS, (370, 205, 202), strict=True)]
+    measured = [made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)]
+    small = [made(name, time_s, "simulated") for name, time_s in zip(LAYOUTS, (0.72, 0.5, 0.4), strict=True)]
+    alone = replace(long[0], plan="ring/contiguous/xla@tile=64x64", target="cpu:1", median_s=1600.0, bytes={})
+    refused = replace(long[0], plan=plan_of("zigzag"), status="refused", reason="511 rows are odd", median_s=None)
+    return run_of(
+        *long, alone, *measured, *small, refused, warnings=["1.5 of 2 cores are busy"], versions={"jax": "0.10"}
+    )
+
+
+@pytest.fixture(scope="module")
+def page_text(bench: Run) -> str:
+    return render(bench)
+
+
+def verdict_of(*measurements: Measurement) -> dict[str, Any]:
+    return context(run_of(*measurements))["verdicts"][0]["parts"][0]
+
+
+class Page(HTMLParser):
+    """Everything a browser would act on."""
+
+    VOID = ("meta", "br", "wbr", "img", "link", "input", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def check_harmless(page: Page) -> None:
+    """Well-formed, runs nothing, loads nothing."""
+    assert page.open == []
+    names = {tag for tag, _ in page.tags}
+    assert not names & {
+        "script",
+        "img",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "image",
+        "use",
+        "base",
+        "form",
+        "foreignobject",
+    }
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "xlink:href")]
+        href = attributes.get("href") or "#"
+        assert href.startswith(("#", "data:application/json;base64,"))
+        assert "url(" not in (attributes.get("style") or "") + (attributes.get("fill") or "")
+
+
+def test_verdict_names_the_fastest_with_its_interval_and_bound() -> None:
+    found = verdict_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
+    assert found["headline"] == "zigzag is fastest"
+    assert found["method"] == "measured"
+    assert found["speedup"] == "1.60x over contiguous, 95 % interval 1.60 to 1.60"
+    assert found["bound"] == {"attention_only": "1.70x", "layer": "n/a"}
+    assert "5 samples" in found["cautions"][0]
+
+
+def test_verdict_does_not_claim_what_the_interval_does_not_show() -> None:
+    noisy = made("zigzag", 0.59, samples_s=(0.5, 0.7, 0.59, 0.65, 0.55), ci95_s=(0.5, 0.7))
+    found = verdict_of(made("contiguous", 0.8), made("striped", 0.6), noisy)
+    assert found["headline"] == "zigzag or striped: too close to tell"
+    assert "wide" in found["cautions"][0]
+
+
+def test_verdict_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
+    found = context(bench)["verdicts"][0]["parts"][0]
+    assert found["headline"] == "zigzag or striped: too close to tell"
+    assert found["speedup"] == "1.83x over contiguous, simulated, no interval"
+    assert found["over_one_device"] == "7.92x"
+    assert "times were off by up to 20%" in found["cautions"][1]
+
+
+def test_measured_and_simulated_times_are_not_ranked_together() -> None:
+    found = verdict_of(made("contiguous", 0.8), made("striped", 0.6), made("zigzag", 0.1, "simulated"))
+    assert found["headline"] == "striped is fastest"
+    assert found["cautions"][-1] == f"Not ranked, since they were not measured: {plan_of('zigzag')}."
+
+
+def test_names_are_as_short_as_tells_plans_apart() -> None:
+    gathered = replace(made("striped", 0.6), plan=plan_of("striped").replace("ring/", "all_gather/"))
+    found = verdict_of(made("contiguous", 0.8), made("striped", 0.5), gathered)
+    assert found["headline"] == "ring/striped is fastest"
+    assert found["speedup"].startswith("1.60x over ring/contiguous, ")
+
+
+def test_one_sample_has_no_interval() -> None:
+    found = verdict_of(*(made(LAYOUTS[at], 1.0 + at, samples_s=(1.0 + at,), ci95_s=None) for at in (0, 1)))
+    assert found["headline"] == "contiguous was fastest in 1 sample"
+
+
+def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
+    pairs = context(bench)["simulation"]
+    assert [pair["plan"] for pair in pairs] == [plan_of(name) for name in LAYOUTS]
+    assert [round(pair["error"], 2) for pair in pairs] == [-0.10, -0.17, -0.20]
+    assert pairs[0]["speedup_error"] is None
+    assert pairs[1]["speedup_error"] == pytest.approx((0.72 / 0.5) / (0.8 / 0.6) - 1)
+
+
+def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
+    tables = context(bench)["tables"]
+    assert sum(len(table["rows"]) for table in tables) == len(bench.measurements)
+    first, last = tables[0]["rows"][0], tables[0]["rows"][-1]
+    assert (first["method"], first["cells"][:2]) == ("simulated", ["370 s", "base"])
+    assert (last["status"], last["reason"]) == ("refused", "511 rows are odd")
+    alone = dict(zip(tables[0]["columns"], tables[0]["rows"][3]["cells"], strict=True))
+    assert (alone["speed-up"], alone["sent"]) == ("n/a", "n/a")
+    assert "simulation is off by" not in tables[0]["columns"]
+
+
+def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
+    works = context(bench)["works"]
+    assert [len(group["charts"]) for group in works] == [3, 3]
+    contiguous, striped, _ = works[0]["charts"]
+    assert works[0]["most"] == 4
+    assert contiguous["rows"][0] == (0, [3, 0, 0, 0])
+    assert (contiguous["critical"], striped["critical"]) == (15, 12)
+    assert contiguous["busy"] == pytest.approx(36 / 60)
+    assert striped["busy"] == 1
+
+
+def test_many_devices_are_thinned_and_say_so() -> None:
+    rows = [[int(device >= at) for at in range(100)] for device in range(100)]
+    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
+    chart = context(run_of(big))["works"][0]["charts"][0]
+    assert chart["step"] == 4
+    assert chart["rows"][1] == (4, [1, 1, *[0] * 23])
+    assert chart["total"] == 5050
+
+
+def test_calibration_in_words_and_units(bench: Run) -> None:
+    (calibration,) = context(bench)["calibrations"]
+    assert calibration["used_by"] == 7
+    rows = {label: value for part in calibration["facts"] for label, value in part["rows"]}
+    assert rows["a whole tile"] == "750 us"
+    assert rows["held-out block: error"] == "-1.7%"
+    assert rows["rate, one way"] == "1.35 GB/s"
+
+
+def test_each_number_has_its_command(bench: Run) -> None:
+    commands = [each["command"] for each in context(bench)["reproduce"]]
+    assert len(commands) == len(bench.measurements)
+    assert commands[0] == (
+        "stripectl bench --plan ring/contiguous/xla@ring=4,tile=64x64 --seqlen 4k --model 1b --dtype float32 "
+        "--pass forward --target cpu:4 --method simulated"
+    )
+
+
+def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str) -> None:
+    page = Page(page_text)
+    check_harmless(page)
+    assert page.count("svg") == 6 + 2
+    drawings = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
+    assert len(drawings) == page.count("svg")
+    assert all(attributes["aria-label"] for attributes in drawings)
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    link = next(attributes["href"] for _, attributes in page.tags if "download" in attributes)
+    held = json.loads(base64.b64decode((link or "").partition(",")[2]))
+    assert Run.from_json(held, "page").measurements[4].samples_s == bench.measurements[4].samples_s
+    assert "1.5 of 2 cores are busy" in " ".join(page.text)
+
+
+def test_same_run_same_page(bench: Run, page_text: str) -> None:
+    assert render(bench) == page_text
+
+
+def test_nothing_timed_and_nothing_at_all() -> None:
+    failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
+    for run in (run_of(*failed), run_of()):
+        assert context(run)["verdicts"] == []
+        page = Page(render(run))
+        check_harmless(page)
+        assert page.count("svg") == 0
+    assert "worker died" in render(run_of(*failed))
+
+
+def poison(value: Any, text: str) -> Any:
+    """The value with `text` in place of every string, and for every name that is data."""
+    if isinstance(value, dict):
+        return {(text if name in ("jax", "whole_s") else name): poison(each, text) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(poison(each, text) for each in value)
+    return text if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
+    parsed = ("workload", "plan", "status")  # a plan that is none is tested below
+    changed = [
+        replace(m, **{f.name: poison(getattr(m, f.name), text) for f in fields(m) if f.name not in parsed})
+        for m in bench.measurements
+    ]
+    changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
+    broken = [replace(changed[0], plan=text), replace(changed[0], plan=text, status="refused")]
+    run = Run(text, text, text, poison(bench.environment, text), [*changed, *broken])
+    page = Page(render(run))
+    check_harmless(page)
+    assert utf8(text) in " ".join(page.text)
+    assert page.count("svg") > 0
+
+
+def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
+    unknown = replace(made("striped", 1.0), plan="moebius/striped/xla@ring=4")
+    row = context(run_of(unknown))["tables"][0]["rows"][0]
+    assert row["status"] == "failed"
+    assert "moebius" in row["reason"]
+
+
+def test_command_writes_beside_the_run(bench: Run, tmp_path: Path) -> None:
+    run_of(bench.measurements[0]).save(tmp_path)
+    result = CliRunner().invoke(command, [str(tmp_path), "--no-open"], standalone_mode=False)
+    assert result.exception is None
+    assert result.output.strip() == str(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_command_does_not_replace_the_run(bench: Run, tmp_path: Path) -> None:
+    path = bench.save(tmp_path)
+    result = CliRunner().invoke(command, [str(path), "-o", str(path)], standalone_mode=False)
+    assert isinstance(result.exception, BadInput)
+    assert Run.load(path).id == "one"
+
+
+def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
+    run_of(bench.measurements[0]).save(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from stripectl.measurement import Run\n"
+        "from stripectl.report import render\n"
+        f"render(Run.load(Path({str(tmp_path)!r}))); assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

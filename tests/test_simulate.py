@@ -1,0 +1,98 @@
+"""The simulator against arithmetic done by hand."""
+
+import numpy as np
+import pytest
+
+from stripectl.calibrate import Block, blocks_for, datasheet_machine, fit_hop, fit_tiles, measured_machine, tiles_of
+from stripectl.hardware import Hardware
+from stripectl.layout import Tile
+from stripectl.plan import parse_plan
+from stripectl.simulate import Machine, TileCost, simulate
+from stripectl.workload import Workload
+
+ROWS, SHARDS = 64, 8
+WORK = Workload(seq_len=ROWS * SHARDS, heads=2, kv_heads=1, head_dim=4)
+HOP_BYTES = 2 * ROWS * 4 * 2  # keys and values of one head in bfloat16
+
+
+def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> Machine:
+    return Machine(TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, "datasheet")
+
+
+def seconds(plan: str, machine: Machine, passes: str = "forward") -> float:
+    work = Workload(**{**WORK.__dict__, "passes": passes})
+    return simulate(work, parse_plan(f"{plan}@ring={SHARDS},tile={ROWS // 4}"), machine).seconds
+
+
+def test_fast_links_leave_the_critical_path() -> None:
+    whole, diagonal = 16, 10  # tiles of a pair of shards, four a side
+    assert seconds("ring/contiguous", machine()) == pytest.approx(2 * (diagonal + 7 * whole), rel=1e-6)
+    assert seconds("ring/striped", machine()) == pytest.approx(2 * 8 * diagonal, rel=1e-6)
+    assert seconds("all_gather/striped", machine()) == pytest.approx(2 * 8 * diagonal, rel=1e-6)
+
+
+def test_slow_links_take_the_time() -> None:
+    rate = 1e-2
+    assert seconds("ring/striped", machine(1e-9, rate)) == pytest.approx(7 * HOP_BYTES / rate, rel=1e-6)
+
+
+def test_a_hop_that_cannot_overlap_adds_to_the_round() -> None:
+    rate, latency = 64.0, 0.25
+    together = seconds("ring/striped", machine(1.0, rate, latency, overlaps=False))
+    hops = 7 * (HOP_BYTES / rate + 2 * latency)
+    assert together == pytest.approx(2 * 8 * 10 + hops, rel=1e-6)
+
+
+def test_half_hidden_hops_cost_their_excess() -> None:
+    """Balanced rounds of 20 s, hops of 30 s: each but the last round waits 10 s for the next block."""
+    assert seconds("ring/striped", machine(1.0, HOP_BYTES / 30)) == pytest.approx(7 * 30 + 20, rel=1e-6)
+
+
+def test_backward_adds_its_own_critical_path() -> None:
+    for scheme in ("ring", "all_gather"):
+        assert seconds(f"{scheme}/striped", machine(), "forward-backward") == pytest.approx(4 * 2 * 8 * 10, rel=1e-6)
+
+
+def test_other_axes_divide_the_work() -> None:
+    alone = simulate(WORK, parse_plan("ring/striped@ring=4,tile=16"), machine())
+    wide = Workload(**{**WORK.__dict__, "kv_heads": 2})
+    divided = simulate(wide, parse_plan("ring/striped@ring=4,tensor=2,tile=16"), machine())
+    assert divided.seconds == pytest.approx(alone.seconds / 2, rel=1e-6)
+    assert divided.sent == alone.sent
+
+
+def test_a_million_tokens_on_many_devices() -> None:
+    work = Workload(seq_len=2**20, heads=16, kv_heads=16, head_dim=128)
+    result = simulate(work, parse_plan("ring/zigzag@ring=64,tile=1024"), machine())
+    assert len(result.rounds) == 64
+    assert result.sent == {"collective-permute": 63 * 2 * 2**14 * 16 * 128 * 2}
+
+
+def test_the_fit_finds_the_costs_that_made_the_times() -> None:
+    tile, cost = Tile(512, 512), TileCost(1e-3, 1.5e-3, 1e-7, 0.0, 2e-4)
+    fitted, held_out = blocks_for(tile)
+    times = {block: float(cost.seconds(tiles_of(block, tile), 2)) for block in [*fitted, held_out]}
+    found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2)
+    assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
+    made = measured_machine({"forward": times, "backward": times}, tile, 2, (1e-5, 1e9), overlaps=False)
+    assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
+
+
+def test_the_fit_of_a_hop() -> None:
+    sizes = (2**16, 2**20, 2**24)
+    latency, rate = fit_hop(sizes, [5e-5 + size / 2e9 for size in sizes])
+    assert (latency, rate) == pytest.approx((5e-5, 2e9), rel=1e-6)
+
+
+def test_blocks_hold_four_of_the_largest_tiles() -> None:
+    fitted, held_out = blocks_for(Tile(4096, 8192))
+    assert max(block.rows for block in fitted) == 4 * 8192
+    assert held_out == Block(6144 * 4, "causal")
+
+
+def test_the_datasheet_bounds_a_tile_by_matmuls_or_memory() -> None:
+    hardware, work = Hardware.load("v5p"), Workload(seq_len=2**16, heads=1, kv_heads=1, head_dim=128)
+    large, small = (datasheet_machine(hardware, work, Tile(side, side)) for side in (2048, 16))
+    assert large.forward.whole_s == pytest.approx(4 * 2048**2 * 128 / 459e12)
+    assert small.forward.whole_s == pytest.approx(2 * 16 * 128 * 2 / 2765e9)
+    assert np.isclose(large.backward.whole_s / large.forward.whole_s, 2.5)

@@ -1,0 +1,79 @@
+"""Workloads and models: what is accepted, what is refused, and their arithmetic."""
+
+from pathlib import Path
+
+import pytest
+
+from stripectl import BadInput
+from stripectl.files import profile_names
+from stripectl.workload import Model, Workload, format_length, parse_length, parse_lengths
+
+
+@pytest.mark.parametrize(("text", "length"), [("262144", 2**18), ("256k", 2**18), ("1M", 2**20), ("1G", 2**30), (" 16K ", 2**14)])
+def test_lengths(text: str, length: int) -> None:
+    assert parse_length(text) == length
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "abc", "256q", "10**12", "1000000000000", "2G", "", "1.5k", "k"])
+def test_lengths_that_are_refused(text: str) -> None:
+    with pytest.raises(BadInput):
+        parse_length(text)
+
+
+def test_grids_of_lengths() -> None:
+    assert parse_lengths("16k..128k") == [2**14, 2**15, 2**16, 2**17]
+    assert parse_lengths("1k,4k,1k") == [1024, 4096]
+    with pytest.raises(BadInput, match="backwards"):
+        parse_lengths("64k..16k")
+
+
+def test_lengths_are_printed_as_they_are_written() -> None:
+    assert [format_length(n) for n in (2**18, 2**20, 1000, 3 * 2**10)] == ["256k", "1M", "1000", "3k"]
+
+
+def test_flops_count_what_the_mask_keeps() -> None:
+    work = Workload(seq_len=4, heads=2, kv_heads=1, head_dim=8, mask="causal")
+    assert work.flops == 4 * 10 * 8 * 2
+    backward = Workload(seq_len=4, heads=2, kv_heads=1, head_dim=8, mask="full", passes="forward-backward")
+    assert backward.flops == 12 * 16 * 8 * 2
+
+
+def test_workloads_survive_json() -> None:
+    work = Workload(seq_len=4096, heads=8, kv_heads=2, head_dim=64, passes="forward-backward", model="1b")
+    assert Workload.from_json(work.to_json()) == work
+
+
+@pytest.mark.parametrize("change", [{"heads": 7}, {"seq_len": 0}, {"dtype": "float16"}, {"mask": "x"}, {"batch": -1}])
+def test_workloads_that_are_refused(change: dict) -> None:
+    with pytest.raises(BadInput):
+        Workload(**{"seq_len": 4096, "heads": 8, "kv_heads": 2, "head_dim": 64} | change)
+
+
+@pytest.mark.parametrize("name", profile_names("models"))
+def test_models_load(name: str) -> None:
+    model = Model.load(name)
+    assert model.heads % model.kv_heads == 0
+
+
+GOOD = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_dim: 16\nvocabulary: 100\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (GOOD.replace("heads: 4\nkv", "heads: x\nkv"), "says heads: 'x'"),
+        (GOOD.replace("layers: 2\n", ""), "has no 'layers'"),
+        (GOOD + "hiden: 3\n", "Did you mean hidden"),
+        ("a: [1,\n", "is not YAML"),
+        ("- 1\n", "is not a mapping"),
+    ],
+)
+def test_models_that_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(BadInput, match=why):
+        Model.load(str(tmp_path / "mine.yaml"))
+
+
+def test_a_model_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(GOOD)
+    assert Model.load(str(tmp_path / "mine.yaml")).hidden == 64
