@@ -213,7 +213,8 @@ def by_method(
             asked = [replace(case, method="measured") for case in together]
             share_s = budget_s * len(together) / len(to_measure)
             workers = devices.of(size if place.processes else None)
-            for case, result in zip(together, measure(workers, asked, request.effort, share_s, say), strict=False):
+            results = measure(workers, asked, request.effort, share_s, say)
+            for result, case in zip(results, together, strict=False):  # results first: an interrupt comes after the last
                 found[id(case)] = result
     except KeyboardInterrupt:
         yield from (found[id(case)] for case in group if id(case) in found and found[id(case)].median_s)

@@ -25,6 +25,7 @@ from stripectl.environment import cores
 
 GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
 START_S = 120.0
+VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -99,7 +100,8 @@ class DeviceSet:
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if self.processes:
             environment["JAX_PLATFORMS"] = "cpu"
-            environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
+            own = os.environ.get("XLA_FLAGS", "").split()
+            environment["XLA_FLAGS"] = " ".join([*(flag for flag in own if VIRTUAL_DEVICES not in flag), CPU_FLAGS])
         for rank in range(count):
             core = available[rank] if self.processes else None
             config = {"core": core, "processes": count, "process": rank, "coordinator": coordinator}
@@ -188,13 +190,14 @@ class DeviceSet:
 
 
 @contextlib.contextmanager
-def interrupts_end_with(signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGHUP)) -> Iterator[None]:
-    """Make a polite kill behave like Ctrl-C, so that workers are ended and what was measured is kept."""
+def interruptible() -> Iterator[None]:
+    """Make a polite kill behave like Ctrl-C, so that workers are ended and what was measured is kept. Ctrl-C too: a
+    shell may have started us with it ignored."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in signals}
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

@@ -33,7 +33,7 @@ def command(**given: Any) -> int:
     """
     from stripectl.bench import Request, bench, dry_run
     from stripectl.console import Reporter, console
-    from stripectl.launch import interrupts_end_with
+    from stripectl.launch import interruptible
     from stripectl.sampling import Effort
 
     request = parse_request(given, Request, Effort)
@@ -45,7 +45,7 @@ def command(**given: Any) -> int:
     screen = console(stderr=given["as_json"])
     interrupted = False
     try:
-        with interrupts_end_with(), Reporter(given["quiet"]) as reporter:
+        with interruptible(), Reporter(given["quiet"]) as reporter:
             for measurement in bench(request, reporter.say):
                 run.measurements.append(measurement)
                 run.save(folder)
@@ -85,6 +85,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
 
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
+    run.save(folder)
     for part in tables(run, screen.width):
         screen.print(part)
     write_report(run, folder / "report.html")

@@ -168,7 +168,7 @@ def parse_plans(
     if plans:
         return [parse_plan(text) for text in plans]
     tiles = [parse_tile(text) for text in tile.split(",")] if tile else [None]
-    if not all(turns.strip().isdecimal() and int(turns) > 0 for turns in unroll.split(",")):
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
         raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
     grid = itertools.product(
         words(scheme, "scheme", schemes.names()),
