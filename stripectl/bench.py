@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stripectl import BadInput, Missing
-from stripectl.bounds import attention_speedup, layer_speedup, ring_work
+from stripectl.arithmetic import described
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.hardware import Hardware
-from stripectl.layout import MASKS, Tile, layouts
 from stripectl.measurement import Measurement
-from stripectl.plan import SEQUENCE_AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
+from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
 from stripectl.sampling import Effort, Say, measure
-from stripectl.scheme import schemes
-from stripectl.simulate import Machine, Simulation, TileCost, simulate
+from stripectl.simulate import Machine, Simulation, simulate
 from stripectl.topology import Target
-from stripectl.workload import Model, Workload
+from stripectl.workload import Workload
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
@@ -42,32 +40,13 @@ class Request:
     done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
 
 
-def default_mesh(plan: Plan, devices: int) -> Plan:
-    """The plan with every device on its scheme's axes, the most balanced factorisation, larger factors first."""
-    if plan.mesh:
-        return plan
-    axes = [axis for axis in schemes[plan.scheme].axes if axis in SEQUENCE_AXES]
-    sizes = min(
-        (sizes for sizes in itertools.product(range(1, devices + 1), repeat=len(axes)) if _product(sizes) == devices),
-        key=lambda sizes: (max(sizes) - min(sizes), [-size for size in sizes]),
-    )
-    return replace(plan, mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
-
-
-def _product(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 def cases(request: Request, place: Place) -> list[Measurement]:
     """One measurement to be made a workload and plan, refused ones with their reason; tile and mesh are named."""
     hardware, devices = place.target.hardware, place.target.devices
     found = []
     for workload in request.workloads:
         for plan in request.plans:
-            meshed = default_mesh(plan, devices)
+            meshed = with_mesh(plan, devices)
             reason = unsupported(meshed, workload, hardware.kind, devices)
             full = meshed if reason else with_tile(meshed, workload, hardware.kind)
             method = "simulated" if request.method == "auto" else request.method
@@ -79,61 +58,15 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     return found
 
 
-def described(case: Measurement, hardware: Hardware) -> Measurement:
-    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is."""
-    plan, workload = parse_plan(case.plan), case.workload
-    counted = simulate(workload, plan, COUNTING)
-    forward = [each.tiles.computed.tolist() for each in counted.rounds if each.passes == "forward"]
-    computed, assert_tile = sum(map(sum, forward)), plan.tile or Tile(1, 1)
-    memory = hardware.figure("hbm_bytes")
-    return replace(
-        case,
-        tiles={
-            "tile": str(plan.tile),
-            "computed": computed,
-            "useful": workload.pairs,
-            "efficiency": workload.pairs / (computed * assert_tile.block_q * assert_tile.block_kv),
-            "per_round": [list(device) for device in zip(*forward, strict=True)],
-        },
-        bytes=counted.sent,
-        bound=bounds_of(workload, plan),
-        hbm_bytes=int(memory) if memory else None,
-        peak_flops_per_s=hardware.flops_per_s(workload.dtype),
-    )
-
-
-COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
-
-
-def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
-    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model."""
-    layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
-    if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
-        return {"attention_only": None, "layer": None}
-    attention = attention_speedup(layout, plan.shards, rows, workload.window, tile)
-    if workload.model is None:
-        return {"attention_only": attention, "layer": None}
-    slow, fast = (
-        float(ring_work(each, plan.shards, rows, MASKS[workload.mask], tile).critical_tiles)
-        * tile.block_q
-        * tile.block_kv
-        for each in (layouts["contiguous"], layout)
-    )
-    model = Model.load(workload.model)
-    return {
-        "attention_only": attention,
-        "layer": layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu"),
-    }
-
-
 def simulated(case: Measurement, machine: Machine) -> Measurement:
     result: Simulation = simulate(case.workload, parse_plan(case.plan), machine)
     calibration = {"source": machine.source, **machine.detail}
     return replace(case, method="simulated", median_s=result.seconds, calibration=calibration)
 
 
-def bench(request: Request, say: Say) -> Iterator[Measurement]:
-    """Measurements in the order of workloads and plans, then the small ring where there is one.
+def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None) -> Iterator[Measurement]:
+    """Measurements in the order of workloads and plans, then the small ring where there is one. The devices that are
+    used are added to `found`.
 
     Raises:
         BadInput: nothing is left to run.
@@ -144,7 +77,7 @@ def bench(request: Request, say: Say) -> Iterator[Measurement]:
     def left_s() -> float:
         return max(0.0, request.effort.budget_s - (time.monotonic() - started))
 
-    with Devices(say) as devices:
+    with Devices(say, found) as devices:
         place = devices.place(request.target, request.hardware)
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
@@ -214,7 +147,9 @@ def by_method(
             share_s = budget_s * len(together) / len(to_measure)
             workers = devices.of(size if place.processes else None)
             results = measure(workers, asked, request.effort, share_s, say)
-            for result, case in zip(results, together, strict=False):  # results first: an interrupt comes after the last
+            for result, case in zip(
+                results, together, strict=False
+            ):  # results first: an interrupt comes after the last
                 found[id(case)] = result
     except KeyboardInterrupt:
         yield from (found[id(case)] for case in group if id(case) in found and found[id(case)].median_s)

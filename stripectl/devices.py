@@ -28,10 +28,11 @@ class Place:
 
 
 class Devices:
-    """The device sets a bench has started, and what was timed on them; ended together."""
+    """The device sets a bench has started, and what was timed on them; ended together. What JAX finds in each set is
+    added to `found`."""
 
-    def __init__(self, say: Say) -> None:
-        self.say = say
+    def __init__(self, say: Say, found: list[dict[str, Any]] | None = None) -> None:
+        self.say, self.found = say, [] if found is None else found
         self.sets: dict[int | None, DeviceSet] = {}
         self.machines: dict[Any, Machine] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
@@ -45,7 +46,12 @@ class Devices:
 
     def of(self, processes: int | None) -> DeviceSet:
         if processes not in self.sets:
-            self.sets[processes] = DeviceSet(processes)
+            self.say("look for devices", 0, 1)
+            started = self.sets[processes] = DeviceSet(processes)
+            try:
+                self.found.append({"processes": processes or 1, **started.ask("devices")[0]})
+            except PlanFailed as failure:
+                raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
         return self.sets[processes]
 
     def place(self, name: str, profile: Hardware | None) -> Place:
@@ -60,9 +66,11 @@ class Devices:
                 here = min(target.devices, len(cores()))
                 return Place(target, here if here == target.devices else 0, here)
             return Place(target)
-        found = self.probe()
+        self.of(None)
+        found = self.found[-1]
         if found["platform"] == "cpu":
             self.sets.pop(None).stop()
+            self.found.pop()
             here = 2 ** (len(cores()).bit_length() - 1)  # a power of two divides the sequences that people ask about
             return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
         known = profile or named_by_device(found["kind"])
@@ -72,14 +80,6 @@ class Devices:
                 f"then name it: --hardware FILE."
             )
         return Place(Target(known, (found["count"] if found["count"] > 1 else RING,)), found["count"])
-
-    def probe(self) -> dict[str, Any]:
-        """What JAX finds on this machine."""
-        self.say("look for devices", 0, 1)
-        try:
-            return self.of(None).ask("devices")[0]
-        except PlanFailed as failure:
-            raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
         """(latency, rate) of a hop between the devices here, or None where there is one."""

@@ -148,7 +148,9 @@ def _over(m: Measurement, base: Measurement | None) -> Measurement:
     if base is None or base is m or not base.median_s or not m.median_s:
         return replace(m, speedup=None)
     interval = ratio_interval(base.samples_s, m.samples_s)
-    return replace(m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)})
+    return replace(
+        m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
+    )
 
 
 def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:

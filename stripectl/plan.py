@@ -140,6 +140,24 @@ def parse_plan(text: str) -> Plan:
     return replace(plan, mesh=make_mesh(axes))
 
 
+def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write `devices` as a product of `axes` sizes."""
+    if axes == 1:
+        yield (devices,)
+        return
+    for first in (size for size in range(1, devices + 1) if devices % size == 0):
+        yield from ((first, *rest) for rest in factorisations(devices // first, axes - 1))
+
+
+def with_mesh(plan: Plan, devices: int) -> Plan:
+    """The plan with its mesh named: every device on the scheme's own axes, as evenly as they go, larger axes first."""
+    if plan.mesh:
+        return plan
+    axes = schemes[plan.scheme].axes
+    sizes = min(factorisations(devices, len(axes)), key=lambda each: (max(each) - min(each), [-size for size in each]))
+    return replace(plan, mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
+
+
 def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     """The plan with its tile named: the kernel's default for such hardware, but at least TILES_A_SIDE of them a shard
     where that leaves SMALLEST_SIDE, and no larger than a piece of the shard."""

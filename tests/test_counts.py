@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from stripectl.bench import COUNTING
+import stripectl.kernels.xla.kernel as xla
+from stripectl.arithmetic import COUNTING
 from stripectl.execute import Program
 from stripectl.hlo import collectives, sent_bytes
-import stripectl.kernels.xla.kernel as xla
 from stripectl.layout import layouts
 from stripectl.plan import parse_plan
 from stripectl.reference import dense
@@ -73,7 +73,9 @@ def test_simulated_bytes_are_the_programs(plan: str, passes: str, dtype: str) ->
 @pytest.mark.parametrize("unroll", [1, 9])
 def test_forward_makes_one_hop_less_than_there_are_shards(unroll: int) -> None:
     traced = program(f"ring/striped/xla@ring={SHARDS},tile=8x6,unroll={unroll}", workload())
-    permutes = [times for name, _, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes).jaxpr) if name == "ppermute"]
+    permutes = [
+        times for name, _, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes).jaxpr) if name == "ppermute"
+    ]
     assert sum(permutes) == 2 * (SHARDS - 1)  # keys and values
 
 
@@ -90,7 +92,11 @@ def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes:
         expected["collective-permute"] -= rotation  # merged rotation
     if dtype == "bfloat16":  # widening: K/V double, the ring's float32 dK/dV do not
         for opcode, nbytes in expected.items():
-            narrow = nbytes if opcode != "collective-permute" else rotation * (1 + (passes != "forward" and parsed.unroll == 1))
+            narrow = (
+                nbytes
+                if opcode != "collective-permute"
+                else rotation * (1 + (passes != "forward" and parsed.unroll == 1))
+            )
             expected[opcode] += narrow
     assert sent_bytes(found) == expected
 

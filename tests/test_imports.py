@@ -17,7 +17,9 @@ MAY_IMPORT_JAX = {"execute", "measure", "worker"}
 
 def modules() -> dict[str, ast.Module]:
     return {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text())
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
+            path.read_text()
+        )
         for path in PACKAGE.rglob("*.py")
     }
 

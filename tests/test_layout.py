@@ -64,7 +64,9 @@ limits = st.one_of(st.integers(-40, 40), st.sampled_from([-UNBOUNDED, UNBOUNDED]
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), st.integers(1, 9), limits, limits)
 @settings(max_examples=400, deadline=None)
-def test_tiles_are_counted_by_what_they_hold(rows: int, cols: int, block_q: int, block_kv: int, low: int, high: int) -> None:
+def test_tiles_are_counted_by_what_they_hold(
+    rows: int, cols: int, block_q: int, block_kv: int, low: int, high: int
+) -> None:
     tile, band = Tile(min(block_q, rows), min(block_kv, cols)), Rectangle(0, 0, rows, cols, low, max(low, high))
     i, j = np.arange(rows)[:, None], np.arange(cols)
     keep = (j >= i + band.low) & (j <= i + band.high)

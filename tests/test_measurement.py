@@ -39,7 +39,9 @@ def run(*measurements: Measurement) -> Run:
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
-    failed = replace(measured("zigzag", 1.0), status="failed", reason="because", samples_s=(), median_s=None, ci95_s=None)
+    failed = replace(
+        measured("zigzag", 1.0), status="failed", reason="because", samples_s=(), median_s=None, ci95_s=None
+    )
     before = run(measured("contiguous", 2.0), measured("striped", 1.0), failed)
     path = before.save(tmp_path)
     after = Run.load(path)
@@ -120,5 +122,5 @@ def test_comparisons(new: float, noise: float, expected: str) -> None:
 def test_what_failed_since_is_broken_and_nothing_in_common_is_refused() -> None:
     broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
     assert compare(run(measured("striped", 1.0)), run(broken), 0.05)[0].verdict == "BROKEN"
-    with pytest.raises(BadInput, match="nothing|no measurement in common"):
+    with pytest.raises(BadInput, match="no measurement in common"):
         compare(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)

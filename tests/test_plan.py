@@ -34,7 +34,17 @@ def test_defaults_and_short_forms() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "/", "ring/striped/xla/more", "ring@ring", "ring@ring=-1", "ring@tile=0", "ring@tile=axb", "ring@x=1", "ring;"],
+    [
+        "",
+        "/",
+        "ring/striped/xla/more",
+        "ring@ring",
+        "ring@ring=-1",
+        "ring@tile=0",
+        "ring@tile=axb",
+        "ring@x=1",
+        "ring;",
+    ],
 )
 def test_garbage_is_refused(text: str) -> None:
     with pytest.raises(BadInput):

@@ -9,7 +9,9 @@ from stripectl.files import profile_names
 from stripectl.workload import Model, Workload, format_length, parse_length, parse_lengths
 
 
-@pytest.mark.parametrize(("text", "length"), [("262144", 2**18), ("256k", 2**18), ("1M", 2**20), ("1G", 2**30), (" 16K ", 2**14)])
+@pytest.mark.parametrize(
+    ("text", "length"), [("262144", 2**18), ("256k", 2**18), ("1M", 2**20), ("1G", 2**30), (" 16K ", 2**14)]
+)
 def test_lengths(text: str, length: int) -> None:
     assert parse_length(text) == length
 

@@ -46,7 +46,7 @@ def command(**given: Any) -> int:
     interrupted = False
     try:
         with interruptible(), Reporter(given["quiet"]) as reporter:
-            for measurement in bench(request, reporter.say):
+            for measurement in bench(request, reporter.say, run.environment["devices"]):
                 run.measurements.append(measurement)
                 run.save(folder)
     except KeyboardInterrupt:

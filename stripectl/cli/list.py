@@ -28,9 +28,7 @@ def rows(kind: str) -> list[tuple[str, str]]:
     """(name, what it is) of every one of a kind; a plug-in that cannot be loaded says why."""
     from stripectl.files import profile_names
     from stripectl.hardware import Hardware, hardware_names
-    from stripectl.kernels import kernels
-    from stripectl.layout import layouts
-    from stripectl.scheme import schemes
+    from stripectl.plan import kernels, layouts, schemes
     from stripectl.workload import Model
 
     if kind == "hardware":

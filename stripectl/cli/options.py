@@ -13,10 +13,8 @@ import click
 from stripectl import BadInput
 from stripectl.files import unknown
 from stripectl.hardware import Hardware
-from stripectl.kernels import kernels
-from stripectl.layout import MASKS, layouts
-from stripectl.plan import Plan, parse_mesh, parse_plan, parse_tile
-from stripectl.scheme import schemes
+from stripectl.layout import MASKS
+from stripectl.plan import Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
 from stripectl.workload import DTYPES, PASSES, Model, Workload, parse_lengths
 
 RUNS = Path("stripectl-runs")

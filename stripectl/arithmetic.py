@@ -1,0 +1,58 @@
+"""What arithmetic says of a plan before anything runs: its tiles, the bytes it sends, and the bounds on its gain."""
+
+from dataclasses import replace
+
+from stripectl.bounds import attention_speedup, layer_speedup, ring_work
+from stripectl.hardware import Hardware
+from stripectl.layout import MASKS, Tile, layouts
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan, parse_plan
+from stripectl.simulate import Machine, TileCost, simulate
+from stripectl.workload import Model, Workload
+
+# For a simulation of which only counts are read: every tile takes a second.
+COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+
+
+def described(case: Measurement, hardware: Hardware) -> Measurement:
+    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is."""
+    plan, workload = parse_plan(case.plan), case.workload
+    counted = simulate(workload, plan, COUNTING)
+    forward = [each.tiles.computed.tolist() for each in counted.rounds if each.passes == "forward"]
+    computed, tile = sum(map(sum, forward)), plan.tile or Tile(1, 1)
+    memory = hardware.figure("hbm_bytes")
+    return replace(
+        case,
+        tiles={
+            "tile": str(tile),
+            "computed": computed,
+            "useful": workload.pairs,
+            "efficiency": workload.pairs / (computed * tile.block_q * tile.block_kv),
+            "per_round": [list(device) for device in zip(*forward, strict=True)],
+        },
+        bytes=counted.sent,
+        bound=bounds_of(workload, plan),
+        hbm_bytes=int(memory) if memory else None,
+        peak_flops_per_s=hardware.flops_per_s(workload.dtype),
+    )
+
+
+def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
+    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model."""
+    layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
+    if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
+        return {"attention_only": None, "layer": None}
+    attention = attention_speedup(layout, plan.shards, rows, workload.window, tile)
+    if workload.model is None:
+        return {"attention_only": attention, "layer": None}
+    slow, fast = (
+        float(ring_work(each, plan.shards, rows, MASKS[workload.mask], tile).critical_tiles)
+        * tile.block_q
+        * tile.block_kv
+        for each in (layouts["contiguous"], layout)
+    )
+    model = Model.load(workload.model)
+    return {
+        "attention_only": attention,
+        "layer": layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu"),
+    }
