@@ -85,7 +85,7 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         baselines = one_device(request, place, wanted) if request.method != "measured" else []
         done = {(m.workload, m.plan, m.target) for m in request.done if m.status != "failed"}
         for index, workload in enumerate(request.workloads):
-            share_s = left_s() / (len(request.workloads) - index)
+            share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             for cases_of_one, budget_s in ((wanted, share_s), (baselines, 0.0)):
                 group = [case for case in cases_of_one if case.workload == workload]
                 left = [case for case in group if (case.workload, case.plan, case.target) not in done]
