@@ -44,6 +44,6 @@ $(VENV)/dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/run
 
 $(VENV)/browser: | $(BIN)/python
-	command -v chromium chromedriver >/dev/null || \
+	{ command -v chromium && command -v chromedriver; } >/dev/null || \
 	  { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium chromium-driver; }
 	touch $@

@@ -18,6 +18,5 @@ for row in rows:
         what = {"model": model.lower(), "seq_len": int(row["n_seq"]), "ring": int(row["sp"])}
         cost = 2.0 if machine == "A100" else 1.0
         paper, swiglu = (theoretical_max_speedup(**what, attention_cost=cost, mlp=mlp) for mlp in ("paper", "swiglu"))
-        print(
-            f"{row['n_seq']:>8} {row['sp']:>4} {row['block']:>7} {paper:5.2f} {swiglu:6.2f} {row['speedup_measured']:>8}"
-        )
+        size = f"{row['n_seq']:>8} {row['sp']:>4} {row['block']:>7}"
+        print(f"{size} {paper:5.2f} {swiglu:6.2f} {row['speedup_measured']:>8}")

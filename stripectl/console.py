@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -153,6 +153,23 @@ def row(m: Measurement, run: Sequence[Measurement], pairs: bool) -> list[str]:
     ]
 
 
+def calibrations(run: Run) -> list[Text]:
+    """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
+    lines: dict[str, None] = {}
+    for m in run.measurements:
+        known = m.calibration or {}
+        hop = known.get("hop") or {}
+        link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+        if known.get("source") == "measured_tile":
+            errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in ("forward", "backward"))
+            lines[
+                f"tiles of {known['tile']} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+            ] = None
+        elif known.get("source") == "datasheet":
+            lines[f"tiles from the datasheet, {known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}; {link}"] = None
+    return [Text(f"costs   {line}") for line in lines]
+
+
 def reason(m: Measurement) -> Text:
     return Text(
         f"  {m.status}: {m.plan} {m.workload.passes}: {m.reason}", style="yellow" if m.status == "refused" else "red"
@@ -170,7 +187,7 @@ class Reporter:
 
     def __enter__(self) -> "Reporter":
         if not self.quiet and self.screen.is_terminal:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
             self.bar = Progress(
                 *columns, TextColumn("left"), TimeRemainingColumn(), console=self.screen, transient=True
             )
@@ -187,6 +204,8 @@ class Reporter:
     def say(self, now: str, done: int, total: int) -> None:
         """What runs now, how many steps are done, how many there are."""
         if self.bar:
+            if done == 0:  # another kind of step, which takes another time
+                self.bar.reset(self.task)
             self.bar.update(self.task, description=now, completed=done, total=total)
         elif not self.quiet and time.monotonic() - self.spoken[0] > PLAIN_EVERY_S:
             self.screen.print(f"{now} ({done} of {total})", markup=False)

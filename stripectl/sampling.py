@@ -65,7 +65,7 @@ def measure(
     cases = [Sampled(measurement, str(index), []) for index, measurement in enumerate(wanted)]
     try:
         for done, case in enumerate(cases):
-            say(f"check and compile {case.measurement.plan}", done, 2 * len(cases))
+            say(f"check and compile {case.measurement.plan}", done, len(cases))
             _prepare(devices, case, effort)
             if not devices.workers:
                 _prepare_again(devices, [each for each in cases[:done] if each.open], effort)
@@ -115,8 +115,8 @@ def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget
     while live := [case for case in cases if case.open]:
         turn_s = sum(case.warm_s for case in live)
         for position, case in enumerate(live):
-            fraction = min(1.0, (turns + position / len(live)) / max(effort.min_samples, 1))
-            say(f"sample {turns + 1} of {case.measurement.plan}", int(100 * (1 + fraction)), 200)
+            done = turns * len(live) + position
+            say(f"sample {turns + 1} of {case.measurement.plan}", done, max(effort.min_samples * len(live), done + 1))
             try:
                 case.samples_s.append(max(devices.ask("sample", 60 + 20 * case.warm_s, key=case.key)))
             except PlanFailed as failure:

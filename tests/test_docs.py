@@ -25,7 +25,7 @@ NAMES = [
     *profile_names("models"),
     *AXES,
 ]
-LINES = [line for line in README.splitlines() if re.match(r"\s*stripectl \w", line)]
+LINES = [line for line in README.splitlines() if re.match(rf"\s*stripectl ({'|'.join(COMMANDS)})\b", line)]
 
 
 @pytest.mark.parametrize("name", NAMES)

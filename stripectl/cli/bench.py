@@ -80,13 +80,13 @@ def open_run(given: dict[str, Any]) -> tuple[Any, Path]:
 
 def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     """The table, the report, and where they lie."""
-    from stripectl.console import tables
+    from stripectl.console import calibrations, tables
     from stripectl.report import write_report
 
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
     run.save(folder)
-    for part in tables(run, screen.width):
+    for part in [*tables(run, screen.width), *calibrations(run)]:
         screen.print(part)
     write_report(run, folder / "report.html")
     screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)

@@ -1,0 +1,73 @@
+"""Kernels on bands of any kind, against dense attention differentiated by JAX, log-sum-exp included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stripectl.kernels import kernels
+from stripectl.layout import UNBOUNDED, Rectangle, Tile
+
+BANDS = {
+    "whole": (-UNBOUNDED, UNBOUNDED),
+    "causal": (-UNBOUNDED, 0),
+    "below the diagonal": (-UNBOUNDED, -1),
+    "window": (-5, 0),
+    "both sides": (-3, 4),
+    "offset": (-UNBOUNDED, 9),
+    "far": (8, UNBOUNDED),
+}
+ROWS, COLS, HEADS, KV_HEADS, HEAD_DIM = 24, 36, 4, 2, 8
+
+
+def dense(q, k, v, keep):
+    """(out, log-sum-exp) with whole rows of scores; rows that keep nothing give 0 and the log of nothing."""
+    k, v = (jnp.repeat(x, HEADS // KV_HEADS, axis=1) for x in (k, v))
+    s = jnp.where(keep, jnp.einsum("bnth,bnsh->bnts", q, k, precision="highest") * HEAD_DIM**-0.5, -1e30)
+    lse = jax.scipy.special.logsumexp(s, axis=-1)
+    p = jnp.where(keep, jnp.exp(s - lse[..., None]), 0)
+    return jnp.einsum("bnts,bnsh->bnth", p, v, precision="highest"), lse
+
+
+@pytest.mark.parametrize("name", [name for name in kernels.names() if kernels[name].family == "softmax"])
+@pytest.mark.parametrize("band", BANDS)
+@pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5), Tile(24, 36)])
+def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> None:
+    module, (low, high) = kernels[name].load(), BANDS[band]
+    rng = np.random.default_rng(0)
+    q, dout = (jnp.asarray(rng.standard_normal((2, HEADS, ROWS, HEAD_DIM), np.float32)) for _ in range(2))
+    k, v = (jnp.asarray(rng.standard_normal((2, KV_HEADS, COLS, HEAD_DIM), np.float32)) for _ in range(2))
+    distance = np.arange(COLS) - np.arange(ROWS)[:, None]
+    keep = jnp.asarray((distance >= low) & (distance <= high))
+    live = np.asarray(keep.any(1))
+    dlse = jnp.asarray(rng.standard_normal((2, HEADS, ROWS), np.float32) * live)
+
+    bands = [Rectangle(0, 0, ROWS, COLS, low, high)]
+    empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
+    acc, top, total = jax.jit(lambda *x: module.forward(*x, empty, bands, tile))(q, k, v)
+    out = acc / jnp.where(total > 0, total, 1)[..., None]
+    lse = top + jnp.log(jnp.where(total > 0, total, 1))
+    (expected, expected_lse), transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
+    assert np.allclose(out, expected, atol=2e-6)
+    assert np.allclose(lse[..., live], expected_lse[..., live], atol=2e-6)
+
+    delta = jnp.sum(dout * out, -1) - dlse
+    grads = jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, v, dout, lse, delta, jnp.zeros(q.shape))
+    for gradient, reference in zip(grads, transpose((dout, dlse)), strict=True):
+        assert np.max(np.abs(gradient - reference)) <= 2e-6 * np.max(np.abs(reference)) + 1e-7
+
+
+def test_a_state_carries_on_where_another_block_left_off() -> None:
+    """Two blocks of keys, one after the other, are both at once."""
+    module = kernels["xla"].load()
+    rng = np.random.default_rng(1)
+    q, k, v = (jnp.asarray(rng.standard_normal((1, 2, 16, 8), np.float32)) for _ in range(3))
+    empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
+
+    def attend(k, v, state):
+        return module.forward(q, k, v, state, [Rectangle(0, 0, 16, k.shape[2], -UNBOUNDED, UNBOUNDED)], Tile(4, 4))
+
+    once = attend(k, v, empty)
+    twice = attend(k[:, :, 8:], v[:, :, 8:], attend(k[:, :, :8], v[:, :, :8], empty))
+    for one, two in zip(once, twice, strict=True):
+        assert np.allclose(one, two, rtol=1e-6, atol=1e-6)
