@@ -24,33 +24,34 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
 
 
+def digits(value: float) -> str:
+    """Three of them, and all of a larger whole number."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}".rstrip(".")
+
+
+def scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """The value in the first of `units` (name, size; falling) that it is at least one of, or in the last."""
+    name, size = next((unit for unit in units if value >= unit[1]), units[-1])
+    return f"{digits(value / size)} {name}"
+
+
+SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+BYTES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+
+
 def duration(seconds: float | None) -> str:
-    """Three digits and a unit."""
-    if seconds is None:
-        return NOTHING
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    return NOTHING if seconds is None else scaled(seconds, SECONDS)
 
 
 def nbytes(count: float | None) -> str:
-    if count is None:
-        return NOTHING
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
-        count /= 1024
-    return NOTHING
+    return NOTHING if count is None else scaled(count, BYTES)
 
 
 def rate(per_s: float | None, unit: str) -> str:
-    if per_s is None:
-        return NOTHING
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0)):
-        if per_s >= size:
-            return f"{per_s / size:.3g} {prefix}{unit}"
-    return f"{per_s:.3g} {unit}"
+    return NOTHING if per_s is None else scaled(per_s, [(prefix + unit, size) for prefix, size in PREFIXES])
 
 
 def times(value: float | None) -> str:

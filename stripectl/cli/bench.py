@@ -83,11 +83,15 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     from stripectl.console import calibrations, tables
     from stripectl.report import write_report
 
+    if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
+        run.environment["warnings"] = []
+    run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    run.save(folder)
     for part in [*tables(run, screen.width), *calibrations(run)]:
         screen.print(part)
+    for warning in run.environment["warnings"]:
+        screen.print(f"warning {warning}", markup=False)
     write_report(run, folder / "report.html")
     screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)
 
