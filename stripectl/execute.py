@@ -82,6 +82,9 @@ class Attend:
         rows = q.shape[:3]
         return jnp.zeros(q.shape, jnp.float32), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
 
+    def query(self, q):
+        return q.astype(jnp.float32)
+
     def __call__(self, q, kv, me, src, *, into):
         return meet(self, q, kv, me, src, into)
 
@@ -105,6 +108,7 @@ class Attend:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def meet(attend: Attend, q, kv, me, src, state):
+    q = q.astype(kv[0].dtype)
     return attend.kernel.forward(q, *kv, state, attend.bands(me, src, q.shape[2]), attend.tile)
 
 
@@ -118,7 +122,7 @@ def _meet_backward(attend, residuals, cotangents):
     the pair's gradients are attention's with the maximum for the log-sum-exp and minus dsum for delta."""
     q, kv, me, src, before, after = residuals
     dout, _, dsum = cotangents
-    saved = Saved(q, dout.astype(q.dtype), after, -dsum)
+    saved = Saved(q.astype(kv[0].dtype), dout.astype(kv[0].dtype), after, -dsum)
     dq, dkv = attend.backward(saved, kv, me, src, into=attend.zeros(saved))
     decay = jnp.exp(before - after)
     dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)

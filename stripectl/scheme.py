@@ -45,6 +45,11 @@ class Attend(Protocol):
         """The state of queries that have met no key."""
         ...
 
+    def query(self, q: Array) -> Array:
+        """Queries that stay where they are for all rounds: where the backward pass is the transpose, their gradient
+        then adds up in float32 and not in the dtype of q."""
+        ...
+
     def __call__(self, q: Array, kv: Array, me: Index, src: Index, *, into: Array) -> Array:
         """The state after queries q have also met kv."""
         ...

@@ -210,6 +210,9 @@ class TimedAttend:
     def empty(self, q: Timed) -> Timed:
         return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())
 
+    def query(self, q: Timed) -> Timed:
+        return q
+
     def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed) -> Timed:
         out = into._replace(ready=self._compute("forward", q, me, src, [q, into, *leaves(kv)]))
 
