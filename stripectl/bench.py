@@ -7,7 +7,7 @@ than a ring to offer ends with the small ring it can run, measured beside its ow
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,11 @@ from stripectl.arithmetic import described
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.hardware import Hardware
+from stripectl.launch import PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
-from stripectl.sampling import Effort, Say, measure
-from stripectl.simulate import Machine, Simulation, simulate
+from stripectl.sampling import Effort, Interrupted, Say, measure
+from stripectl.simulate import simulate
 from stripectl.topology import Target
 from stripectl.workload import Workload
 
@@ -58,15 +59,9 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     return found
 
 
-def simulated(case: Measurement, machine: Machine) -> Measurement:
-    result: Simulation = simulate(case.workload, parse_plan(case.plan), machine)
-    calibration = {"source": machine.source, **machine.detail}
-    return replace(case, method="simulated", median_s=result.seconds, calibration=calibration)
-
-
 def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None) -> Iterator[Measurement]:
-    """Measurements in the order of workloads and plans, then the small ring where there is one. The devices that are
-    used are added to `found`.
+    """Measurements in the order of workloads and plans, a baseline on one device after each workload, then the small
+    ring where there is one. The devices that are used are added to `found`.
 
     Raises:
         BadInput: nothing is left to run.
@@ -82,18 +77,20 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
-        baselines = one_device(request, place, wanted) if request.method != "measured" else []
-        done = {(m.workload, m.plan, m.target) for m in request.done if m.status != "failed"}
+        wanted += one_device(request, place, wanted)
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
-            for cases_of_one, budget_s in ((wanted, share_s), (baselines, 0.0)):
-                group = [case for case in cases_of_one if case.workload == workload]
-                left = [case for case in group if (case.workload, case.plan, case.target) not in done]
-                yield from by_method(request, place, left, devices, budget_s, say)
-        measured_before = any(m.method == "measured" and m.status == "ok" for m in request.done)
-        small = request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto"
-        if small and not measured_before:
+            group = [case for case in wanted if case.workload == workload and not is_done(request, case)]
+            yield from by_method(request, place, group, devices, share_s, say)
+        if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
             yield from small_ring(request, place, devices, left_s, say)
+
+
+def is_done(request: Request, case: Measurement) -> bool:
+    """Whether the run that is resumed holds it, by the method that is asked for."""
+    what = (case.workload, case.plan, case.target)
+    methods = (request.method, *(["measured", "compiled", "simulated"] if request.method == "auto" else []))
+    return any((m.workload, m.plan, m.target) == what and m.method in methods for m in request.done)
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
@@ -101,12 +98,10 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
     found = []
     for workload in request.workloads:
         first = next((case for case in wanted if case.workload == workload and case.status == "ok"), None)
-        if first is None or parse_plan(first.plan).devices == 1:
+        if first is None or first.devices == 1:
             continue
         plan = replace(parse_plan(first.plan), scheme="ring", layout="contiguous", mesh=())
-        case = Measurement(
-            workload=workload, plan=str(plan), target=str(Target(place.target.hardware, (1,))), method="simulated"
-        )
+        case = replace(first, plan=str(plan), target=str(Target(place.target.hardware, (1,))))
         found.append(described(case, place.target.hardware))
     return found
 
@@ -120,70 +115,96 @@ def dry_run(request: Request, say: Say) -> list[Measurement]:
 def by_method(
     request: Request, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
 ) -> Iterator[Measurement]:
-    """The cases of one workload, each by its method. Those that are measured are sampled in turns."""
+    """The cases of one workload: simulated, or measured where that is asked for, or where all are here and their
+    simulated times say that the budget holds enough samples."""
     runnable = [case for case in group if case.status == "ok"]
-    fits = [case for case in runnable if parse_plan(case.plan).devices <= place.here]
-    if request.method == "measured" and len(fits) < len(runnable):
-        raise Missing(
-            f"{place.target} is not here, so it cannot be measured. Try --method simulated"
-            + (f", or --target cpu:{len(cores())}." if place.target.hardware.kind == "cpu" else ".")
-        )
-    to_measure = fits if request.method == "measured" else []
-    found: dict[int, Measurement] = {id(case): case for case in group if case.status != "ok"}
-    if request.method != "measured":
-        for case in runnable:
-            found[id(case)] = simulated(case, devices.machine(place, case.workload, parse_plan(case.plan)))
-        turn_s = sum(found[id(case)].median_s or 0.0 for case in fits)
-        if (
-            request.method == "auto"
-            and fits
-            and turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s
-        ):
-            to_measure = fits
+    here = all(case.devices <= place.here for case in runnable)
+    if request.method == "measured":
+        if not here:
+            cpu = f", or --target cpu:{len(cores())}" if place.target.hardware.kind == "cpu" else ""
+            raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated{cpu}.")
+        yield from measured(request.effort, place, group, devices, budget_s, say)
+    elif request.method == "simulated" or not here:
+        yield from (simulated(case, place, devices) for case in group)
+    else:
+        estimates = [simulated(case, place, devices) for case in group]
+        turn_s = sum(estimate.median_s or 0.0 for estimate in estimates)
+        if turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
+            yield from measured(request.effort, place, group, devices, budget_s, say)
+        else:
+            yield from estimates
+
+
+def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
+    """The case on clocks; refused where the datasheet lacks a figure, failed where its tiles cannot be timed."""
+    if case.status != "ok":
+        return case
+    plan = parse_plan(case.plan)
     try:
-        for size in dict.fromkeys(parse_plan(case.plan).devices for case in to_measure):
-            together = [case for case in to_measure if parse_plan(case.plan).devices == size]
-            asked = [replace(case, method="measured") for case in together]
-            share_s = budget_s * len(together) / len(to_measure)
-            workers = devices.of(size if place.processes else None)
-            results = measure(workers, asked, request.effort, share_s, say)
-            for result, case in zip(
-                results, together, strict=False
-            ):  # results first: an interrupt comes after the last
-                found[id(case)] = result
-    except KeyboardInterrupt:
-        yield from (found[id(case)] for case in group if id(case) in found and found[id(case)].median_s)
+        machine = devices.machine(place, case.workload, plan)
+    except BadInput as error:
+        return replace(case, status="refused", reason=str(error))
+    except PlanFailed as failure:
+        return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
+    seconds = simulate(case.workload, plan, machine).seconds
+    return replace(case, method="simulated", median_s=seconds, calibration={"source": machine.source, **machine.detail})
+
+
+def measured(
+    effort: Effort, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
+) -> Iterator[Measurement]:
+    """The cases of one workload on the devices here, those on as many devices in turns; refused ones as they are."""
+    runnable = [replace(case, method="measured") for case in group if case.status == "ok"]
+    made = {case.plan: case for case in group if case.status != "ok"}
+    try:
+        for count in dict.fromkeys(case.devices for case in runnable):
+            together = [case for case in runnable if case.devices == count]
+            workers = devices.of(count if place.processes else None)
+            share_s = budget_s * len(together) / len(runnable)
+            made |= {result.plan: result for result in measure(workers, together, effort, share_s, say)}
+    except Interrupted as interrupt:
+        made |= {result.plan: result for result in interrupt.measured}
+        yield from (made[case.plan] for case in group if case.plan in made)
         raise
-    yield from (found[id(case)] for case in group)
+    yield from (made[case.plan] for case in group)
 
 
-def small_ring(request: Request, place: Place, devices: Devices, left_s: Any, say: Say) -> Iterator[Measurement]:
-    """The ring that this machine can run, measured, and the same ring simulated from the same tiles."""
-    target = Target(place.target.hardware, (place.here,))
-    local = replace(place, target=target)
-    plans = [replace(plan, mesh=()) for plan in request.plans]
-    first = request.workloads[0]
-    passes = list(dict.fromkeys(workload.passes for workload in request.workloads))
-
-    def sized(seq_len: int, groups: int) -> tuple[list[Measurement], float]:
-        heads = groups * (first.heads // first.kv_heads)
-        workloads = [
-            replace(first, seq_len=seq_len, heads=heads, kv_heads=groups, batch=1, model=None, passes=each)
-            for each in passes
-        ]
-        found = [
-            case for case in cases(replace(request, workloads=workloads, plans=plans), local) if case.status == "ok"
-        ]
-        for_each = [simulated(case, devices.machine(local, case.workload, parse_plan(case.plan))) for case in found]
-        return for_each, sum(each.median_s or 0.0 for each in for_each)
-
+def small_ring(
+    request: Request, place: Place, devices: Devices, left_s: Callable[[], float], say: Say
+) -> Iterator[Measurement]:
+    """The ring that this machine can run, measured, and the same ring simulated from the same tiles: as long as its
+    samples fit the budget, with as many heads."""
+    local = replace(place, target=Target(place.target.hardware, (place.here,)))
     turns = request.effort.min_samples + request.effort.warmup
     for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (4, 2, 1)):
-        if groups > first.kv_heads or seq_len > first.seq_len:
-            continue
-        expected, turn_s = sized(seq_len, groups)
+        wanted = small_cases(request, local, seq_len, groups)
+        expected = [simulated(case, local, devices) for case in wanted]
+        turn_s = sum(each.median_s or 0.0 for each in expected)
         if expected and turn_s * turns <= SMALL_SHARE * left_s():
-            asked = [replace(case, method="measured", median_s=None, calibration=None) for case in expected]
-            yield from measure(devices.of(place.processes), asked, request.effort, SMALL_SHARE * left_s(), say)
+            try:
+                for passes in dict.fromkeys(case.workload.passes for case in wanted):
+                    group = [case for case in wanted if case.workload.passes == passes]
+                    weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
+                    budget_s = SMALL_SHARE * weight * left_s()
+                    yield from measured(request.effort, local, group, devices, budget_s, say)
+            except KeyboardInterrupt:
+                yield from expected
+                raise
             yield from expected
             return
+
+
+def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> list[Measurement]:
+    """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
+    so, or was measured before, is left out. Tiles are those of the longest length, so that they are timed once."""
+    first = request.workloads[0]
+    if groups > first.kv_heads or seq_len > first.seq_len:
+        return []
+    passes = dict.fromkeys(workload.passes for workload in request.workloads)
+    cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}
+    longest = replace(first, seq_len=SMALL_LEN, **cut)
+    meshed = [with_mesh(replace(plan, mesh=None), place.target.devices) for plan in request.plans]
+    plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
+    workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
+    found = cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place)
+    return [case for case in found if case.status == "ok" and not is_done(request, case)]

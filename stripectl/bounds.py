@@ -5,10 +5,12 @@ rounds of the most work any device has, in query/key pairs or in tiles.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
+from stripectl import BadInput
 from stripectl.layout import MASKS, Layout, Tile, TileCount, Window, count_pairs, count_tiles, layouts
 from stripectl.workload import Model
 
@@ -22,15 +24,6 @@ class Work:
     tile: Tile
 
     @property
-    def computed(self) -> int:
-        return int(self.tiles.computed.sum())
-
-    @property
-    def efficiency(self) -> float:
-        """Pairs the mask keeps over pairs of the tiles computed."""
-        return float(self.pairs.sum()) / (self.computed * self.tile.block_q * self.tile.block_kv)
-
-    @property
     def critical_pairs(self) -> int:
         return int(self.pairs.max(0).sum())
 
@@ -39,6 +32,7 @@ class Work:
         return int(self.tiles.computed.max(0).sum())
 
 
+@lru_cache(maxsize=256)
 def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
     """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
     me = np.arange(shards)
@@ -94,7 +88,14 @@ def theoretical_max_speedup(
         attention_cost: time of an attention FLOP over that of a dense one: 2 on A100 (TensorFloat-32 against bfloat16),
             1 on TPU.
         mlp: "paper" counts two feed-forward matrices as the paper does, "swiglu" three.
+
+    Raises:
+        BadInput: an unknown model, or a ring that the sequence does not fill.
     """
+    if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
+        raise BadInput(
+            f"a ring of {ring} cannot hold {seq_len} tokens with mlp={mlp!r}: 1 <= ring <= seq_len, paper or swiglu."
+        )
     sizes = model if isinstance(model, Model) else Model.load(model)
     paths = (
         ring_work(layouts[name], ring, seq_len // ring, MASKS["causal"], Tile(seq_len, seq_len)).critical_pairs

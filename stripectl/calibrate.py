@@ -19,6 +19,10 @@ from stripectl.workload import DTYPE_BYTES, Workload
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
 BANDS = {"whole": (-UNBOUNDED, UNBOUNDED), "causal": (-UNBOUNDED, 0), "dead": (-UNBOUNDED, -UNBOUNDED)}
+LEFT_OUT = (
+    "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled; slower links between hosts and "
+    "the way round where a slice has no wrap"
+)
 HOP_BYTES = (2**16, 2**20, 2**24)
 
 
@@ -111,9 +115,10 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Mac
     assert memory and link and rate
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
 
-    def cost(matmuls: int, rows_moved: int) -> TileCost:
-        columns_bytes = 2 * tile.block_kv * workload.head_dim * element
-        whole = max(2 * matmuls * pairs * workload.head_dim / rate, columns_bytes / memory)
+    def cost(matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
+        """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
+        moved = 2 * tile.block_kv * workload.head_dim * column_bytes
+        whole = max(2 * matmuls * pairs * workload.head_dim / rate, moved / memory)
         row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory
         return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
 
@@ -124,6 +129,7 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Mac
         "rate_is": "achievable" if achievable else "peak",
         "hop": {"latency_s": latency, "bytes_per_s_one_way": link},
         "sources": used,
-        "left_out": "kernel inefficiency at small blocks" + ("" if latency else "; hop latency (not published)"),
+        "left_out": LEFT_OUT + ("" if latency else "; hop latency (not published)"),
     }
-    return Machine(cost(2, 2), cost(5, 4), latency or 0.0, link, hardware.overlaps, "datasheet", detail)
+    costs = cost(2, 2, element), cost(5, 4, element + 2 * ACCUMULATOR_BYTES)
+    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail)

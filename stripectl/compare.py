@@ -7,7 +7,7 @@ from typing import Literal
 from stripectl import BadInput
 from stripectl.measurement import RESAMPLES, Measurement, Run
 
-Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN"]
+Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Comparison:
 
 
 def compare(base: Run, new: Run, threshold: float) -> list[Comparison]:
-    """Every measurement that both runs hold. Changes within `threshold` either way are the same.
+    """Every measurement of the base: what the new run makes of it. Changes within `threshold` either way are the same;
+    what the new run lacks is missing, and what failed in it is broken.
 
     Raises:
         BadInput: the runs have no measurement in common.
@@ -32,7 +33,9 @@ def compare(base: Run, new: Run, threshold: float) -> list[Comparison]:
     pairs = [(known[m.key], m) for m in new.measurements if m.key in known]
     if not pairs:
         raise BadInput("the runs have no measurement in common: same plan, workload, target and method.")
-    return [_compared(old, fresh, threshold) for old, fresh in pairs]
+    held = {fresh.key for _, fresh in pairs}
+    missing = [Comparison(m, m, "MISSING", None, None) for key, m in known.items() if key not in held]
+    return [*(_compared(old, fresh, threshold) for old, fresh in pairs), *missing]
 
 
 def _compared(base: Measurement, new: Measurement, threshold: float) -> Comparison:

@@ -10,7 +10,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.measurement import Measurement, Run, over_one_device, simulation_error, twin, verdict, with_speedups
+from stripectl.measurement import (
+    Measurement,
+    Run,
+    attention_bound,
+    over_one_device,
+    simulation_error,
+    twin,
+    verdict,
+    with_speedups,
+)
 from stripectl.workload import Workload, format_length
 
 NOTHING = "n/a"
@@ -139,14 +148,14 @@ def row(m: Measurement, run: Sequence[Measurement], pairs: bool) -> list[str]:
     nothing = len(COLUMNS) - 3 + len(PAIR_COLUMNS) * pairs
     if m.status != "ok":
         return [m.plan, m.workload.passes, m.status, *[NOTHING] * nothing]
-    many, bound = m.devices > 1, (m.bound or {}).get("attention_only")
+    many = m.devices > 1
     head = [m.plan if many else f"{m.plan} (one device)", m.workload.passes, m.method, spread(m), speedup(m)]
     if pairs:
         other, error = twin(m, run), simulation_error(m, run)
         head.append(NOTHING if other is None or error is None else f"{duration(other.median_s)} {error:+.0%}")
     return [
         *head,
-        times(bound) if many else NOTHING,
+        times(attention_bound(m)),
         times(over_one_device(m, run)),
         f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
         nbytes(sum((m.bytes or {}).values())) if many else NOTHING,

@@ -1,6 +1,7 @@
 """The devices of a target that are here, and what was timed on them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stripectl import Missing
@@ -73,13 +74,10 @@ class Devices:
             self.found.pop()
             here = 2 ** (len(cores()).bit_length() - 1)  # a power of two divides the sequences that people ask about
             return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
-        known = profile or named_by_device(found["kind"])
-        if known is None:
-            raise Missing(
-                f"no hardware profile knows {found['kind']!r}. Write one: stripectl topology --measure; "
-                f"then name it: --hardware FILE."
-            )
-        return Place(Target(known, (found["count"] if found["count"] > 1 else RING,)), found["count"])
+        unknown = Hardware.from_mapping(Path(found["kind"]), {"name": found["platform"], "kind": found["platform"]})
+        known = profile or named_by_device(found["kind"]) or unknown
+        devices = found["count"] if found["count"] > 1 else RING
+        return Place(Target(known, (max(1, devices // known.devices_per_chip),)), found["count"])
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
         """(latency, rate) of a hop between the devices here, or None where there is one."""
@@ -114,7 +112,7 @@ class Devices:
             )
             for passes, known in times.items():
                 known[block] = sum(answer[passes] for answer in answers) / len(answers)
-        hop = self.hop(place.processes, place.here)
+        hop = self.hop(place.processes, place.processes or place.here)
         if hop is None and (link := place.target.hardware.figure("link_bytes_per_s_one_way")):
             hop = (place.target.hardware.figure("hop_latency_s") or 0.0, link)
         return measured_machine(times, tile, group, hop, place.target.hardware.overlaps)

@@ -45,9 +45,9 @@ def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise BadInput(f"the {what} {path} is not a mapping of names to values.")
     return content
 

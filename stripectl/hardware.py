@@ -4,10 +4,12 @@ A profile in `profiles/hardware/` gives figures per JAX device, as `{value, sour
 writes one of the machine at hand. A figure that nobody publishes is left out, and is None here.
 """
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from stripectl import BadInput
 from stripectl.files import profile, profile_names, unknown
@@ -37,7 +39,7 @@ class Hardware:
     devices_per_chip: int
     devices_per_host: int
     torus_dims: int  # 0: any device reaches any other through a switch
-    wrap: str | None  # which axes of a slice close to a ring: see topology.py
+    wrap: str | None  # which axes of a slice close to a ring: those of full length, or of multiples of 4
     overlaps: bool  # collectives run beside compute
     figures: Mapping[str, float]
     sources: Mapping[str, str]
@@ -61,35 +63,58 @@ class Hardware:
 
     @classmethod
     def from_mapping(cls, path: Path, content: Mapping[str, Any]) -> "Hardware":
-        figures: dict[str, float] = {}
-        sources: dict[str, str] = {}
-        for key, entry in (content.get("figures") or {}).items():
-            if key not in FIGURES:
-                raise unknown(f"figure in the hardware {path}:", key, FIGURES)
-            if not isinstance(entry, dict) or not isinstance(entry.get("value"), int | float) or entry["value"] <= 0:
-                raise BadInput(
-                    f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}."
-                )
-            if not entry.get("source"):
-                raise BadInput(f"the hardware {path} gives {key} no source.")
-            figures[key], sources[key] = float(entry["value"]), str(entry["source"])
-        kind = content.get("kind")
-        if kind not in get_args(Kind):
-            raise BadInput(f"the hardware {path} says kind: {kind!r}; it must be one of {', '.join(get_args(Kind))}.")
-        defaults = {"devices_per_chip": 1, "devices_per_host": 1, "torus_dims": 0, "wrap": None, "overlaps": True}
-        known = {*defaults, "kind", "device_kinds", "figures", "name"}
-        for key in content:
+        known = {*FIELDS, "figures"}
+        for key, value in content.items():
             if key not in known:
                 raise unknown(f"field in the hardware {path}:", key, known)
-        given = {key: content.get(key, default) for key, default in defaults.items()}
-        return cls(
-            name=str(content.get("name", path.stem)),
-            kind=str(kind),
-            device_kinds=tuple(content.get("device_kinds") or ()),
-            figures=figures,
-            sources=sources,
-            **given,
-        )
+            if key in FIELDS and not FIELDS[key].fits(value):
+                raise BadInput(f"the hardware {path} says {key}: {value!r}; it must be {FIELDS[key].what}.")
+        if "kind" not in content:
+            raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].what}.")
+        given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
+        figures, sources = _figures(path, content.get("figures") or {})
+        given |= {"name": given["name"] or path.stem, "device_kinds": tuple(given["device_kinds"])}
+        return cls(figures=figures, sources=sources, **given)
+
+
+class Field(NamedTuple):
+    """A field of a profile: what it is where it is left out, the test of a value, and the test in words."""
+
+    default: Any
+    fits: Callable[[Any], bool]
+    what: str
+
+
+def _count(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= 4096
+
+
+FIELDS = {
+    "name": Field("", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."),
+    "kind": Field(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
+    "device_kinds": Field((), lambda x: isinstance(x, list) and all(isinstance(y, str) for y in x), "a list of names"),
+    "devices_per_chip": Field(1, _count(1), "a positive integer"),
+    "devices_per_host": Field(1, _count(1), "a positive integer"),
+    "torus_dims": Field(0, _count(0), "a number of dimensions"),
+    "wrap": Field(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
+    "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
+}
+
+
+def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]]:
+    """(values, sources) by name."""
+    if not isinstance(entries, dict):
+        raise BadInput(f"the hardware {path} has figures that are not a mapping of names to {{value, source}}.")
+    for key, entry in entries.items():
+        if key not in FIGURES:
+            raise unknown(f"figure in the hardware {path}:", str(key), FIGURES)
+        value = entry.get("value") if isinstance(entry, dict) else None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
+        if not entry.get("source"):
+            raise BadInput(f"the hardware {path} gives {key} no source.")
+    values = {key: float(entry["value"]) for key, entry in entries.items()}
+    return values, {key: str(entry["source"]) for key, entry in entries.items()}
 
 
 def hardware_names() -> list[str]:

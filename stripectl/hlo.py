@@ -7,6 +7,7 @@ Compilers rewrite what a program says. The rewrites seen so far, which make HLO 
 - widening: a CPU sends bfloat16 as float32.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,11 +85,13 @@ def _trips(computations: dict[str, list[str]], line: str, condition: str) -> int
 
 
 def _collective(shapes: str, opcode: str, start: bool, line: str, times: int) -> Collective:
-    """A collective from its result's shape; an asynchronous one's start gives (operand, result)."""
-    dtype, sizes = SHAPE.findall(shapes)[1 if start and shapes.startswith("(") else 0]
-    nbytes = ITEM_BYTES[dtype]
-    for size in filter(None, sizes.split(",")):
-        nbytes *= int(size)
+    """A collective from its results' shapes; an asynchronous one's start gives operands, results and scalar contexts,
+    and several operands may have been combined into one collective."""
+    arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(shapes) if sizes or not start]
+    if start and len(arrays) > 1:
+        arrays = arrays[len(arrays) // 2 :]
+    dtype = arrays[0][0]
+    nbytes = sum(ITEM_BYTES[each] * math.prod(map(int, filter(None, sizes.split(",")))) for each, sizes in arrays)
     group = GROUP.search(line)
     devices = len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
     factor = {

@@ -15,7 +15,7 @@ import numpy as np
 
 from stripectl.files import Catalogue
 
-UNBOUNDED = 2**30  # beyond any position, and small enough that sums of two stay in 32 bits
+UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
 Index = Any  # an int, a NumPy array (all shards at once) or a tracer
 
 

@@ -5,7 +5,7 @@ reason. The file is written whole after every measurement, so a killed run keeps
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,6 +19,37 @@ SCHEMA, VERSION = "stripectl.run/", 1
 Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
 RESAMPLES = 2000
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
+def is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_number, value))
+
+
+def is_counts(value: Any) -> bool:
+    """What `tiles` holds: a count for every device and round, and shares."""
+    rounds = value.get("per_round") if isinstance(value, dict) else None
+    counted = isinstance(rounds, list) and all(map(is_numbers, rounds)) and len({len(device) for device in rounds}) == 1
+    return counted and all(is_number(value.get(name)) for name in ("computed", "useful", "efficiency"))
+
+
+# What a run.json written by anybody must hold for the rest of stripectl to read it: (test, words) by field.
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
+    "method": (lambda x: x in METHODS, "a method"),
+    "status": (lambda x: x in ("ok", "refused", "failed"), "a status"),
+    "samples_s": (is_numbers, "a list of seconds"),
+    "ci95_s": (lambda x: is_numbers(x) and len(x) == 2, "two numbers"),
+    **dict.fromkeys(("median_s", "compile_s", "peak_flops_per_s", "peak_bytes", "hbm_bytes"), (is_number, "a number")),
+    "tiles": (is_counts, "counts of tiles"),
+    "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
+    "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
+    "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
+    **{name: (lambda x: isinstance(x, dict), "a mapping") for name in ("speedup", "overlap", "calibration")},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +115,13 @@ class Measurement:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Measurement":
         known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
+        for name, (fits, what) in FIELDS.items():
+            if known.get(name) is not None and not fits(known[name]):
+                raise TypeError(f"{name} is {known[name]!r}, not {what}")
         known["workload"] = Workload.from_json(content["workload"])
         for name in ("samples_s", "ci95_s"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
-        for name in ("median_s", "compile_s", "peak_flops_per_s"):
-            if not isinstance(known.get(name), int | float | None):
-                raise TypeError(f"{name} is {known[name]!r}, not a number")
         return cls(**known)
 
 
@@ -139,9 +170,10 @@ def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
         return (m.workload, m.target, m.method, m.devices)
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
+    known = set(map(id, timed))
     for m in sorted(timed, key=lambda m: (not m.plan.startswith("ring/contiguous"), "/contiguous" not in m.plan)):
         baselines.setdefault(group(m), m)
-    return [_over(m, baselines.get(group(m))) if m in timed else m for m in measurements]
+    return [_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements]
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
@@ -151,6 +183,13 @@ def _over(m: Measurement, base: Measurement | None) -> Measurement:
     return replace(
         m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
     )
+
+
+def attention_bound(m: Measurement) -> float | None:
+    """The bound on the speed-up of a measurement; None where that is over another scheme, which the bound of a layout
+    says nothing of."""
+    same = not m.speedup or parse_plan(m.speedup["over"]).scheme == parse_plan(m.plan).scheme
+    return (m.bound or {}).get("attention_only") if same and m.devices > 1 else None
 
 
 def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
@@ -222,7 +261,8 @@ class Run:
             )
         try:
             return cls(
-                **{name: content[name] for name in ("id", "created", "command", "environment")},
+                **{name: str(content[name]) for name in ("id", "created", "command")},
+                environment={"devices": [], "warnings": []} | dict(content["environment"]),
                 measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=content.get("recommendation"),
             )

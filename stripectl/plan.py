@@ -23,23 +23,26 @@ HEAD_AXES = ("tensor",)
 SEQUENCE_AXES = ("ring", "ulysses", "outer", "inner")
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
+MOST_ROWS_OF_TILES = 2**22
 SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`mesh` holds the axes of more than one device, in the order of AXES; `tile` None is the kernel's default."""
+    """`mesh` holds the axes of more than one device, in the order of AXES, and None is a mesh to be chosen; `tile` None
+    is the kernel's default."""
 
     scheme: str
     layout: str
     kernel: str
-    mesh: tuple[tuple[str, int], ...] = ()
+    mesh: tuple[tuple[str, int], ...] | None = None
     tile: Tile | None = None
     unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
 
     def __str__(self) -> str:
-        options = [f"{axis}={size}" for axis, size in self.mesh]
+        one = [(schemes[self.scheme].axes[0], 1)] if self.mesh == () else []
+        options = [f"{axis}={size}" for axis, size in [*(self.mesh or ()), *one]]
         if self.tile:
             options.append(f"tile={self.tile}")
         if self.unroll != 1:
@@ -48,7 +51,7 @@ class Plan:
 
     @property
     def axes(self) -> dict[str, int]:
-        return dict(self.mesh)
+        return dict(self.mesh or ())
 
     def size(self, axis: str) -> int:
         return self.axes.get(axis, 1)
@@ -123,7 +126,7 @@ def parse_plan(text: str) -> Plan:
     scheme: Scheme = schemes[parts[0]]
     layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
     kernel: Kernel = kernels[parts[2] if len(parts) > 2 else "xla"]
-    axes: dict[str, int] = {}
+    axes, seen = dict[str, int](), set[str]()
     plan = Plan(scheme.name, layout.name, kernel.name)
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
@@ -131,13 +134,16 @@ def parse_plan(text: str) -> Plan:
             plan = replace(plan, tile=parse_tile(value))
         elif not equals or not re.fullmatch(r"\d{1,6}", value):
             raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
+        elif key in seen or (key == "unroll" and int(value) < 1):
+            raise BadInput(f"{option!r} in the plan {text!r} is there twice, or less than 1.")
         elif key == "unroll":
-            plan = replace(plan, unroll=max(1, int(value)))
+            plan = replace(plan, unroll=int(value))
         elif key not in AXES:
             raise unknown("axis or option in the plan:", key, (*AXES, "tile", "unroll"))
         else:
             axes[key] = int(value)
-    return replace(plan, mesh=make_mesh(axes))
+        seen.add(key)
+    return replace(plan, mesh=make_mesh(axes) if axes else None)
 
 
 def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
@@ -151,7 +157,7 @@ def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
 
 def with_mesh(plan: Plan, devices: int) -> Plan:
     """The plan with its mesh named: every device on the scheme's own axes, as evenly as they go, larger axes first."""
-    if plan.mesh:
+    if plan.mesh is not None:
         return plan
     axes = schemes[plan.scheme].axes
     sizes = min(factorisations(devices, len(axes)), key=lambda each: (max(each) - min(each), [-size for size in each]))
@@ -200,6 +206,8 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     if plan.tile and max(plan.tile) > piece:
         where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
         yield f"the tile {plan.tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
+    if plan.tile and piece // plan.tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+        yield f"the tile {plan.tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
     for reason in (scheme.unsupported(workload, plan.axes), kernel.unsupported(workload, kind)):
         if reason:
             yield reason

@@ -2,7 +2,7 @@
 speeds up or slows down does so for all of them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,18 @@ MOST_SAMPLES = 30  # noise that so many samples do not average out, more will no
 Say = Callable[[str, int, int], None]  # what runs now, how many are done, how many there are
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with the measurements that have samples."""
+
+    def __init__(self, measured: list[Measurement]) -> None:
+        super().__init__()
+        self.measured = measured
+
+
 @dataclass(frozen=True)
 class Effort:
-    """How much measuring: `budget_s` is for everything a command measures."""
+    """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
+    are not cut short."""
 
     budget_s: float = 180.0
     min_samples: int = 5
@@ -56,26 +65,27 @@ class Sampled:
 
 def measure(
     devices: DeviceSet, wanted: Sequence[Measurement], effort: Effort, budget_s: float, say: Say
-) -> Iterator[Measurement]:
+) -> list[Measurement]:
     """The measurements wanted (workload, plan, target given), sampled in turns for at most `budget_s`.
 
     A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
-    again. Interrupted, it yields what has been sampled before it lets the interrupt through.
+    again.
+
+    Raises:
+        Interrupted: with what has been sampled so far.
     """
     cases = [Sampled(measurement, str(index), []) for index, measurement in enumerate(wanted)]
     try:
         for done, case in enumerate(cases):
             say(f"check and compile {case.measurement.plan}", done, len(cases))
             _prepare(devices, case, effort)
-            if not devices.workers:
-                _prepare_again(devices, [each for each in cases[:done] if each.open], effort)
+            _prepare_again(devices, cases[:done], effort)
         _sample(devices, cases, effort, budget_s, say)
         if devices.workers:
             devices.ask("release")
-    except KeyboardInterrupt:
-        yield from (case.finish() for case in cases if case.samples_s)
-        raise
-    yield from (case.finish() for case in cases)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted([case.finish() for case in cases if case.samples_s or not case.open]) from interrupt
+    return [case.finish() for case in cases]
 
 
 def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
@@ -91,7 +101,7 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
         wanted,
         check=worst,
         compile_s=max(answer["compile_s"] for answer in answers),
-        bytes=answers[0]["bytes"],
+        bytes=answers[0]["bytes"] or wanted.bytes,
         peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
     )
     if not worst["max_rel_error"] <= worst["tolerance"]:
@@ -105,9 +115,12 @@ def _badness(check: dict[str, Any]) -> float:
 
 
 def _prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
-    """After the workers were lost: the plans that had been prepared, in new workers."""
-    for case in cases:
-        _prepare(devices, case, effort)
+    """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
+    while not devices.workers and (left := [case for case in cases if case.open]):
+        for case in left:
+            _prepare(devices, case, effort)
+            if not devices.workers:
+                break
 
 
 def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say) -> None:
@@ -121,8 +134,7 @@ def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget
                 case.samples_s.append(max(devices.ask("sample", 60 + 20 * case.warm_s, key=case.key)))
             except PlanFailed as failure:
                 case.fail(str(failure))
-                if not failure.alive:
-                    _prepare_again(devices, [each for each in live if each.open], effort)
+                _prepare_again(devices, live, effort)
         turns += 1
         spent = time.monotonic() + turn_s > deadline
         enough = turns >= effort.min_samples and all(case.narrow for case in live if case.open)

@@ -184,11 +184,14 @@ class Clocks:
         return arrived
 
     def _collect(self, name: str, ready: np.ndarray, axis: str, block_bytes: int) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of blocks of `block_bytes` ends on each device."""
+        """When a ring all-gather or reduce-scatter of blocks of `block_bytes` ends on each device: all start together,
+        when the last of them and its link is ready."""
         hops, line = self.size(axis) - 1, self.axes.index(axis)
-        ready = np.maximum(ready, self.now).reshape(self.grid.shape)
-        seconds = hops * (block_bytes / self.machine.link_bytes_per_s_one_way + self.machine.hop_latency_s)
-        end = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1) + seconds
+        free = self._links.setdefault((axis, 1), np.zeros(self.grid.size))
+        ready = np.maximum.reduce([ready, self.now, free]).reshape(self.grid.shape)
+        start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
+        free[:] = start + hops * block_bytes / self.machine.link_bytes_per_s_one_way
+        end = free + hops * self.machine.hop_latency_s
         if not self.machine.overlaps:
             self.now = np.maximum(self.now, end)
         self._count(name, hops * block_bytes)

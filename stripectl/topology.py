@@ -32,7 +32,9 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     """
     match = re.fullmatch(r"([\w.-]+):(\d{1,6}(?:x\d{1,6})*)", text)
     if not match:
-        raise BadInput(f"{text!r} is not a target. Write local, cpu:2, h100:8 or v5e:4x4 (see stripectl list targets).")
+        raise BadInput(
+            f"{text!r} is not a target. Write local, cpu:2, h100:8 or v5e:4x4 (stripectl list hardware has the names)."
+        )
     if match[1] not in hardware_names():
         raise unknown("hardware in the target", match[1], hardware_names())
     machine = hardware or Hardware.load(match[1])

@@ -75,6 +75,8 @@ class Workload:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise BadInput(f"{name} must be a positive integer, not {value!r}.")
+        if not isinstance(self.model, str | None):
+            raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.seq_len > LONGEST:
             raise BadInput(
                 f"a sequence of {self.seq_len} is too long: positions are 32-bit integers, so at most {LONGEST} (1G)."

@@ -51,6 +51,7 @@ BAD = [
     (["--min-samples", "0"], "is not in the range"),
     (["--out", "/proc/nowhere"], "Try --out"),
     (["--out", "a-file/run"], "Try --out"),
+    (["--seqlen", "1G", "--tile", "1"], "too many rows of tiles"),
     (["--resume"], "cannot read"),
     (["--method", "measured"], "is not here"),
 ]
@@ -134,6 +135,19 @@ def test_refused_members_of_a_grid_do_not_fail_it_but_a_named_plan_does(capsys) 
     named = ["--plan", "ring/striped", "--plan", "ring/striped@ring=3", "--out", "named"]
     assert run(*ON_PAPER, "--seqlen", "8k", *named) == 2
     assert len(json.loads(Path("named/run.json").read_text())["measurements"]) == 6
+
+
+def test_what_a_datasheet_lacks_is_refused_and_the_rest_goes_on() -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k", "--dtype", "float32,bfloat16", "--pass", "forward") == 0
+    found = json.loads(Path("run/run.json").read_text())["measurements"]
+    assert {(m["workload"]["dtype"], m["status"]) for m in found} == {("float32", "refused"), ("bfloat16", "ok")}
+
+
+def test_bounds_stand_only_beside_speedups_of_their_own_scheme(capsys) -> None:
+    assert run(*ON_PAPER, "--seqlen", "64k", "--pass", "forward", "--scheme", "all") == 0
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if "/xla@" in line}
+    assert "1.77x" in next(line for name, line in shown.items() if name.startswith("ring/striped"))
+    assert "1.77x" not in next(line for name, line in shown.items() if name.startswith("all_gather/striped"))
 
 
 def test_a_dry_run_runs_and_writes_nothing(capsys) -> None:

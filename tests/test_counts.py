@@ -131,6 +131,45 @@ def test_the_program_computes_the_tiles_that_are_counted(layout: str, mask: str,
         assert count == 2 * sum(int(each.tiles.computed.sum()) for each in rounds if each.passes == name)
 
 
+@pytest.mark.parametrize(
+    ("result", "opcode", "sent"),
+    [
+        ("f32[8,100]{1,0} all-gather(%a), replica_groups={{0,1,2,3,4,5,6,7}}", "all-gather", 2800),
+        ("(f32[8,100], f32[8,100]) all-gather(%a, %b), replica_groups=[1,8]<=[8]", "all-gather", 5600),
+        ("(f32[100], f32[8,100]) all-gather-start(%a), replica_groups={{0,1,2,3,4,5,6,7}}", "all-gather", 2800),
+        ("(bf16[100], bf16[100], u32[], u32[]) collective-permute-start(%a)", "collective-permute", 200),
+        ("((f32[100], f32[100]), (f32[100], f32[100])) collective-permute-start(%a, %b)", "collective-permute", 800),
+        ("f32[100] reduce-scatter(%a), replica_groups={{0,1,2,3}}, to_apply=%add", "reduce-scatter", 1200),
+    ],
+)
+def test_bytes_of_collectives_in_every_form(result: str, opcode: str, sent: int) -> None:
+    text = "\n".join(
+        [
+            "%add (x: f32[]) -> f32[] {",
+            "  ROOT %x = f32[] parameter(0)",
+            "}",
+            "ENTRY %main (a: f32[100]) -> f32[] {",
+            f"  %c = {result}",
+            "}",
+        ]
+    )
+    assert sent_bytes(collectives(text)) == {opcode: sent}
+
+
+def test_loops_without_a_known_trip_count_say_it_in_their_condition() -> None:
+    text = """
+%body (p: (s32[], f32[10])) -> (s32[], f32[10]) {
+  %c = f32[10] collective-permute(%x), source_target_pairs={{0,1},{1,0}}
+}
+%condition (p: (s32[], f32[10])) -> pred[] {
+  %n = s32[] constant(7)
+}
+ENTRY %main (a: f32[10]) -> f32[10] {
+  %w = (s32[], f32[10]) while(%t), condition=%condition, body=%body
+}"""
+    assert sent_bytes(collectives(text)) == {"collective-permute": 7 * 40}
+
+
 def test_dead_tiles_are_never_read() -> None:
     """NaN in the last quarter of the keys reaches only queries whose tiles hold it."""
     tile, rows = 16, 64

@@ -15,7 +15,7 @@ from stripectl.bench import Request, bench
 from stripectl.devices import Devices
 from stripectl.environment import cores
 from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import Run, newest_run
+from stripectl.measurement import Run, newest_run, over_one_device
 from stripectl.plan import Plan, parse_plan
 from stripectl.sampling import Effort
 from stripectl.workload import Workload
@@ -60,12 +60,15 @@ def wait_for(condition, limit_s: float = 60.0) -> bool:
 
 def test_three_layouts_are_measured_and_checked() -> None:
     found = list(bench(request(), silent))
-    assert [m.plan.split("/")[1] for m in found] == ["contiguous", "striped", "zigzag"]
+    *ring, alone = found
+    assert [m.plan.split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
+    assert alone.devices == 1 and alone.target == "cpu:1"
+    assert all(over_one_device(m, found) for m in ring)
     for m in found:
         assert m.status == "ok", m.reason
         assert len(m.samples_s) >= 3 and m.median_s and m.method == "measured"
         assert m.check and m.check["max_rel_error"] <= m.check["tolerance"] == 2e-6
-        assert m.bytes == {"collective-permute": 2 * 1024 * 16 * 4}
+        assert m.bytes == ({"collective-permute": 2 * 1024 * 16 * 4} if m.devices > 1 else {})
         assert m.compile_s and m.peak_bytes and m.ci95_s
 
 
@@ -85,7 +88,7 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {m.plan.split("/")[1]: m for m in bench(request(), kill_once)}
+    found = {m.plan.split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
     assert killed
     assert found["striped"].status == "failed" and "SIGKILL" in (found["striped"].reason or "")
     assert found["contiguous"].status == found["zigzag"].status == "ok"
@@ -99,6 +102,20 @@ def test_a_plan_that_raises_leaves_the_workers_alive() -> None:
         assert failure.value.alive
         assert len(devices.ask("devices")) == 2
         assert devices.starts == 1
+
+
+def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
+    killed: list[int] = []
+
+    def kill_once(now: str, done: int, total: int) -> None:
+        if not killed and now.startswith("check and compile ring/zigzag"):
+            killed.append(children(os.getpid())[-1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    found = {m.plan.split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
+    assert killed
+    assert found["zigzag"].status == "failed"
+    assert found["contiguous"].status == found["striped"].status == "ok"
 
 
 def test_a_request_past_its_limit_is_ended() -> None:

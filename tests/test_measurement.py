@@ -35,7 +35,13 @@ def measured(layout: str, median: float, noise: float = 0.001, count: int = 15) 
 
 
 def run(*measurements: Measurement) -> Run:
-    return Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, list(measurements))
+    return Run(
+        "id",
+        "2026-01-01T00:00:00+00:00",
+        "stripectl bench",
+        {"devices": [], "warnings": [], "versions": {}},
+        list(measurements),
+    )
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:

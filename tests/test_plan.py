@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stripectl import BadInput
 from stripectl.layout import Tile, layouts
-from stripectl.plan import AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
+from stripectl.plan import AXES, Plan, make_mesh, parse_plan, unsupported, with_mesh, with_tile
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
 
@@ -37,6 +37,8 @@ def test_defaults_and_short_forms() -> None:
     [
         "",
         "/",
+        "ring@unroll=0",
+        "ring@ring=8,ring=2",
         "ring/striped/xla/more",
         "ring@ring",
         "ring@ring=-1",
@@ -64,6 +66,13 @@ def test_garbage_is_refused(text: str) -> None:
 )
 def test_refusals_have_reasons(plan: str, why: str) -> None:
     assert why in (unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
+
+
+def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:
+    one, chosen = parse_plan("ring@ring=1"), parse_plan("ring")
+    assert str(one) == "ring/striped/xla@ring=1" and one.devices == 1
+    assert with_mesh(one, 8) == one
+    assert with_mesh(chosen, 8).mesh == (("ring", 8),)
 
 
 def test_a_plan_that_can_run_has_no_reason() -> None:

@@ -6,7 +6,7 @@ import pytest
 from stripectl.calibrate import Block, blocks_for, datasheet_machine, fit_hop, fit_tiles, measured_machine, tiles_of
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
-from stripectl.plan import parse_plan
+from stripectl.plan import parse_plan, schemes
 from stripectl.simulate import Machine, TileCost, simulate
 from stripectl.workload import Workload
 
@@ -34,6 +34,14 @@ def test_fast_links_leave_the_critical_path() -> None:
 def test_slow_links_take_the_time() -> None:
     rate = 1e-2
     assert seconds("ring/striped", machine(1e-9, rate)) == pytest.approx(7 * HOP_BYTES / rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("scheme", schemes.names())
+@pytest.mark.parametrize("passes", ["forward", "forward-backward"])
+def test_nothing_ends_before_its_bytes_can_leave(scheme: str, passes: str) -> None:
+    work, link = Workload(**{**WORK.__dict__, "passes": passes}), machine(1e-12, 1e3)
+    result = simulate(work, parse_plan(f"{scheme}/striped@ring={SHARDS},tile=16"), link)
+    assert result.seconds >= sum(result.sent.values()) / link.link_bytes_per_s_one_way
 
 
 def test_a_hop_that_cannot_overlap_adds_to_the_round() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from stripectl import BadInput
+from stripectl import BadInput, StripectlError
 from stripectl.cli import options as shared
 
 
 @click.command("bench")
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
-@click.option("--dry-run", is_flag=True, help="Show plans, refusals and estimated time; run nothing.")
+@click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
 def command(**given: Any) -> int:
     """Time plans side by side.
 
@@ -43,17 +43,18 @@ def command(**given: Any) -> int:
     run, folder = open_run(given)
     request = replace(request, done=tuple(run.measurements))
     screen = console(stderr=given["as_json"])
-    interrupted = False
+    stopped: BaseException | None = None
     try:
         with interruptible(), Reporter(given["quiet"]) as reporter:
             for measurement in bench(request, reporter.say, run.environment["devices"]):
                 run.measurements.append(measurement)
                 run.save(folder)
-    except KeyboardInterrupt:
-        interrupted = True
-    finish(run, folder, screen, given["as_json"])
-    if interrupted:
-        raise KeyboardInterrupt
+    except (KeyboardInterrupt, StripectlError) as error:
+        stopped = error
+    if run.measurements or stopped is None:
+        finish(run, folder, screen, given["as_json"])
+    if stopped is not None:
+        raise stopped
     return exit_code(run, explicit=bool(given["plans"]))
 
 
@@ -66,7 +67,9 @@ def open_run(given: dict[str, Any]) -> tuple[Any, Path]:
     if given["resume"]:
         folder: Path = given["out"] or newest_run(shared.RUNS).parent
         ensure_writable(folder)
-        return Run.load(folder), folder
+        run = Run.load(folder)
+        run.measurements = [m for m in run.measurements if m.status != "failed"]  # what failed is tried again
+        return run, folder
     now = datetime.now(UTC)
     identity = now.strftime("%Y%m%d-%H%M%S")
     command_line = shlex.join(["stripectl", *sys.argv[1:]])
@@ -109,8 +112,8 @@ def show_dry_run(cases: list[Any], budget: str) -> int:
             + (f"  refused: {case.reason}" if case.reason else "")
         )
     refused = sum(case.status == "refused" for case in cases)
-    click.echo(f"{len(cases) - refused} to run, {refused} refused; measuring takes at most {budget} (--budget).")
-    return 0
+    click.echo(f"{len(cases) - refused} to run, {refused} refused; sampling takes at most {budget} (--budget).")
+    return 2 if refused == len(cases) else 0
 
 
 def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
@@ -142,7 +145,7 @@ def unused(folder: Path) -> Path:
 
 
 def exit_code(run: Any, explicit: bool) -> int:
-    """4: wrong numbers; 1: a plan failed; 2: a plan that was named was refused; 0: done."""
+    """4: wrong numbers; 1: a plan failed; 2: a plan that was named was refused, or all were; 0: done."""
     from stripectl.sampling import WRONG_NUMBERS
 
     failed = [m for m in run.measurements if m.status == "failed"]
@@ -150,4 +153,5 @@ def exit_code(run: Any, explicit: bool) -> int:
         return 4
     if failed:
         return 1
-    return 2 if explicit and any(m.status == "refused" for m in run.measurements) else 0
+    refused = [m.status == "refused" for m in run.measurements]
+    return 2 if all(refused) or (explicit and any(refused)) else 0

@@ -25,7 +25,8 @@ def parse_percent(text: str) -> float:
 def command(base: Path, new: Path, fail_on: str) -> int:
     """Compare two runs: verdicts, and an exit code for CI.
 
-    BASE and NEW are run.json files or the folders of runs. Exit code 1: something is surely slower, or broke.
+    BASE and NEW are run.json files or the folders of runs. Exit code 1: something is surely slower, broke, or is
+    missing from NEW.
 
     \b
     Examples:
@@ -47,7 +48,8 @@ def command(base: Path, new: Path, fail_on: str) -> int:
         if each.interval and each.base.method == "measured":
             change += f" [{each.interval[0]:+.1%}, {each.interval[1]:+.1%}]"
         m = each.new
-        times = duration(each.base.median_s), duration(m.median_s)
+        new_time = None if each.verdict == "MISSING" else m.median_s
+        times = duration(each.base.median_s), duration(new_time)
         table.add_row(m.plan, m.workload.passes, m.method, *times, change, each.verdict)
     console().print(table)
-    return int(any(each.verdict in ("SLOWER", "BROKEN") for each in found))
+    return int(any(each.verdict in ("SLOWER", "BROKEN", "MISSING") for each in found))

@@ -164,13 +164,13 @@ def parse_plans(
     """The plans named one by one, or the grid of the other options. A layout that a scheme does not have is left out
     where `all` were asked for."""
     if plans:
-        return [parse_plan(text) for text in plans]
+        return list(dict.fromkeys(map(parse_plan, plans)))
     tiles = [parse_tile(text) for text in tile.split(",")] if tile else [None]
     if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
         raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
     grid = itertools.product(
         words(scheme, "scheme", schemes.names()),
-        [parse_mesh(text) for text in meshes] or [()],
+        [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()),
         tiles,
         map(int, unroll.split(",")),

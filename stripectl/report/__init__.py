@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from stripectl import BadInput, __version__, console
 from stripectl.console import NOTHING, duration, nbytes, rate, times
 from stripectl.files import data_folder, write_atomically
-from stripectl.measurement import Measurement, Run, simulation_error, with_speedups
+from stripectl.measurement import Measurement, Run, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.report import figures, verdict
 from stripectl.workload import format_length
@@ -175,7 +175,7 @@ def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, str]:
     if m.devices > 1:
         bounds, sent = m.bound or {}, sum((m.bytes or {}).values())
         known |= {"speed-up": console.speedup(m), "sent": nbytes(sent)}
-        known |= {"bound": times(bounds.get("attention_only")), "layer bound": times(bounds.get("layer"))}
+        known |= {"bound": times(attention_bound(m)), "layer bound": times(bounds.get("layer"))}
     if m.mfu is not None:
         known["of peak"] = f"{m.mfu:.0%}"
     if (error := simulation_error(m, shown)) is not None:

@@ -46,7 +46,7 @@ def works(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
         if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
             continue
         plan, work = parse_plan(m.plan), m.workload
-        mesh = ", ".join(f"{axis}={size}" for axis, size in plan.mesh)
+        mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
         group = groups.setdefault((f"{format_length(work.seq_len)} tokens, {work.mask} mask", mesh), {})
         known = group.setdefault((plan.scheme, plan.layout), m)
         if known.workload == work and (m.median_s or 0.0) < (known.median_s or 0.0):

@@ -8,7 +8,15 @@ from typing import Any
 
 from stripectl import console
 from stripectl.console import duration, times
-from stripectl.measurement import METHODS, Measurement, over_one_device, ratio_interval, simulation_error, twin
+from stripectl.measurement import (
+    METHODS,
+    Measurement,
+    attention_bound,
+    over_one_device,
+    ratio_interval,
+    simulation_error,
+    twin,
+)
 from stripectl.plan import parse_plan
 
 WIDE = 0.05  # half an interval over its median
@@ -45,7 +53,7 @@ def _verdict(members: Sequence[Measurement], pairs: Sequence[dict[str, Any]]) ->
         "method": method,
         "time": console.spread(best),
         "speedup": _speedup(best, names),
-        "bound": {name: times(bound.get(name)) for name in ("attention_only", "layer")},
+        "bound": {"attention_only": times(attention_bound(best)), "layer": times(bound.get("layer"))},
         "over_one_device": times(gain) if gain else None,
         "devices": best.devices,
         "cautions": [*_cautions(best, second, names, pairs), *_not_ranked(candidates, method)],
