@@ -26,7 +26,7 @@ from stripectl.workload import Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
-TYPICAL_S = 0.5
+TYPICAL_S = 1.0
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
@@ -107,7 +107,7 @@ def typical(function: Callable[..., Any], *inputs: Any) -> float:
     """The median of a few runs, after one that is not counted: more of them where they are short. Processes of a set
     take as many as each other, because the first run decides it for all."""
     first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
-    repeats = int(np.clip(TYPICAL_S / first, 3, 9))
+    repeats = int(np.clip(TYPICAL_S / first, 5, 9))
     return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
 
 

@@ -7,9 +7,9 @@ tile stays in cache and the cost is linear in heads; grouped-query heads read th
 from stripectl.kernels import Kernel
 from stripectl.layout import Tile
 
-# cpu: fastest tile for both passes together in benchmarks/README.md, "Tiles of the xla kernel on a CPU core".
+# cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
 # tpu, gpu: the striped attention paper's, section 3.1.
-DEFAULTS = {"cpu": Tile(512, 512), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
+DEFAULTS = {"cpu": Tile(256, 256), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
 
 about = Kernel(
     "xla",
