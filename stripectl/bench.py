@@ -39,6 +39,14 @@ class Request:
     method: str = "auto"
     effort: Effort = field(default_factory=Effort)
     done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
+    any_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
+
+    def on(self, place: Place) -> "Request":
+        """The request with its dtype decided by what the target turned out to be."""
+        if not self.any_dtype or place.target.hardware.kind != "cpu":
+            return self
+        workloads = [replace(workload, dtype="float32") for workload in self.workloads]
+        return replace(self, workloads=workloads, any_dtype=False)
 
 
 def cases(request: Request, place: Place) -> list[Measurement]:
@@ -74,6 +82,7 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
 
     with Devices(say, found) as devices:
         place = devices.place(request.target, request.hardware)
+        request = request.on(place)
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
@@ -109,7 +118,8 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
 def dry_run(request: Request, say: Say) -> list[Measurement]:
     """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
     with Devices(say) as devices:
-        return cases(request, devices.place(request.target, request.hardware))
+        place = devices.place(request.target, request.hardware)
+        return cases(request.on(place), place)
 
 
 def by_method(

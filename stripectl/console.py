@@ -199,7 +199,12 @@ class Reporter:
         if not self.quiet and self.screen.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
             self.bar = Progress(
-                *columns, TextColumn("left"), TimeRemainingColumn(), console=self.screen, transient=True
+                *columns,
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.screen,
+                transient=True,
+                refresh_per_second=2,
             )
             self.bar.start()
             self.task = self.bar.add_task("start", total=1)

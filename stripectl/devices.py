@@ -74,8 +74,8 @@ class Devices:
             self.found.pop()
             here = 2 ** (len(cores()).bit_length() - 1)  # a power of two divides the sequences that people ask about
             return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
-        unknown = Hardware.from_mapping(Path(found["kind"]), {"name": found["platform"], "kind": found["platform"]})
-        known = profile or named_by_device(found["kind"]) or unknown
+        bare = {"name": found["platform"], "kind": found["platform"]}
+        known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
         devices = found["count"] if found["count"] > 1 else RING
         return Place(Target(known, (max(1, devices // known.devices_per_chip),)), found["count"])
 

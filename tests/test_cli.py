@@ -157,6 +157,14 @@ def test_a_dry_run_runs_and_writes_nothing(capsys) -> None:
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize(("target", "dtype"), [("cpu:2", "float32"), ("v5p:8", "bfloat16")])
+def test_the_dtype_that_nobody_asked_for_fits_the_target(target: str, dtype: str, capsys) -> None:
+    assert run("bench", "--target", target, "--seqlen", "8k", "--dry-run", "--quiet") == 0
+    assert f", {dtype}, causal" in capsys.readouterr().out
+    assert run("bench", "--target", target, "--seqlen", "8k", "--dry-run", "--quiet", "--dtype", "float32") == 0
+    assert ", float32, causal" in capsys.readouterr().out
+
+
 def test_tables_that_are_piped_are_whole(capsys) -> None:
     assert run(*ON_PAPER, "--seqlen", "64k") == 0
     assert "…" not in capsys.readouterr().out

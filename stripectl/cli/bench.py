@@ -118,9 +118,8 @@ def show_dry_run(cases: list[Any], budget: str) -> int:
 
 def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
     shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
-    on_cpu = given["target"].split(":")[0] in ("cpu", "local")
     workloads = shared.parse_workloads(
-        given["dtype"] or ("float32" if on_cpu else "bfloat16"),
+        given["dtype"] or "bfloat16",
         seqlen=given["seqlen"],
         shape=shape,
         batch=given["batch"],
@@ -134,6 +133,7 @@ def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
         target=given["target"],
         hardware=shared.parse_hardware(given["hardware"]),
         method=given["method"],
+        any_dtype=given["dtype"] is None,
         effort=effort(shared.parse_duration(given["budget"]), given["min_samples"], given["warmup"]),
     )
 
