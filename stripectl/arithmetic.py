@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from stripectl.bounds import attention_speedup, layer_speedup, ring_work
+from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
-from stripectl.layout import MASKS, Tile, layouts
+from stripectl.layout import Tile, layouts
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
 from stripectl.simulate import Machine, TileCost, simulate
@@ -42,17 +42,12 @@ def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
     if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
         return {"attention_only": None, "layer": None}
-    attention = attention_speedup(layout, plan.shards, rows, workload.window, tile)
-    if workload.model is None:
-        return {"attention_only": attention, "layer": None}
     slow, fast = (
-        float(ring_work(each, plan.shards, rows, MASKS[workload.mask], tile).critical_tiles)
-        * tile.block_q
-        * tile.block_kv
+        float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.block_q * tile.block_kv)
         for each in (layouts["contiguous"], layout)
     )
-    model = Model.load(workload.model)
-    return {
-        "attention_only": attention,
-        "layer": layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu"),
-    }
+    layer = None
+    if workload.model is not None:
+        model = Model.load(workload.model)
+        layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
+    return {"attention_only": slow / fast, "layer": layer}
