@@ -86,11 +86,14 @@ class Attend:
         return q.astype(jnp.float32)
 
     def __call__(self, q, kv, me, src, *, into):
-        return meet(self, q, kv, me, src, into)
+        with jax.named_scope("attend_forward"):
+            return meet(self, q, kv, me, src, into)
 
     def backward(self, saved: Saved, kv, me, src, *, into):
         q, dout, lse, delta = saved
-        dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, self.bands(me, src, q.shape[2]), self.tile)
+        bands = self.bands(me, src, q.shape[2])
+        with jax.named_scope("attend_backward"):
+            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tile)
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved):

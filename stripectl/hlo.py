@@ -1,16 +1,15 @@
-"""Collectives of a compiled program, read from its HLO text: what each device really sends.
+"""A compiled program's text as a tree: computations of instructions, what they call, how often loops run, and the
+collectives among them: what each device really sends.
 
-Compilers rewrite what a program says. The rewrites seen so far, which make HLO bytes differ from the program's:
-
-- merged rotation: where the ring's loops are unrolled, the backward pass's rotation of K/V is the forward's, and one
-  of the two is dropped;
-- widening: a CPU sends bfloat16 as float32.
+The text is the schedule: inside a computation instructions run in the order in which they are printed.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from stripectl import StripectlError
 
@@ -18,19 +17,48 @@ OPCODES = ("collective-permute", "all-gather", "reduce-scatter", "all-to-all", "
 ITEM_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "f64": 8}
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-COLLECTIVE = re.compile(rf"= (.*?) ({'|'.join(OPCODES)})(-start)?\(")
+INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 SHAPE = re.compile(r"\b([a-z]+\d*)\[([\d,]*)\]")
-WHILE = re.compile(r" while\(.*condition=%?([\w.\-]+), body=%?([\w.\-]+)")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-CALLED = re.compile(
-    r"(?:calls|to_apply|true_computation|false_computation)=%?([\w.\-]+)|branch_computations=\{([^}]*)\}"
-)
+CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation|body)=%?([\w.\-]+)")
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
-CONSTANT = re.compile(r"= s(?:32|64)\[\][^ ]* constant\((\d+)\)")
+CONSTANT = re.compile(r"constant\((\d+)\)")
+SCOPE = re.compile(r'op_name="([^"]*)"')
 
 
-@dataclass(frozen=True)
-class Collective:
+class Instruction(NamedTuple):
+    """A line of a computation: `rest` holds operands and attributes."""
+
+    name: str
+    result: str
+    opcode: str
+    rest: str
+
+    @property
+    def scope(self) -> str:
+        """Where the program said it: jax.named_scope and the transformations around it."""
+        found = SCOPE.search(self.rest)
+        return found[1] if found else ""
+
+    @property
+    def called(self) -> list[str]:
+        """Computations that run when it runs; of a loop only the body."""
+        if self.opcode in OPCODES or self.opcode.removesuffix("-start") in OPCODES:
+            return []  # what an all-reduce applies to each element
+        names = CALLED.findall(self.rest)
+        for branches in BRANCHES.findall(self.rest):
+            names += [name.strip().lstrip("%") for name in branches.split(",")]
+        return names
+
+    @property
+    def nbytes(self) -> int:
+        """Of its result."""
+        return sum(size_bytes(dtype, sizes) for dtype, sizes in SHAPE.findall(self.result))
+
+
+class Collective(NamedTuple):
     """A collective of the program: what a device sends each time, and how often it runs."""
 
     opcode: str
@@ -38,18 +66,97 @@ class Collective:
     sent_bytes: int
     times: int
 
+    @property
+    def elements(self) -> int:
+        return self.sent_bytes // ITEM_BYTES[self.dtype]
 
-def collectives(text: str) -> list[Collective]:
-    """Every collective reached from the program's entry, loops counted by their trips."""
-    computations: dict[str, list[str]] = {}
-    entry, lines = "", list[str]()
+
+def size_bytes(dtype: str, sizes: str) -> int:
+    return ITEM_BYTES.get(dtype, 0) * math.prod(map(int, filter(None, sizes.split(","))))
+
+
+@dataclass(frozen=True)
+class Module:
+    """A program: its computations by name, and the one it begins with."""
+
+    entry: str
+    computations: dict[str, list[Instruction]]
+
+    def reached(self, name: str | None = None, times: int = 1) -> Iterator[tuple[str, int]]:
+        """(computation, how often it runs) for every one reached from `name`, the entry first. How often a loop runs
+        is the compiler's word or the one constant of its condition; a loop that does not say counts as once a turn of
+        what is around it."""
+        yield name or self.entry, times
+        for instruction in self.computations[name or self.entry]:
+            trips = self.trips(instruction) or 1
+            for called in instruction.called:
+                yield from self.reached(called, times * trips)
+
+    def trips(self, instruction: Instruction) -> int | None:
+        """How often a loop runs; 1 for what is no loop, None for one that does not say."""
+        if instruction.opcode != "while":
+            return 1
+        if known := TRIPS.search(instruction.rest):
+            return int(known[1])
+        condition = CONDITION.search(instruction.rest)
+        lines = self.computations[condition[1]] if condition else []
+        constants = [int(found[1]) for line in lines if (found := CONSTANT.match(f"{line.opcode}({line.rest}"))]
+        return constants[0] if len(constants) == 1 else None
+
+    @cached_property
+    def talks(self) -> dict[str, bool]:
+        """Whether a collective is reached from each computation."""
+        known: dict[str, bool] = {}
+
+        def find(name: str) -> bool:
+            if name not in known:
+                known[name] = False
+                lines = self.computations[name]
+                known[name] = any(is_collective(line) or any(map(find, line.called)) for line in lines)
+            return known[name]
+
+        for name in self.computations:
+            find(name)
+        return known
+
+
+def parse(text: str) -> Module:
+    """The program that a compiler printed.
+
+    Raises:
+        StripectlError: the text has no entry computation.
+    """
+    computations: dict[str, list[Instruction]] = {}
+    entry, lines = "", list[Instruction]()
     for line in text.splitlines():
         if found := COMPUTATION.match(line):
             lines = computations[found[2]] = []
             entry = found[2] if found[1] else entry
-        elif line.startswith("  "):
-            lines.append(line)
-    return list(_walk(computations, entry, 1))
+        elif line.startswith("  ") and (found := INSTRUCTION.match(line)):
+            lines.append(Instruction(*found.groups()))
+    if not entry:
+        raise StripectlError("the compiler's text of the program has no entry, so it cannot be read.")
+    return Module(entry, computations)
+
+
+def is_collective(instruction: Instruction) -> bool:
+    """A collective or the start of one."""
+    return instruction.opcode.removesuffix("-start") in OPCODES
+
+
+def collectives(module: Module) -> list[Collective]:
+    """Every collective that runs, one an array; an array that is printed several times (a TPU's all-gather inside
+    fusions that start, carry and end it) counts once.
+
+    Raises:
+        StripectlError: a loop around a collective does not say how often it runs.
+    """
+    return [each for each, _ in located(module, lambda instruction: None)]
+
+
+def located(module: Module, tell: Callable[[Instruction], Any]) -> list[tuple[Collective, Any]]:
+    """Every collective with what `tell` says of its instruction."""
+    return list(_walk(module, module.entry, 1, tell))
 
 
 def sent_bytes(found: list[Collective]) -> dict[str, int]:
@@ -60,45 +167,34 @@ def sent_bytes(found: list[Collective]) -> dict[str, int]:
     return total
 
 
-def _walk(computations: dict[str, list[str]], name: str, times: int) -> Iterator[Collective]:
-    for line in computations[name]:
-        if loop := WHILE.search(line):
-            inside = list(_walk(computations, loop[2], 1))
-            trips = _trips(computations, line, loop[1]) if inside else 0
-            yield from (Collective(c.opcode, c.dtype, c.sent_bytes, c.times * times * trips) for c in inside)
-        elif found := COLLECTIVE.search(line):
-            yield _collective(found[1], found[2], bool(found[3]), line, times)
-        else:
-            for called in CALLED.finditer(line):
-                for each in (called[1] or called[2]).split(","):
-                    yield from _walk(computations, each.strip().lstrip("%"), times)
+def _walk(module: Module, name: str, times: int, tell: Callable) -> Iterator[tuple[Collective, Any]]:
+    for instruction in module.computations[name]:
+        if is_collective(instruction):
+            yield from ((each, tell(instruction)) for each in _collective(instruction, times))
+        for called in instruction.called:
+            if not module.talks[called]:
+                continue
+            trips = module.trips(instruction)
+            if trips is None:
+                raise StripectlError(f"the loop {instruction.name} holds a collective and does not say how often.")
+            yield from _walk(module, called, times * trips, tell)
 
 
-def _trips(computations: dict[str, list[str]], line: str, condition: str) -> int:
-    """How often a loop runs: the compiler's word, else the one constant of its condition."""
-    if known := TRIPS.search(line):
-        return int(known[1])
-    constants = [int(found[1]) for inner in computations[condition] if (found := CONSTANT.search(inner))]
-    if len(constants) != 1:
-        raise StripectlError(f"the loop {condition} holds a collective and does not say how often it runs.")
-    return constants[0]
-
-
-def _collective(shapes: str, opcode: str, start: bool, line: str, times: int) -> Collective:
-    """A collective from its results' shapes; an asynchronous one's start gives operands, results and scalar contexts,
-    and several operands may have been combined into one collective."""
-    arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(shapes) if sizes or not start]
+def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
+    """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
+    contexts, and several operands may have been combined into one collective."""
+    opcode = instruction.opcode.removesuffix("-start")
+    start = opcode != instruction.opcode
+    arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]
     if start and len(arrays) > 1:
         arrays = arrays[len(arrays) // 2 :]
-    dtype = arrays[0][0]
-    nbytes = sum(ITEM_BYTES[each] * math.prod(map(int, filter(None, sizes.split(",")))) for each, sizes in arrays)
-    group = GROUP.search(line)
+    group = GROUP.search(instruction.rest)
     devices = len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
-    factor = {
+    share = {
         "all-gather": (devices - 1) / devices,
         "reduce-scatter": devices - 1,
         "all-to-all": (devices - 1) / devices,
-    }
-    if opcode == "all-reduce":
-        factor["all-reduce"] = 2 * (devices - 1) / devices
-    return Collective(opcode, dtype, round(nbytes * factor.get(opcode, 1)), times)
+        "all-reduce": 2 * (devices - 1) / devices,
+    }.get(opcode, 1)
+    for dtype, sizes in arrays:
+        yield Collective(opcode, dtype, round(size_bytes(dtype, sizes) * share), times)

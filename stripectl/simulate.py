@@ -10,6 +10,7 @@ transpose does on the same clocks, as JAX does it.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stripectl.layout import Layout, TileCount, count_tiles, layouts
+from stripectl.overlap import Overlap, overlap
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.scheme import Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
@@ -50,6 +52,11 @@ class Machine:
     overlaps: bool
     source: str
     detail: dict[str, Any] = field(default_factory=dict)
+    exposed: frozenset[tuple[str, str, int]] = frozenset()  # (pass, opcode, itemsize) that nothing runs beside
+
+    def hides(self, passes: str, opcode: str, itemsize: int) -> bool:
+        """Whether compute runs beside such a transfer."""
+        return self.overlaps and (passes, opcode, itemsize) not in self.exposed
 
 
 class Timed(NamedTuple):
@@ -100,14 +107,17 @@ class Gradients:
 
 
 class Clocks:
-    """`comm` on clocks: every device's time, every link's, and the bytes each device has sent."""
+    """`comm` on clocks: every device's time, every link's, the transfers (opcode, elements, itemsize) each device has sent,
+    and when each of them was under way on the device it came to."""
 
     def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
         self.plan, self.machine = plan, machine
         self.grid = np.arange(math.prod(plan.size(axis) for axis in axes)).reshape([plan.size(axis) for axis in axes])
         self.axes = axes
+        self.passes = "forward"
         self.now = np.zeros(self.grid.size)
-        self.sent: dict[str, int] = {}
+        self.transfers: Counter[tuple[str, int, int]] = Counter()
+        self.windows: list[tuple[np.ndarray, np.ndarray]] = []
         self.tape: list[Callable[[Gradients], None]] = []
         self._links: dict[tuple[str, int], np.ndarray] = {}
 
@@ -126,12 +136,12 @@ class Clocks:
         size = self.size(axis)
 
         def gather(leaf: Timed) -> Timed:
-            ready = self._collect("all-gather", leaf.ready, axis, leaf.nbytes) if size > 1 else leaf.ready
+            ready = self._collect("all-gather", leaf, leaf.ready, axis) if size > 1 else leaf.ready
             out = Timed((size, *leaf.shape), leaf.itemsize, ready)
 
             def transpose(gradients: Gradients) -> None:
                 if given := gradients.take(out):
-                    ready = self._collect("reduce-scatter", given.ready, axis, leaf.nbytes) if size > 1 else given.ready
+                    ready = self._collect("reduce-scatter", leaf, given.ready, axis) if size > 1 else given.ready
                     gradients.add(leaf, ready)
 
             self.tape.append(transpose)
@@ -174,31 +184,31 @@ class Clocks:
         source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
         free = self._links.setdefault((axis, by), np.zeros(self.grid.size))
         issued = np.maximum(np.maximum(self.now, leaf.ready)[source], self.now)
-        sent = np.maximum(issued, free[source]) + leaf.nbytes / self.machine.link_bytes_per_s_one_way
+        start = np.maximum(issued, free[source])
+        sent = start + leaf.nbytes / self.machine.link_bytes_per_s_one_way
         free[source] = sent
         arrived = sent + self.machine.hop_latency_s
-        if not self.machine.overlaps:
+        if not self.machine.hides(self.passes, "collective-permute", leaf.itemsize):
             self.now = np.maximum(self.now, arrived)
             self.now[source] = np.maximum(self.now[source], sent)
-        self._count("collective-permute", leaf.nbytes)
+        self.transfers["collective-permute", math.prod(leaf.shape), leaf.itemsize] += 1
+        self.windows.append((start, arrived))
         return arrived
 
-    def _collect(self, name: str, ready: np.ndarray, axis: str, block_bytes: int) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of blocks of `block_bytes` ends on each device: all start together,
-        when the last of them and its link is ready."""
+    def _collect(self, name: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
+        """When a ring all-gather or reduce-scatter of such blocks ends on each device: all start together, when the
+        last of them and its link is ready."""
         hops, line = self.size(axis) - 1, self.axes.index(axis)
         free = self._links.setdefault((axis, 1), np.zeros(self.grid.size))
         ready = np.maximum.reduce([ready, self.now, free]).reshape(self.grid.shape)
         start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
-        free[:] = start + hops * block_bytes / self.machine.link_bytes_per_s_one_way
+        free[:] = start + hops * block.nbytes / self.machine.link_bytes_per_s_one_way
         end = free + hops * self.machine.hop_latency_s
-        if not self.machine.overlaps:
+        if not self.machine.hides(self.passes, name, block.itemsize):
             self.now = np.maximum(self.now, end)
-        self._count(name, hops * block_bytes)
+        self.transfers[name, hops * math.prod(block.shape), block.itemsize] += 1
+        self.windows.append((start, end))
         return end
-
-    def _count(self, name: str, nbytes: int) -> None:
-        self.sent[name] = self.sent.get(name, 0) + nbytes
 
 
 class TimedAttend:
@@ -252,11 +262,31 @@ class TimedAttend:
 
 @dataclass(frozen=True)
 class Simulation:
-    """How a plan went on clocks: when the slowest device ended, every call of the kernel, and bytes a device sent."""
+    """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
+    transfers by (opcode, elements, itemsize), and when each was under way."""
 
     seconds: float
     rounds: list[Round]
-    sent: dict[str, int]
+    transfers: Counter[tuple[str, int, int]]
+    windows: list[tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes a device sent, by opcode."""
+        total: Counter[str] = Counter()
+        for (opcode, elements, itemsize), times in self.transfers.items():
+            total[opcode] += elements * itemsize * times
+        return dict(total)
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """Of the device with the most exposed communication; None where nothing was sent."""
+        if not self.windows:
+            return None
+        compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
+        windows = [np.stack(window, 1) for window in self.windows]
+        devices = range(len(compute[0]))
+        return max((overlap([c[d] for c in compute], [w[d] for w in windows]) for d in devices), key=lambda o: o.exposed_s)
 
 
 def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
@@ -274,6 +304,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
     state = scheme.forward(q, kv, attend, clocks)
     ready = state.ready
     if workload.passes != "forward":
+        clocks.passes = "backward"
         if scheme.backward is None:
             gradients = Gradients()
             gradients.add(state, np.maximum(state.ready, clocks.now))
@@ -283,4 +314,4 @@ def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
             saved = q._replace(ready=np.maximum(state.ready, clocks.now))
             ends = [leaf.ready for leaf in leaves(scheme.backward(saved, kv, attend, clocks))]
         ready = np.maximum.reduce([ready, *ends])
-    return Simulation(float(np.maximum(ready, clocks.now).max()), attend.rounds, clocks.sent)
+    return Simulation(float(np.maximum(ready, clocks.now).max()), attend.rounds, clocks.transfers, clocks.windows)

@@ -8,6 +8,7 @@ sticks out of the last rows or columns is moved back inside, and its mask drops 
 
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -73,7 +74,8 @@ def visit(bands, tile, heads, visit_rows, state):
 
         def head(index, state):
             body = partial(visit_rows, band, tile, index // heads[1], index % heads[1])
-            return lax.fori_loop(first, last, body, state)
+            with jax.named_scope("tile_row"):
+                return lax.fori_loop(first, last, body, state)
 
         return lax.fori_loop(0, heads[0] * heads[1], head, state)
 
@@ -103,9 +105,12 @@ def visit_columns(band, tile, i, compute, carry):
     def whole(j, carry):
         return compute(start, j * tile.block_kv, None, carry)
 
-    carry = lax.fori_loop(a, b, masked, carry)
-    carry = lax.fori_loop(b, c, whole, carry)
-    return lax.fori_loop(c, d, masked, carry)
+    with jax.named_scope("boundary_tile"):
+        carry = lax.fori_loop(a, b, masked, carry)
+    with jax.named_scope("whole_tile"):
+        carry = lax.fori_loop(b, c, whole, carry)
+    with jax.named_scope("boundary_tile"):
+        return lax.fori_loop(c, d, masked, carry)
 
 
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):

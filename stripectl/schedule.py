@@ -1,0 +1,158 @@
+"""What a scheduled program says beyond its bytes: what runs beside each collective, copies, and the cycles of its tiles.
+
+The kernel's loops are known by the scopes that `execute` and the kernels open (`attend_forward`, `tile_row`,
+`whole_tile`, `boundary_tile`); what the compiler adds has no scope and takes that of the loop around it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from stripectl.hlo import Collective, Instruction, Module, is_collective, located
+
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+OPERAND = re.compile(r"%([\w.\-]+)")
+PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
+PART = re.compile("|".join(PARTS))
+LARGE_BYTES = 2**20  # copies below this are bookkeeping
+
+
+def pass_of(scope: str) -> str | None:
+    """Which pass says it; None where nothing says so."""
+    return None if not scope else "backward" if "transpose(" in scope else "forward"
+
+
+def part_of(scope: str) -> str | None:
+    """The innermost part of the kernel that a scope lies in."""
+    found = PART.findall(scope)
+    return PARTS[found[-1]] if found else None
+
+
+def computes(instruction: Instruction) -> bool:
+    """Whether it computes tiles: a loop or a call of the kernel."""
+    return "attend_" in instruction.scope and instruction.opcode in ("while", "custom-call", "fusion", "conditional")
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a collective is scheduled: split into a start and a done, and whether tiles are computed between the two."""
+
+    asynchronous: bool
+    beside_tiles: bool
+
+
+def windows(module: Module) -> dict[str, Window]:
+    """How every collective is scheduled, by the instruction's name."""
+    found: dict[str, Window] = {}
+    for lines in module.computations.values():
+        opened: dict[str, tuple[int, list[str]]] = {}
+        for at, line in enumerate(lines):
+            inside = [each.name for name in line.called for each in module.computations[name] if is_collective(each)]
+            if line.opcode.endswith("-start") and (is_collective(line) or inside):
+                opened[line.name] = (at, inside or [line.name])
+            elif line.opcode.endswith("-done"):
+                for name in OPERAND.findall(line.rest):
+                    if name in opened:
+                        start, names = opened.pop(name)
+                        between = any(map(computes, lines[start + 1 : at]))
+                        found |= dict.fromkeys(names, Window(True, between))
+        for _, names in opened.values():  # ends in another computation, where we do not see what is beside it
+            found |= dict.fromkeys(names, Window(True, False))
+    return found
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Transfers that are alike: what a device sends each time, how often, and how they are scheduled."""
+
+    opcode: str
+    passes: str
+    dtype: str
+    sent_bytes: int
+    times: int
+    asynchronous: bool
+    beside_tiles: bool
+
+    def to_json(self) -> dict[str, Any]:
+        content = asdict(self)
+        content["pass"] = content.pop("passes")
+        return content
+
+
+def scheduled(module: Module) -> tuple[list[Collective], list[Scheduled]]:
+    """(every collective, the same with how they are scheduled; those that are alike together).
+
+    Raises:
+        StripectlError: a loop around a collective does not say how often it runs.
+    """
+    how = windows(module)
+    synchronous = Window(False, False)
+    counted: Counter[tuple[Any, ...]] = Counter()
+    every = located(module, lambda line: (pass_of(line.scope) or "forward", how.get(line.name, synchronous)))
+    for each, (passes, window) in every:
+        key = each.opcode, passes, each.dtype, each.sent_bytes, window.asynchronous, window.beside_tiles
+        counted[key] += each.times
+    alike = [Scheduled(*key[:4], times, *key[4:]) for key, times in counted.items()]
+    return [each for each, _ in every], alike
+
+
+@dataclass
+class Cycles:
+    """Cycles that the compiler estimates for one pass: of a tile of each kind and a row of tiles, for one head, and of
+    everything else together (`other`: the loops' own work, copies, merging, the rest of the program)."""
+
+    whole: float = 0.0
+    boundary: float = 0.0
+    row: float = 0.0
+    other: float = 0.0
+    bodies: Counter[str] = field(default_factory=Counter)
+
+    def add(self, part: str, cycles: float) -> None:
+        """One more loop body of a kind; programs hold several copies of the kernel, and their mean is taken."""
+        self.bodies[part] += 1
+        setattr(self, part, getattr(self, part) + (cycles - getattr(self, part)) / self.bodies[part])
+
+    def to_json(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("whole", "boundary", "row", "other")}
+
+
+def cycles(module: Module) -> dict[str, Cycles] | None:
+    """Estimated cycles by pass; None where the compiler gives none (GPUs) or none of the tiles (Pallas kernels)."""
+    found = {"forward": Cycles(), "backward": Cycles()}
+    for name, part, passes, times in _bodies(module, module.entry, None, "forward", 1):
+        own = [(line, int(known[1])) for line in module.computations[name] if (known := CYCLES.search(line.rest))]
+        if part:
+            found[passes].add(part, sum(count for _, count in own))
+            continue
+        for line, count in own:
+            found[pass_of(line.scope) or passes].other += count * times
+    found = {passes: each for passes, each in found.items() if each.bodies}
+    return found if found and all(each.whole > 0 for each in found.values()) else None
+
+
+def _bodies(
+    module: Module, name: str, part: str | None, passes: str, times: int
+) -> Iterator[tuple[str, str | None, str, int]]:
+    """(computation, the kernel's part it is or None, its pass, how often it runs), loops and branches entered."""
+    yield name, part, passes, times
+    for line in module.computations[name]:
+        if line.opcode not in ("while", "conditional", "call"):
+            continue
+        inner = part_of(line.scope) or part
+        for called in line.called:
+            turns = times * (module.trips(line) or 1)
+            yield from _bodies(module, called, inner, pass_of(line.scope) or passes, turns)
+
+
+def copies(module: Module) -> dict[str, int]:
+    """Copies of whole arrays in the ring's loops: how many a round, and how many bytes each round moves."""
+    rounds = [name for name, times in module.reached() if times > 1 and module.talks[name]]
+    found = [
+        line.nbytes
+        for name in dict.fromkeys(rounds)
+        for line in module.computations[name]
+        if line.opcode == "copy" and line.nbytes >= LARGE_BYTES
+    ]
+    return {"per_round": len(found), "bytes_per_round": sum(found)}
