@@ -1,0 +1,63 @@
+"""What a compiling worker does: a plan's program, compiled for devices that are only described."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+
+from stripectl.arithmetic import COUNTING
+from stripectl.execute import Program, peak_bytes
+from stripectl.hlo import parse, sent_bytes
+from stripectl.plan import parse_plan
+from stripectl.rewrites import rewrites
+from stripectl.schedule import copies, cycles, scheduled
+from stripectl.simulate import simulate
+from stripectl.workload import Workload
+
+
+@dataclass
+class Session:
+    """The requests a compiling worker answers; every argument and result is JSON."""
+
+    machines: dict[str, list[Any]] = field(default_factory=dict)
+
+    def compile(
+        self, workload: Mapping[str, Any], plan: str, topology: Mapping[str, Any], flags: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
+        memory, collectives and how they are scheduled, rewrites, copies, and cycles where it estimates them.
+
+        Args:
+            topology: arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh.
+        """
+        work, parsed = Workload.from_json(workload), parse_plan(plan)
+        program = Program(work, parsed, self.devices(topology))
+        start = time.perf_counter()
+        try:
+            compiled = program.function.lower(*program.shapes).compile(compiler_options=dict(flags) or None)
+        except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+            return {"refused": " ".join(str(error).split()), "compile_s": time.perf_counter() - start}
+        compile_s = time.perf_counter() - start
+        module = parse(compiled.as_text())
+        every, alike = scheduled(module)
+        estimated = cycles(module)
+        return {
+            "compile_s": compile_s,
+            "peak_bytes": peak_bytes(compiled),
+            "bytes": sent_bytes(every),
+            "collectives": [each.to_json() for each in alike],
+            "rewrites": [each._asdict() for each in rewrites(simulate(work, parsed, COUNTING).transfers, every)],
+            "copies": copies(module),
+            "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
+        }
+
+    def devices(self, topology: Mapping[str, Any]) -> Sequence[Any]:
+        """The described devices, in the order of the mesh."""
+        arguments = {name: value for name, value in topology.items() if name != "order"}
+        which = str(arguments)
+        if which not in self.machines:
+            self.machines[which] = topologies.get_topology_desc(**arguments).devices
+        return [self.machines[which][at] for at in topology["order"]]

@@ -1,0 +1,93 @@
+"""The compilers that can be here without their machines: what each needs, whether it fits this JAX, and how it is run.
+
+Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
+"""
+
+import functools
+import mmap
+import re
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from stripectl.environment import version
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compiler for a kind of hardware: `packages` as (package, the one whose requirement it must meet)."""
+
+    kind: str
+    packages: tuple[tuple[str, str], ...]
+    extra: str  # of jax, that installs it
+    library: tuple[str, str]  # (module, file in it)
+    variables: dict[str, str] = field(default_factory=dict)  # of the process that compiles
+
+    @property
+    def name(self) -> str:
+        package = self.packages[0][0]
+        return f"{package} {version(package)}"
+
+    @property
+    def remedy(self) -> str:
+        return f"pip install 'jax[{self.extra}]=={version('jax')}'"
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot compile here, with the command that mends it, or None."""
+        for package, requirer in self.packages:
+            found, wanted = version(package), requirement(package, requirer, self.extra)
+            if found is None:
+                return f"{package} is not installed. Run: {self.remedy}"
+            if wanted and not wanted.specifier.contains(found, prereleases=True):
+                need = f"{requirer} {version(requirer)} needs {package}{wanted.specifier}"
+                return f"{package} {found} is installed and {need}. Run: {self.remedy}"
+        return None
+
+    @functools.cache  # noqa: B019 - there are two of them, made once
+    def flags(self) -> list[str]:
+        """The names in its library that look like flags: to tell a misspelt one what it may have meant."""
+        module, file = self.library
+        found = find_spec(module)
+        folder = Path(found.origin).parent if found and found.origin else None
+        if folder is None or not (folder / file).exists():
+            return []
+        with open(folder / file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            names = set(re.findall(rb"(?<![a-z])(xla_[a-z0-9_]{4,80})(?![a-z0-9_])", content))
+        return sorted(name.decode() for name in names)
+
+
+def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
+    """What `requirer`, with its extra, asks of a package."""
+    try:
+        texts = metadata.requires(requirer) or []
+    except metadata.PackageNotFoundError:
+        return None
+    wanted = [Requirement(text) for text in texts]
+    fits = (each for each in wanted if each.name == package and (not each.marker or each.marker.evaluate({"extra": extra})))
+    return next(fits, None)
+
+
+NO_DEVICES = {"JAX_PLATFORMS": "cpu"}
+
+TOOLCHAINS = {
+    "tpu": Toolchain(
+        "tpu",
+        packages=(("libtpu", "jax"),),
+        extra="tpu",
+        library=("libtpu", "libtpu.so"),
+        # It asks a metadata server for the TPU it runs on, and locks out a second process of the same machine.
+        variables=NO_DEVICES | {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
+    ),
+    "gpu": Toolchain(
+        "gpu",
+        packages=(("jax-cuda13-plugin", "jax"), ("jax-cuda13-pjrt", "jax-cuda13-plugin")),
+        extra="cuda13-local",
+        library=("jax_plugins.xla_cuda13", "xla_cuda_plugin.so"),
+        # Autotuning times candidates on the device that is not there.
+        variables=NO_DEVICES | {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
+    ),
+}
