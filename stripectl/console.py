@@ -20,6 +20,7 @@ from stripectl.measurement import (
     verdict,
     with_speedups,
 )
+from stripectl.topology import hardware_name
 from stripectl.workload import Workload, format_length
 
 NOTHING = "n/a"
@@ -111,7 +112,7 @@ def tables(run: Run, width: int) -> list[Table | Text]:
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if id(m) not in twins:
-            groups.setdefault((describe(m.workload), m.target.partition(":")[0]), []).append(m)
+            groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
         pairs = any(twin(m, measurements) for m in members)

@@ -13,7 +13,7 @@ from stripectl.layout import Tile
 from stripectl.plan import Plan
 from stripectl.sampling import Say
 from stripectl.simulate import Machine
-from stripectl.topology import Target, parse_target
+from stripectl.topology import Target, parse_target, target_of
 from stripectl.workload import Workload
 
 RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
@@ -77,7 +77,7 @@ class Devices:
         bare = {"name": found["platform"], "kind": found["platform"]}
         known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
         devices = found["count"] if found["count"] > 1 else RING
-        return Place(Target(known, (max(1, devices // known.devices_per_chip),)), found["count"])
+        return Place(target_of(known, devices), found["count"])
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
         """(latency, rate) of a hop between the devices here, or None where there is one."""

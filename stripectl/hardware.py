@@ -6,7 +6,7 @@ writes one of the machine at hand. A figure that nobody publishes is left out, a
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -39,7 +39,13 @@ class Hardware:
     devices_per_chip: int
     devices_per_host: int
     torus_dims: int  # 0: any device reaches any other through a switch
-    wrap: str | None  # which axes of a slice close to a ring: those of full length, or of multiples of 4
+    wrap: str | None  # which axes of a slice close to a ring: those as long as the pod's, or all where all are 4n long
+    host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
+    pod: tuple[int, ...]
+    slices: tuple[tuple[int, ...], ...]  # shapes the cloud sells, in chips
+    counted: int  # what a chip counts in a cloud name: v4-32 has 16 chips of 2 cores
+    chip_config: str | None  # what libtpu calls the chip with as many devices
+    aliases: tuple[str, ...]
     overlaps: bool  # collectives run beside compute
     figures: Mapping[str, float]
     sources: Mapping[str, str]
@@ -50,6 +56,11 @@ class Hardware:
     def flops_per_s(self, dtype: str) -> float | None:
         """The peak matmul rate for inputs of this dtype."""
         return self.figure(f"matmul_flops_per_s_{dtype}")
+
+    def fields(self) -> dict[str, Any]:
+        """What a profile says besides its figures, as it is written there."""
+        listed = {key: list(value) if isinstance(value := getattr(self, key), tuple) else value for key in FIELDS}
+        return listed | {"slices": [format_shape(shape) for shape in self.slices]}
 
     @classmethod
     def load(cls, name: str) -> "Hardware":
@@ -73,7 +84,16 @@ class Hardware:
             raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].what}.")
         given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
         figures, sources = _figures(path, content.get("figures") or {})
-        given |= {"name": given["name"] or path.stem, "device_kinds": tuple(given["device_kinds"])}
+        given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "host", "pod")}
+        given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
+        for name, axes in (
+            *((name, given[name]) for name in ("host", "pod")),
+            *(("slices", x) for x in given["slices"]),
+        ):
+            if axes and len(axes) != given["torus_dims"]:
+                raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, and {len(axes)} in {name}.")
+        if given["host"]:
+            given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]
         return cls(figures=figures, sources=sources, **given)
 
 
@@ -85,6 +105,27 @@ class Field(NamedTuple):
     what: str
 
 
+def parse_shape(text: str) -> tuple[int, ...]:
+    """(2, 2, 4) of `2x2x4`."""
+    return tuple(map(int, text.split("x")))
+
+
+def format_shape(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _axes(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_count(1), value))
+
+
+def _shapes(value: Any) -> bool:
+    return _names(value) and all(re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})*", each) for each in value)
+
+
 def _count(least: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and least <= value <= 4096
 
@@ -92,11 +133,17 @@ def _count(least: int) -> Callable[[Any], bool]:
 FIELDS = {
     "name": Field("", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."),
     "kind": Field(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
-    "device_kinds": Field((), lambda x: isinstance(x, list) and all(isinstance(y, str) for y in x), "a list of names"),
+    "device_kinds": Field([], _names, "a list of names"),
     "devices_per_chip": Field(1, _count(1), "a positive integer"),
     "devices_per_host": Field(1, _count(1), "a positive integer"),
     "torus_dims": Field(0, _count(0), "a number of dimensions"),
     "wrap": Field(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
+    "host": Field([], _axes, "a list of positive integers"),
+    "pod": Field([], _axes, "a list of positive integers"),
+    "slices": Field([], _shapes, "a list of shapes such as 2x2x4"),
+    "counted": Field(1, _count(1), "a positive integer"),
+    "chip_config": Field(None, lambda x: x is None or isinstance(x, str), "a name"),
+    "aliases": Field([], _names, "a list of names"),
     "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
 }
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from stripectl import BadInput
 from stripectl.files import write_atomically
 from stripectl.plan import parse_plan
+from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
 SCHEMA, VERSION = "stripectl.run/", 1
@@ -196,8 +197,8 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """How many times faster than the same workload on one device of the same target, by the same method."""
     if not m.median_s or m.devices == 1:
         return None
-    kind = m.target.partition(":")[0]
-    alone = (o for o in run if o.devices == 1 and o.median_s and o.target.partition(":")[0] == kind)
+    kind = hardware_name(m.target)
+    alone = (o for o in run if o.devices == 1 and o.median_s and hardware_name(o.target) == kind)
     base = next((o for o in alone if (o.workload, o.method) == (m.workload, m.method)), None)
     return base.median_s / m.median_s if base and base.median_s else None
 

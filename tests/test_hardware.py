@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stripectl import BadInput
 from stripectl.hardware import Hardware, hardware_names, hiding_block, named_by_device
-from stripectl.topology import parse_target
 
 
 @pytest.mark.parametrize("name", hardware_names())
@@ -21,7 +21,6 @@ def test_profiles_load_and_every_figure_has_a_source(name: str) -> None:
 
 def test_figures_are_per_device_not_per_chip() -> None:
     assert Hardware.load("v3").flops_per_s("bfloat16") == 123e12 / 2
-    assert parse_target("tpu7x:2x2x1").devices == 8
 
 
 def test_the_block_whose_hop_hides() -> None:
@@ -32,20 +31,20 @@ def test_the_block_whose_hop_hides() -> None:
     assert hiding_block(Hardware.load("cpu"), "bfloat16", 2) is None
 
 
-@pytest.mark.parametrize("text", ["cpu:2", "h100:8", "v5e:4x4", "v4:2x2x4", "v5p:8"])
-def test_targets_print_as_they_are_written(text: str) -> None:
-    assert str(parse_target(text)) == text
-
-
-@pytest.mark.parametrize("text", ["", "cpu", "cpu:0", "cpu:x", "h100:2x4", "v5e:2x2x2", "nothing:3", "v4:99999999"])
-def test_targets_that_are_refused(text: str) -> None:
-    with pytest.raises(BadInput):
-        parse_target(text)
+@pytest.mark.parametrize("name", hardware_names())
+def test_profiles_are_written_as_they_are_read(tmp_path: Path, name: str) -> None:
+    hardware = Hardware.load(name)
+    figures = {key: {"value": value, "source": hardware.sources[key]} for key, value in hardware.figures.items()}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(hardware.fields() | {"figures": figures}))
+    assert Hardware.load(str(tmp_path / "mine.yaml")) == hardware
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("kind: tpu\ntorus_dims: 2\nhost: [2, 2, 1]\n", "3 in host"),
+        ("kind: tpu\ntorus_dims: 3\nslices: [2x2]\n", "2 in slices"),
+        ("kind: tpu\nslices: [2x]\n", "a list of shapes"),
         ("kind: cpu\nfigures: {hbm_bytes: 3}\n", "no positive number"),
         ("kind: cpu\nfigures: {hbm_bytes: {value: -1, source: x}}\n", "no positive number"),
         ("kind: cpu\nfigures: {hbm_bytes: {value: 1}}\n", "no source"),

@@ -52,7 +52,9 @@ PLAN = (
     ),
 )
 TARGET = (
-    click.option("--target", default="local", show_default=True, help="local, cpu:2, h100:8, v5e:4x4 ..."),
+    click.option(
+        "--target", default="local", show_default=True, help="local, cpu:2, h100:8, v5e:4x4, v4-32, 2*v5e:4x4 ..."
+    ),
     click.option("--hardware", metavar="FILE", help="Hardware profile to use in place of the target's own."),
 )
 EFFORT = (

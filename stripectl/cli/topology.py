@@ -96,8 +96,5 @@ def measured_profile(place: Any, devices: Any, save: Path) -> Any:
         figures["link_bytes_per_s_one_way"] = {"value": per_s, "source": source}
         if latency > 0:
             figures["hop_latency_s"] = {"value": latency, "source": source}
-    fields = ("kind", "devices_per_chip", "devices_per_host", "torus_dims", "wrap", "overlaps")
-    content = {name: getattr(base, name) for name in fields}
-    content |= {"name": base.name, "device_kinds": list(base.device_kinds), "figures": figures}
-    write_atomically(save, yaml.safe_dump(content, sort_keys=False))
+    write_atomically(save, yaml.safe_dump(base.fields() | {"figures": figures}, sort_keys=False))
     return Hardware.load(str(save))
