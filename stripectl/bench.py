@@ -1,28 +1,32 @@
 """Times plans side by side, each by the strongest method that its target and the budget allow.
 
-A target is here or not. Here, plans are measured where they fit the devices and the budget; otherwise they are
-simulated, from tiles timed here or from the datasheet of a machine that is not here. A bench of a machine with less
-than a ring to offer ends with the small ring it can run, measured beside its own simulation.
+A target is here or not. Here, plans are measured where they fit the devices and the budget, otherwise simulated from
+tiles timed here. For a machine that is not here they are compiled, or simulated from its datasheet where its compiler
+is not here either. A bench of a machine with less than a ring to offer ends with the small ring it can run, measured
+beside its own simulation.
 """
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stripectl import BadInput, Missing
+from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.hardware import Hardware
 from stripectl.launch import PlanFailed
-from stripectl.measurement import Measurement
+from stripectl.longest import longest, with_default_tile
+from stripectl.measurement import METHODS, Measurement
 from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.simulate import simulate
+from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
-from stripectl.workload import Workload
+from stripectl.workload import Workload, format_length
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
@@ -38,6 +42,9 @@ class Request:
     hardware: Hardware | None = None
     method: str = "auto"
     effort: Effort = field(default_factory=Effort)
+    flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan with each of them
+    longest: bool = False  # find the longest sequence each plan fits, in place of the workloads' own
+    cached: bool = True  # take from the disk what was compiled before
     done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
     any_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
 
@@ -54,12 +61,14 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     hardware, devices = place.target.hardware, place.target.devices
     found = []
     for workload in request.workloads:
-        for plan in request.plans:
+        for plan, flags in itertools.product(request.plans, request.flags):
             meshed = with_mesh(plan, devices)
             reason = unsupported(meshed, workload, hardware.kind, devices)
             full = meshed if reason else with_tile(meshed, workload, hardware.kind)
             method = "simulated" if request.method == "auto" else request.method
-            case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method)
+            case = Measurement(
+                workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None
+            )
             if reason:
                 found.append(replace(case, status="refused", reason=reason))
             else:
@@ -80,9 +89,13 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
     def left_s() -> float:
         return max(0.0, request.effort.budget_s - (time.monotonic() - started))
 
-    with Devices(say, found) as devices:
+    effort = request.effort
+    with Devices(say, found) as devices, Compilers(say, effort.compile_limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
         request = request.on(place)
+        if request.longest:
+            yield from longest_of(request, place, compilers)
+            return
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
@@ -90,16 +103,57 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             group = [case for case in wanted if case.workload == workload and not is_done(request, case)]
-            yield from by_method(request, place, group, devices, share_s, say)
+            if compiling(request, place):
+                yield from ahead(group, place, compilers)
+            else:
+                yield from by_method(request, place, group, devices, share_s, say)
         if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
             yield from small_ring(request, place, devices, left_s, say)
 
 
 def is_done(request: Request, case: Measurement) -> bool:
     """Whether the run that is resumed holds it, by the method that is asked for."""
-    what = (case.workload, case.plan, case.target)
-    methods = (request.method, *(["measured", "compiled", "simulated"] if request.method == "auto" else []))
-    return any((m.workload, m.plan, m.target) == what and m.method in methods for m in request.done)
+    methods = METHODS if request.method == "auto" else (request.method,)
+    return any(m.what == case.what and m.method in methods for m in request.done)
+
+
+def compiling(request: Request, place: Place) -> bool:
+    """Whether plans are compiled ahead of time: where that is asked for, or the machine is not here but its compiler
+    is."""
+    kind = place.target.hardware.kind
+    return request.method == "compiled" or (
+        request.method == "auto" and not place.here and kind in TOOLCHAINS and not TOOLCHAINS[kind].missing
+    )
+
+
+def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> Iterator[Measurement]:
+    """The cases of one workload, compiled."""
+    for done, case in enumerate(group):
+        compilers.say(f"compile {case.workload.passes} of {case.plan}", done, len(group))
+        yield compiled(case, place.target, compilers)
+
+
+def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
+    """The longest sequence of every plan, by pass.
+
+    Raises:
+        Missing: the compiler of the target is not here.
+    """
+    compilers.toolchain(place.target)
+    for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
+        meshed = with_default_tile(with_mesh(plan, place.target.devices), place.target.hardware.kind)
+        case = Measurement(
+            workload=workload, plan=str(meshed), target=str(place.target), method="compiled", flags=flags or None
+        )
+
+        def compile_length(longer: Workload, case: Measurement = case, plan: Plan = meshed) -> Measurement:
+            compilers.say(f"compile {longer.passes} of {plan} at {format_length(longer.seq_len)}", 0, 1)
+            asked = replace(case, workload=longer)
+            if reason := unsupported(plan, longer, place.target.hardware.kind, place.target.devices):
+                return replace(asked, status="refused", reason=reason)
+            return compiled(described(asked, place.target.hardware), place.target, compilers)
+
+        yield longest(case, meshed, compile_length)
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
@@ -149,6 +203,9 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     """The case on clocks; refused where the datasheet lacks a figure, failed where its tiles cannot be timed."""
     if case.status != "ok":
         return case
+    if case.flags:
+        reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
+        return replace(case, status="refused", reason=reason)
     plan = parse_plan(case.plan)
     try:
         machine = devices.machine(place, case.workload, plan)
@@ -165,18 +222,18 @@ def measured(
 ) -> Iterator[Measurement]:
     """The cases of one workload on the devices here, those on as many devices in turns; refused ones as they are."""
     runnable = [replace(case, method="measured") for case in group if case.status == "ok"]
-    made = {case.plan: case for case in group if case.status != "ok"}
+    made = {case.what: case for case in group if case.status != "ok"}
     try:
         for count in dict.fromkeys(case.devices for case in runnable):
             together = [case for case in runnable if case.devices == count]
             workers = devices.of(count if place.processes else None)
             share_s = budget_s * len(together) / len(runnable)
-            made |= {result.plan: result for result in measure(workers, together, effort, share_s, say)}
+            made |= {result.what: result for result in measure(workers, together, effort, share_s, say)}
     except Interrupted as interrupt:
-        made |= {result.plan: result for result in interrupt.measured}
-        yield from (made[case.plan] for case in group if case.plan in made)
+        made |= {result.what: result for result in interrupt.measured}
+        yield from (made[case.what] for case in group if case.what in made)
         raise
-    yield from (made[case.plan] for case in group)
+    yield from (made[case.what] for case in group)
 
 
 def small_ring(

@@ -1,18 +1,20 @@
-"""Where the simulator's costs come from: tiles timed on this machine, or the datasheet of another.
+"""Where the simulator's costs come from: tiles timed on this machine, the compiler of another, or its datasheet.
 
 A calibration times one key/value group on blocks of whole, causal and dead scores, fits one cost a kind of tile, and
 is judged on a block that was not in the fit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stripectl import BadInput
 from stripectl.hardware import Hardware
+from stripectl.hlo import ITEM_BYTES
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
+from stripectl.plan import Plan
 from stripectl.simulate import ACCUMULATOR_BYTES, Machine, TileCost
 from stripectl.workload import DTYPE_BYTES, Workload
 
@@ -23,6 +25,10 @@ LEFT_OUT = (
     "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled; slower links between hosts and "
     "the way round where a slice has no wrap"
 )
+ESTIMATES_LEFT_OUT = (
+    "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
+)
+COSTS = ("whole_s", "boundary_s", "row_s", "call_s")
 HOP_BYTES = (2**16, 2**20, 2**24)
 
 
@@ -133,3 +139,53 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Mac
     }
     costs = cost(2, 2, element), cost(5, 4, element + 2 * ACCUMULATOR_BYTES)
     return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail)
+
+
+def compiled_machine(hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]) -> Machine:
+    """A machine whose tiles take what the compiler estimates and whose collectives hide where its schedule computes
+    tiles beside them; links, and tiles without an estimate, are the datasheet's.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    assert plan.tile
+    machine = datasheet_machine(hardware, workload, plan.tile)
+    exposed = exposed_transfers(facts["collectives"])
+    clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
+    shown = {"exposed": sorted(" ".join(map(str, each)) for each in exposed)}
+    if not clock or not cycles:
+        missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
+        return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
+    costs = {passes: cycle_cost(each, clock, plan.shards) for passes, each in cycles.items()}
+    detail = {
+        "clock_hz": clock,
+        **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
+        "hop": machine.detail["hop"],
+        "sources": {name: hardware.sources[name] for name in ("clock_hz", "link_bytes_per_s_one_way")},
+        "left_out": ESTIMATES_LEFT_OUT,
+        **shown,
+    }
+    return replace(
+        machine,
+        forward=costs["forward"],
+        backward=costs.get("backward", machine.backward),
+        source="estimated_cycles",
+        exposed=exposed,
+        detail=detail,
+    )
+
+
+def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int) -> TileCost:
+    """Seconds from cycles; what is no tile is spread over the calls of the kernel."""
+    whole, boundary, row, other = (cycles[name] / clock_hz for name in ("whole", "boundary", "row", "other"))
+    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=other / calls)
+
+
+def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str, int]]:
+    """(pass, opcode, itemsize) of which the schedule puts no tiles beside most bytes."""
+    beside: dict[tuple[str, str, int], float] = {}
+    for each in collectives:
+        key = each["pass"], each["opcode"], ITEM_BYTES[each["dtype"]]
+        sent = each["sent_bytes"] * each["times"]
+        beside[key] = beside.get(key, 0.0) + (sent if each["beside_tiles"] else -sent)
+    return frozenset(key for key, value in beside.items() if value < 0)

@@ -166,7 +166,7 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
 @dataclass(frozen=True)
 class Program:
-    """A plan for a workload on devices; the plan has its tile."""
+    """A plan for a workload on devices in the order of its mesh (the last axis varies fastest); the plan has its tile."""
 
     workload: Workload
     plan: Plan
@@ -175,8 +175,8 @@ class Program:
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
         axes = self.plan.axes or {"ring": 1}
-        chosen = list(self.devices)[: self.plan.devices]
-        return jax.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes), devices=chosen)
+        grid = np.array(list(self.devices)[: self.plan.devices]).reshape(tuple(axes.values()))
+        return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
     @property
     def spec(self) -> PartitionSpec:
@@ -238,6 +238,15 @@ class Program:
             laid = array[:, :, order]
             placed.append(jax.make_array_from_callback(laid.shape, self.sharding, lambda index, x=laid: x[index]))
         return placed
+
+
+def peak_bytes(compiled: Any) -> int | None:
+    """The most memory a device holds while a compiled program runs, arguments and results included."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return None
+    whole = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return memory.peak_memory_in_bytes or whole
 
 
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:

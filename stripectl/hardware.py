@@ -26,6 +26,7 @@ FIGURES = (
     "link_bytes_per_s_one_way",
     "hop_latency_s",
     "network_bytes_per_s_one_way",
+    "clock_hz",
 )
 
 
@@ -47,6 +48,7 @@ class Hardware:
     chip_config: str | None  # what libtpu calls the chip with as many devices
     aliases: tuple[str, ...]
     overlaps: bool  # collectives run beside compute
+    compiler: Mapping[str, Any]  # what a GPU's compiler asks of a device that is not there
     figures: Mapping[str, float]
     sources: Mapping[str, str]
 
@@ -145,6 +147,7 @@ FIELDS = {
     "chip_config": Field(None, lambda x: x is None or isinstance(x, str), "a name"),
     "aliases": Field([], _names, "a list of names"),
     "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
+    "compiler": Field({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
 }
 
 

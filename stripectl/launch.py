@@ -73,6 +73,8 @@ class DeviceSet:
     the block ends, no worker is left behind."""
 
     processes: int | None = None  # N: pinned CPU processes; None: one process with every device here
+    session: str = "measure"  # the module whose Session answers: measure, compile
+    variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
     workers: list[Worker] = field(default_factory=list)
     starts: int = 0
 
@@ -98,6 +100,7 @@ class DeviceSet:
         coordinator = f"127.0.0.1:{free_port()}"
         environment = dict(os.environ)
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        environment |= self.variables
         if self.processes:
             environment["JAX_PLATFORMS"] = "cpu"
             own = os.environ.get("XLA_FLAGS", "").split()
@@ -105,6 +108,7 @@ class DeviceSet:
         for rank in range(count):
             core = available[rank] if self.processes else None
             config = {"core": core, "processes": count, "process": rank, "coordinator": coordinator}
+            config["session"] = self.session
             log = tempfile.NamedTemporaryFile(prefix="stripectl-worker-", suffix=".log")  # noqa: SIM115
             process = subprocess.Popen(
                 [sys.executable, "-m", "stripectl.worker", json.dumps(config)],

@@ -16,8 +16,8 @@ from jax.experimental import multihost_utils
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
-from stripectl.execute import Program, shift_program
-from stripectl.hlo import collectives, sent_bytes
+from stripectl.execute import Program, peak_bytes, shift_program
+from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
@@ -84,7 +84,7 @@ class Ready:
 def bytes_of(compiled: Any) -> dict[str, int] | None:
     """Bytes a device sends, from the compiled program; None where its text does not say."""
     try:
-        return sent_bytes(collectives(compiled.as_text()))
+        return sent_bytes(collectives(parse(compiled.as_text())))
     except (StripectlError, RuntimeError, KeyError):
         return None
 
@@ -128,15 +128,16 @@ class Session:
             "coordinates": [getattr(device, "coords", None) for device in devices],
         }
 
-    def prepare(self, key: str, workload: Mapping[str, Any], plan: str, warmup: int) -> dict[str, Any]:
+    def prepare(
+        self, key: str, workload: Mapping[str, Any], plan: str, warmup: int, flags: Mapping[str, str]
+    ) -> dict[str, Any]:
         """Check the plan, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         checked = check(work, parsed, jax.devices())
         program = Program(work, parsed, jax.devices())
         start = time.perf_counter()
-        compiled = program.function.lower(*program.shapes).compile()
+        compiled = program.function.lower(*program.shapes).compile(compiler_options=dict(flags) or None)
         compile_s = time.perf_counter() - start
-        memory = compiled.memory_analysis()
         which = str((program.spec, parsed.mesh, [(x.shape, x.dtype) for x in program.shapes]))
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
@@ -147,8 +148,7 @@ class Session:
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
             "bytes": bytes_of(compiled),
-            "peak_bytes": memory
-            and memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes,
+            "peak_bytes": peak_bytes(compiled),
         }
 
     def sample(self, key: str) -> float:

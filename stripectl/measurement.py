@@ -49,7 +49,10 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
-    **{name: (lambda x: isinstance(x, dict), "a mapping") for name in ("speedup", "overlap", "calibration")},
+    **{
+        name: (lambda x: isinstance(x, dict), "a mapping")
+        for name in ("speedup", "overlap", "calibration", "flags", "program")
+    },
 }
 
 
@@ -77,11 +80,18 @@ class Measurement:
     overlap: Mapping[str, Any] | None = None
     check: Mapping[str, Any] | None = None
     calibration: Mapping[str, Any] | None = None
+    flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
+    program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
+        return json.dumps([self.workload.to_json(), self.flags or {}], sort_keys=True), self.plan, self.target
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What it is a measurement of: equal for the same plan, workload, target and method in two runs."""
-        return json.dumps(self.workload.to_json(), sort_keys=True), self.plan, self.target, self.method
+        """Equal for the same plan, workload, target, flags and method in two runs."""
+        return *self.what, self.method
 
     @property
     def devices(self) -> int:
@@ -168,7 +178,7 @@ def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
     baselines: dict[tuple[Any, ...], Measurement] = {}
 
     def group(m: Measurement) -> tuple[Any, ...]:
-        return (m.workload, m.target, m.method, m.devices)
+        return (m.workload, m.target, m.method, m.devices, str(m.flags or {}))
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
     known = set(map(id, timed))
@@ -207,8 +217,7 @@ def twin(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
     """The simulation of what was measured, or None where there is none."""
     if m.method != "measured":
         return None
-    what = (m.workload, m.plan, m.target)
-    return next((o for o in run if o.method == "simulated" and (o.workload, o.plan, o.target) == what), None)
+    return next((o for o in run if o.method == "simulated" and o.what == m.what), None)
 
 
 def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:

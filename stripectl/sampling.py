@@ -9,7 +9,6 @@ from typing import Any
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, median_interval
 
-PREPARE_LIMIT_S = 600.0
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
 MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
@@ -28,11 +27,12 @@ class Interrupted(KeyboardInterrupt):
 @dataclass(frozen=True)
 class Effort:
     """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
-    are not cut short."""
+    are not cut short. `compile_limit_s` is for one plan."""
 
     budget_s: float = 180.0
     min_samples: int = 5
     warmup: int = 1
+    compile_limit_s: float = 600.0
 
 
 @dataclass
@@ -90,9 +90,9 @@ def measure(
 
 def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
     wanted = case.measurement
-    request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "warmup": effort.warmup}
+    request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "flags": dict(wanted.flags or {})}
     try:
-        answers = devices.ask("prepare", PREPARE_LIMIT_S, key=case.key, **request)
+        answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
     except PlanFailed as failure:
         return case.fail(str(failure))
     worst: dict[str, Any] = max((answer["check"] for answer in answers), key=_badness)

@@ -286,7 +286,9 @@ class Simulation:
         compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
         windows = [np.stack(window, 1) for window in self.windows]
         devices = range(len(compute[0]))
-        return max((overlap([c[d] for c in compute], [w[d] for w in windows]) for d in devices), key=lambda o: o.exposed_s)
+        return max(
+            (overlap([c[d] for c in compute], [w[d] for w in windows]) for d in devices), key=lambda o: o.exposed_s
+        )
 
 
 def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:

@@ -6,14 +6,31 @@ Their processes are told not to look for devices: a process that owns a TPU abor
 import functools
 import mmap
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
+from stripectl import BadInput
 from stripectl.environment import version
+from stripectl.topology import Target
+
+# What every NVIDIA GPU of these generations has (CUDA C++ programming guide, "Compute Capabilities").
+CUDA_LIMITS = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "threads_per_core_limit": 2048,
+    "shared_memory_per_block": 49152,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_core_limit": 65536,
+    "registers_per_block_limit": 65536,
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,9 @@ def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
     except metadata.PackageNotFoundError:
         return None
     wanted = [Requirement(text) for text in texts]
-    fits = (each for each in wanted if each.name == package and (not each.marker or each.marker.evaluate({"extra": extra})))
+    fits = (
+        each for each in wanted if each.name == package and (not each.marker or each.marker.evaluate({"extra": extra}))
+    )
     return next(fits, None)
 
 
@@ -91,3 +110,31 @@ TOOLCHAINS = {
         variables=NO_DEVICES | {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
     ),
 }
+
+
+def topology_arguments(target: Target) -> dict[str, Any]:
+    """What `jax.experimental.topologies.get_topology_desc` is called with to describe the target's devices.
+
+    Raises:
+        BadInput: the target cannot be described to a compiler.
+    """
+    hardware = target.hardware
+    if hardware.kind == "tpu":
+        return target.topology_arguments
+    if hardware.kind != "gpu" or "compute_capability" not in hardware.compiler:
+        raise BadInput(f"no compiler knows {target}: its profile has no compiler. Try --method simulated.")
+    return {
+        "platform": "cuda",
+        "topology_name": "",
+        "topology": f"{target.slices}x1x{target.slice_devices}",
+        "target_config": target_config(hardware.device_kinds[0], hardware.compiler),
+    }
+
+
+def target_config(name: str, compiler: Mapping[str, Any]) -> str:
+    """A GPU in the text form that XLA's GpuTargetConfigProto has."""
+    major, minor = str(compiler["compute_capability"]).split(".")
+    numbers = CUDA_LIMITS | {key: value for key, value in compiler.items() if key != "compute_capability"}
+    info = " ".join(f"{key}: {value}" for key, value in numbers.items())
+    capability = f"cuda_compute_capability {{ major: {major} minor: {minor} }}"
+    return f'gpu_device_info {{ {info} {capability} }} platform_name: "CUDA" device_description_str: "{name}"'

@@ -1,9 +1,10 @@
-"""The only process that touches a device: answers requests of its parent, one JSON line each way, until end of input.
+"""The only process that imports JAX: answers requests of its parent, one JSON line each way, until end of input.
 
 Started by `launch` as `python -m stripectl.worker CONFIG`. A parent that dies closes the pipe, and the worker goes with
 it, whatever it is doing.
 """
 
+import importlib
 import json
 import os
 import queue
@@ -42,9 +43,7 @@ def main() -> None:
 
     if config["processes"] > 1:
         jax.distributed.initialize(config["coordinator"], config["processes"], config["process"])
-    from stripectl.measure import Session
-
-    session = Session()
+    session = importlib.import_module(f"stripectl.{config['session']}").Session()
     while True:
         request = requests.get()
         try:

@@ -118,9 +118,10 @@ def show_dry_run(cases: list[Any], budget: str) -> int:
 
 def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
     shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
+    longest = given["seqlen"].strip() == "max"
     workloads = shared.parse_workloads(
         given["dtype"] or "bfloat16",
-        seqlen=given["seqlen"],
+        seqlen="1" if longest else given["seqlen"],
         shape=shape,
         batch=given["batch"],
         mask=given["mask"],
@@ -134,7 +135,15 @@ def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
         hardware=shared.parse_hardware(given["hardware"]),
         method=given["method"],
         any_dtype=given["dtype"] is None,
-        effort=effort(shared.parse_duration(given["budget"]), given["min_samples"], given["warmup"]),
+        flags=shared.parse_flags(given["xla_flags"]),
+        longest=longest,
+        cached=given["cache"],
+        effort=effort(
+            shared.parse_duration(given["budget"]),
+            given["min_samples"],
+            given["warmup"],
+            shared.parse_duration(given["compile_limit"]),
+        ),
     )
 
 

@@ -25,7 +25,7 @@ WORKLOAD = (
         metavar="LEN",
         default="256k",
         show_default=True,
-        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M.",
+        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max: the longest that fits.",
     ),
     click.option(
         "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
@@ -60,11 +60,20 @@ TARGET = (
 EFFORT = (
     click.option(
         "--method",
-        type=click.Choice(["auto", "measured", "simulated"]),
+        type=click.Choice(["auto", "measured", "compiled", "simulated"]),
         default="auto",
         show_default=True,
         help="How numbers are obtained; auto takes the strongest that fits the budget.",
     ),
+    click.option(
+        "--xla-flag",
+        "xla_flags",
+        multiple=True,
+        metavar="NAME=VALUE[,VALUE]",
+        help="Flag of the compiler, every value of it; repeat it.",
+    ),
+    click.option("--compile-limit", default="10m", show_default=True, help="Time for compiling one plan."),
+    click.option("--cache/--no-cache", default=True, help="Take what was compiled before from the disk (the default)."),
     click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),
     click.option("--min-samples", type=click.IntRange(1), default=5, show_default=True, help="Fewest samples a plan."),
     click.option(
@@ -187,3 +196,19 @@ def parse_plans(
 
 def parse_hardware(name: str | None) -> Hardware | None:
     return Hardware.load(name) if name else None
+
+
+def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
+    """The grid of compiler flags: every combination of their values, or none at all.
+
+    Raises:
+        BadInput: not name=value, or the same name twice.
+    """
+    flags: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().removeprefix("--")
+        if not equals or not re.fullmatch(r"\w+", name) or name in flags:
+            raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name is there twice.")
+        flags[name] = [value.strip() for value in values.split(",")]
+    return [dict(zip(flags, values, strict=True)) for values in itertools.product(*flags.values())]

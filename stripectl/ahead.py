@@ -1,0 +1,167 @@
+"""Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stripectl import BadInput, Missing, cache
+from stripectl.calibrate import compiled_machine
+from stripectl.environment import version
+from stripectl.launch import DeviceSet, PlanFailed
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan, parse_plan
+from stripectl.sampling import Say
+from stripectl.simulate import simulate
+from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
+from stripectl.topology import Target
+from stripectl.workload import Workload
+
+LIMIT_S = 600.0
+SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
+OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
+NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
+HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
+UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
+
+
+@dataclass
+class Compilers:
+    """The compiling workers of a command, by kind of hardware, ended together."""
+
+    say: Say
+    limit_s: float = LIMIT_S
+    cached: bool = True  # take from the disk what is there
+    sets: dict[str, DeviceSet] = field(default_factory=dict)
+
+    def __enter__(self) -> "Compilers":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each in self.sets.values():
+            each.stop()
+
+    def toolchain(self, target: Target) -> Toolchain:
+        """The compiler for a target.
+
+        Raises:
+            Missing: it is not here, or not of the version that this JAX needs.
+        """
+        found = TOOLCHAINS.get(target.hardware.kind)
+        if found is None:
+            raise Missing(f"{target} is compiled where it runs. Try --method measured.")
+        if found.missing:
+            raise Missing(f"{target} cannot be compiled for here: {found.missing}")
+        return found
+
+    def facts(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> dict[str, Any]:
+        """What the compiler says of a plan's program (`compile.Session.compile`), or what it said before.
+
+        Raises:
+            Missing: the compiler is not here.
+            BadInput: the target cannot be described to it.
+            PlanFailed: it crashed, or took longer than the limit.
+        """
+        tools = self.toolchain(target)
+        request = {
+            "workload": workload.to_json(),
+            "plan": str(plan),
+            "topology": topology_arguments(target) | {"order": list(range(plan.devices))},
+            "flags": dict(flags),
+        }
+        key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib")}
+        if self.cached and (known := cache.get(key)):
+            return known | {"cached": True}
+        found = self._set(tools).ask("compile", self.limit_s, **request)[0] | {"compiler": tools.name}
+        cache.put(key, found)
+        return found
+
+    def _set(self, tools: Toolchain) -> DeviceSet:
+        if tools.kind not in self.sets:
+            self.sets[tools.kind] = DeviceSet(session="compile", variables=tools.variables)
+        return self.sets[tools.kind]
+
+
+def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measurement:
+    """The case with what the compiler says of it; refused where it will not have the plan."""
+    if case.status != "ok":
+        return case
+    case, plan = replace(case, method="compiled"), parse_plan(case.plan)
+    try:
+        facts = compilers.facts(case.workload, plan, target, case.flags or {})
+        if "refused" in facts:
+            needs, has = memory_of(facts["refused"])
+            reason = refusal(facts["refused"], compilers.toolchain(target))
+            return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
+        return predicted(with_facts(case, facts), target, facts)
+    except BadInput as error:
+        return replace(case, status="refused", reason=str(error))
+    except PlanFailed as failure:
+        return replace(case, status="failed", reason=f"the compiler {failure}" if not failure.alive else str(failure))
+
+
+def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
+    """The case with what the compiler said of its program; refused where that does not fit the memory."""
+    told = ("compiler", "collectives", "rewrites", "copies", "cycles")
+    case = replace(
+        case,
+        compile_s=facts["compile_s"],
+        bytes=facts["bytes"],
+        peak_bytes=facts["peak_bytes"],
+        program={name: facts[name] for name in told},
+    )
+    if case.peak_bytes and case.hbm_bytes and case.peak_bytes > case.hbm_bytes:
+        over = (case.peak_bytes - case.hbm_bytes) / 2**30
+        reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device."
+        return replace(case, status="refused", reason=reason)
+    return case
+
+
+def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Measurement:
+    """The case with the time that the compiler's cycles and schedule make on clocks.
+
+    Raises:
+        BadInput: the hardware's profile lacks a figure that this needs.
+    """
+    if case.status != "ok":
+        return case
+    plan = parse_plan(case.plan)
+    machine = compiled_machine(target.hardware, case.workload, plan, facts)
+    found = simulate(case.workload, plan, machine)
+    shown = found.overlap
+    return replace(
+        case,
+        median_s=found.seconds,
+        overlap=shown
+        and {
+            "ratio": shown.ratio,
+            **shown._asdict(),
+            "skew_s": None,
+            "stall_s": None,
+            "source": "predicted from the compiled schedule",
+        },
+        calibration={"source": machine.source, "predicted": True, **machine.detail},
+    )
+
+
+def memory_of(message: str) -> tuple[int | None, int | None]:
+    """(bytes that are needed, bytes there are) from the compiler's words, where it is memory that is short."""
+    if not OUT_OF_MEMORY.search(message):
+        return None, None
+    needs, has = NEEDS.search(message), HAS.search(message)
+    sizes = [int(float(found[1]) * SIZES[found[2]]) if found else None for found in (needs, has)]
+    return sizes[0], sizes[1]
+
+
+def refusal(message: str, tools: Toolchain) -> str:
+    """Why the compiler will not have a plan: its own words, and what to do."""
+    if unknown := UNKNOWN_FLAG.search(message):
+        near = difflib.get_close_matches(unknown[1], tools.flags(), n=3, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        return f"{tools.name} knows no flag {unknown[1]!r}.{hint}"
+    words = message.partition(": ")[2] or message
+    needs, has = memory_of(message)
+    if needs and has:
+        return f"does not fit: {(needs - has) / 2**30:.2f} GiB more than there is. {tools.name}: {words[:300]}"
+    return f"{tools.name}: {words[:400]}"

@@ -1,0 +1,93 @@
+"""The longest sequence that a plan fits, with the compiler as the oracle; and the paper's formulas to set it beside.
+
+Lengths are multiples of devices x tile. What a plan needs grows almost linearly with the length, so each guess is where
+the line through the last two says the memory ends, kept inside what is known to fit and known not to; the answer is a
+length that fits whose next step the compiler refuses.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from stripectl.kernels import kernels
+from stripectl.layout import layouts
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan
+from stripectl.workload import LONGEST, Workload, format_length
+
+Compile = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
+
+
+def with_default_tile(plan: Plan, kind: str) -> Plan:
+    """The plan with the kernel's own tile: that of a sequence that is long."""
+    return plan if plan.tile else replace(plan, tile=kernels[plan.kernel].default_tile(kind))
+
+
+def step_of(plan: Plan) -> int:
+    """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
+    assert plan.tile
+    return plan.shards * layouts[plan.layout].pieces * math.lcm(plan.tile.block_q, plan.tile.block_kv)
+
+
+def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measurement:
+    """The measurement of the longest sequence that fits; refused where not even the shortest does.
+
+    `program.longest` says the step, the length one step on, and why the compiler refuses that.
+    """
+    step, workload = step_of(plan), template.workload
+    known: dict[int, Measurement] = {}
+
+    def fits(steps: int) -> bool:
+        if steps not in known:
+            known[steps] = compile_length(replace(workload, seq_len=steps * step))
+        return known[steps].status == "ok"
+
+    if not fits(1):
+        return known[1]
+    low, high = 1, LONGEST // step + 1  # the first fits, the second does not or cannot be
+    guess = 2
+    while high - low > 1:
+        low, high = (guess, high) if fits(guess) else (low, guess)
+        if known[guess].status == "failed":
+            return known[guess]
+        guess = min(max(_memory_ends(known, low, step), low + 1), high - 1) if high > low + 1 else low
+    refused = known.get(high)
+    return replace(
+        known[low],
+        program={
+            **(known[low].program or {}),
+            "longest": {
+                "step": step,
+                "compiled": len(known),
+                "refused": high * step,
+                "reason": refused.reason if refused else f"positions are 32-bit: at most {format_length(LONGEST)}",
+            },
+        },
+    )
+
+
+def _memory_ends(known: dict[int, Measurement], low: int, step: int) -> int:
+    """Where the line through the two longest that fit meets the memory there is; twice the longest where it is far."""
+    fitting = sorted(steps for steps, m in known.items() if m.status == "ok" and m.peak_bytes)
+    have = known[low].hbm_bytes
+    if len(fitting) < 2 or not have:
+        return 2 * low
+    (a, first), (b, second) = ((steps, known[steps].peak_bytes or 0) for steps in fitting[-2:])
+    slope = (second - first) / (b - a)
+    refused = min((steps for steps, m in known.items() if m.status == "refused"), default=None)
+    meets = int(b + (have - second) / slope) if slope > 0 else 2 * low
+    if refused is None:
+        return min(meets, 16 * low)
+    return meets if low < meets < refused and meets not in known else (low + refused) // 2
+
+
+def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:
+    """The longest sequence whose activations of a layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
+    Table 1: 2 b n s^2, 8 b s h, 2 b s h and 6 b c h bytes, for n heads, hidden size h and blocks c = s / N)."""
+    b, n, h = workload.batch, workload.heads, workload.heads * workload.head_dim
+    return {
+        "vanilla": int(math.sqrt(hbm_bytes / (2 * b * n))),
+        "memory-efficient attention": int(hbm_bytes / (8 * b * h)),
+        "and blockwise feed-forward": int(hbm_bytes / (2 * b * h)),
+        "ring attention": int(shards * hbm_bytes / (6 * b * h)),
+    }
