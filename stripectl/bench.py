@@ -214,7 +214,10 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     except PlanFailed as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
     seconds = simulate(case.workload, plan, machine).seconds
-    return replace(case, method="simulated", median_s=seconds, calibration={"source": machine.source, **machine.detail})
+    tools = TOOLCHAINS.get(place.target.hardware.kind)
+    lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
+    calibration = {"source": machine.source, **machine.detail, **lacking}
+    return replace(case, method="simulated", median_s=seconds, calibration=calibration)
 
 
 def measured(

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.longest import formula_lengths
 from stripectl.measurement import (
     Measurement,
     Run,
@@ -20,6 +21,7 @@ from stripectl.measurement import (
     verdict,
     with_speedups,
 )
+from stripectl.plan import parse_plan
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload, format_length
 
@@ -100,8 +102,10 @@ def describe(workload: Workload) -> str:
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device")
 PAIR_COLUMNS = ("simulation",)
+COMPILED_COLUMNS = ("memory", "hidden")
 LEAST = 5  # columns that are shown however narrow the screen is
 WORDS = ("plan", "pass", "method", "speed-up")
+METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
 
 
 def tables(run: Run, width: int) -> list[Table | Text]:
@@ -116,8 +120,9 @@ def tables(run: Run, width: int) -> list[Table | Text]:
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
         pairs = any(twin(m, measurements) for m in members)
-        columns: list[str] = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *COLUMNS[LEAST:]]
-        cells = [dict(zip(columns, row(m, measurements, pairs), strict=True)) for m in members]
+        ahead = any(m.method == "compiled" for m in members)
+        columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *COMPILED_COLUMNS * ahead, *COLUMNS[LEAST:]]
+        cells = [row(m, measurements) for m in members]
         made = fitted(columns, cells, width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]
         shown += [
@@ -144,24 +149,43 @@ def fitted(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -
     return made
 
 
-def row(m: Measurement, run: Sequence[Measurement], pairs: bool) -> list[str]:
-    """The cells of a measurement, in the order of the columns."""
-    nothing = len(COLUMNS) - 3 + len(PAIR_COLUMNS) * pairs
+def plan_cell(m: Measurement) -> str:
+    """The plan, and what beside it tells two rows apart."""
+    flags = "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
+    return f"{m.plan}{flags}" if m.devices > 1 else f"{m.plan}{flags} (one device)"
+
+
+def memory(m: Measurement) -> str:
+    """What a device needs of what it has."""
+    return (
+        nbytes(m.peak_bytes)
+        if not m.peak_bytes or not m.hbm_bytes
+        else f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}"
+    )
+
+
+def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
+    """The cells of a measurement, by column."""
+    cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
+    cells |= {"plan": plan_cell(m), "pass": m.workload.passes, "memory": memory(m)}
     if m.status != "ok":
-        return [m.plan, m.workload.passes, m.status, *[NOTHING] * nothing]
-    many = m.devices > 1
-    head = [m.plan if many else f"{m.plan} (one device)", m.workload.passes, m.method, spread(m), speedup(m)]
-    if pairs:
-        other, error = twin(m, run), simulation_error(m, run)
-        head.append(NOTHING if other is None or error is None else f"{duration(other.median_s)} {error:+.0%}")
-    return [
-        *head,
-        times(attention_bound(m)),
-        times(over_one_device(m, run)),
-        f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
-        nbytes(sum((m.bytes or {}).values())) if many else NOTHING,
-        rate(m.flops_per_s_per_device, "FLOP/s"),
-    ]
+        return cells | {"method": m.status}
+    other, error = twin(m, run), simulation_error(m, run)
+    if other is not None and error is not None:
+        cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
+    if m.overlap and m.overlap.get("ratio") is not None:
+        cells["hidden"] = f"{m.overlap['ratio']:.0%}"
+    if m.devices > 1:
+        cells["sent"] = nbytes(sum((m.bytes or {}).values()))
+    return cells | {
+        "method": METHOD_WORDS.get(m.method, m.method),
+        "time": spread(m),
+        "speed-up": speedup(m),
+        "bound": times(attention_bound(m)),
+        "vs one": times(over_one_device(m, run)),
+        "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
+        "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
+    }
 
 
 def calibrations(run: Run) -> list[Text]:
@@ -177,8 +201,37 @@ def calibrations(run: Run) -> list[Text]:
                 f"tiles of {known['tile']} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
             ] = None
         elif known.get("source") == "datasheet":
-            lines[f"tiles from the datasheet, {known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}; {link}"] = None
+            why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
+            peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
+            lines[f"tiles from the datasheet, {peak}; {link}{why}"] = None
+        elif known.get("source") == "estimated_cycles":
+            forward = known["forward"]
+            lines[
+                f"tiles of {(m.tiles or {}).get('tile')} by {(m.program or {}).get('compiler')}, estimated cycles at "
+                f"{rate(known['clock_hz'], 'Hz')}: whole {duration(forward['whole_s'])}, boundary "
+                f"{duration(forward['boundary_s'])} forward; {link}"
+            ] = None
     return [Text(f"costs   {line}") for line in lines]
+
+
+def longest(run: Run) -> list[Text]:
+    """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
+    lines: list[Text] = []
+    for m in run.measurements:
+        found = (m.program or {}).get("longest")
+        if not found:
+            continue
+        length, plan = m.workload.seq_len, parse_plan(m.plan)
+        lines += [
+            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.shards} a device", style="bold")
+            + Text(f": {plan_cell(m)} {m.workload.passes}"),
+            Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
+        ]
+        if m.hbm_bytes:
+            formulas = formula_lengths(m.workload, plan.shards, m.hbm_bytes).items()
+            shown = ", ".join(f"{name} {rate(float(value), '')}" for name, value in formulas)
+            lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
+    return lines
 
 
 def reason(m: Measurement) -> Text:

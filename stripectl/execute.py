@@ -166,7 +166,7 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
 @dataclass(frozen=True)
 class Program:
-    """A plan for a workload on devices in the order of its mesh (the last axis varies fastest); the plan has its tile."""
+    """A plan, which has its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
 
     workload: Workload
     plan: Plan

@@ -1,4 +1,4 @@
-"""What a scheduled program says beyond its bytes: what runs beside each collective, copies, and the cycles of its tiles.
+"""What a scheduled program says beyond its bytes: what runs beside a collective, copies, and the cycles of tiles.
 
 The kernel's loops are known by the scopes that `execute` and the kernels open (`attend_forward`, `tile_row`,
 `whole_tile`, `boundary_tile`); what the compiler adds has no scope and takes that of the loop around it.

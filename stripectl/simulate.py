@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stripectl.layout import Layout, TileCount, count_tiles, layouts
-from stripectl.overlap import Overlap, overlap
+from stripectl.overlap import Overlap, overlap, union_s
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.scheme import Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
@@ -107,8 +107,8 @@ class Gradients:
 
 
 class Clocks:
-    """`comm` on clocks: every device's time, every link's, the transfers (opcode, elements, itemsize) each device has sent,
-    and when each of them was under way on the device it came to."""
+    """`comm` on clocks: every device's time and every link's, the transfers (opcode, elements, itemsize) that each
+    device has sent, and when each of them was under way to a device."""
 
     def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
         self.plan, self.machine = plan, machine
@@ -280,15 +280,16 @@ class Simulation:
 
     @property
     def overlap(self) -> Overlap | None:
-        """Of the device with the most exposed communication; None where nothing was sent."""
+        """Of the device that computes longest, the most exposed of those that are alike; None where nothing was sent.
+        Devices that wait for it have little to hide behind, which is imbalance and not slow communication."""
         if not self.windows:
             return None
         compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
         windows = [np.stack(window, 1) for window in self.windows]
-        devices = range(len(compute[0]))
-        return max(
-            (overlap([c[d] for c in compute], [w[d] for w in windows]) for d in devices), key=lambda o: o.exposed_s
-        )
+        each = [(union_s([c[d] for c in compute]), [w[d] for w in windows], d) for d in range(len(compute[0]))]
+        longest = max(busy for busy, _, _ in each)
+        found = [overlap([c[d] for c in compute], sent) for busy, sent, d in each if busy > 0.999 * longest]
+        return max(found, key=lambda one: one.exposed_s)
 
 
 def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:

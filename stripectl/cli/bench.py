@@ -83,7 +83,7 @@ def open_run(given: dict[str, Any]) -> tuple[Any, Path]:
 
 def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     """The table, the report, and where they lie."""
-    from stripectl.console import calibrations, tables
+    from stripectl.console import calibrations, longest, tables
     from stripectl.report import write_report
 
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
@@ -91,7 +91,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    for part in [*tables(run, screen.width), *calibrations(run)]:
+    for part in [*tables(run, screen.width), *longest(run), *calibrations(run)]:
         screen.print(part)
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)
