@@ -13,16 +13,14 @@ import numpy as np
 from stripectl import BadInput
 from stripectl.hardware import Hardware
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
-from stripectl.simulate import ACCUMULATOR_BYTES, Machine, TileCost
+from stripectl.simulate import ACCUMULATOR_BYTES, Hops, Machine, TileCost
+from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
 BANDS = {"whole": (-UNBOUNDED, UNBOUNDED), "causal": (-UNBOUNDED, 0), "dead": (-UNBOUNDED, -UNBOUNDED)}
-LEFT_OUT = (
-    "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled; slower links between hosts and "
-    "the way round where a slice has no wrap"
-)
+LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 HOP_BYTES = (2**16, 2**20, 2**24)
 
 
@@ -95,9 +93,10 @@ def measured_machine(
     return Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)
 
 
-def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Machine:
+def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring: Wiring | None = None) -> Machine:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer (Williams et al. 2009, roofline); each row of tiles reads and writes its float32 accumulators once a call.
+    longer (Williams et al. 2009, roofline); each row of tiles reads and writes its float32 accumulators once a call. A
+    hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -131,5 +130,17 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Mac
         "sources": used,
         "left_out": LEFT_OUT + ("" if latency else "; hop latency (not published)"),
     }
+    hops = wiring.hops() if wiring else {}
+    if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
+        detail["slower_hops"] = slower
+    if wiring and any(crossed.network.any() for crossed in wiring.onward.values()):
+        detail["left_out"] += "; network latency (not published)"
     costs = cost(2, 2, element), cost(5, 4, element + 2 * ACCUMULATOR_BYTES)
-    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail)
+    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail, hops)
+
+
+def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:
+    """The worst of an axis whose hops are not all single links of their own."""
+    slowest, longest = float(hops.bytes_per_s.min()), float(hops.latency_s.max())
+    said = {"slowest_bytes_per_s": slowest} if slowest < link_bytes_per_s else {}
+    return said | ({"longest_latency_s": longest} if longest > latency_s else {})
