@@ -16,6 +16,7 @@ from stripectl.sampling import Say
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
+from stripectl.wiring import wire
 from stripectl.workload import Workload
 
 LIMIT_S = 600.0
@@ -67,7 +68,7 @@ class Compilers:
         request = {
             "workload": workload.to_json(),
             "plan": str(plan),
-            "topology": topology_arguments(target) | {"order": list(range(plan.devices))},
+            "topology": topology_arguments(target) | {"order": wire(target, plan.mesh or ()).order},
             "flags": dict(flags),
         }
         key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib")}
@@ -127,7 +128,7 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
     if case.status != "ok":
         return case
     plan = parse_plan(case.plan)
-    machine = compiled_machine(target.hardware, case.workload, plan, facts)
+    machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
     found = simulate(case.workload, plan, machine)
     shown = found.overlap
     return replace(

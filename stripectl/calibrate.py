@@ -15,16 +15,14 @@ from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
 from stripectl.plan import Plan
-from stripectl.simulate import ACCUMULATOR_BYTES, Machine, TileCost
+from stripectl.simulate import ACCUMULATOR_BYTES, Hops, Machine, TileCost
+from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
 BANDS = {"whole": (-UNBOUNDED, UNBOUNDED), "causal": (-UNBOUNDED, 0), "dead": (-UNBOUNDED, -UNBOUNDED)}
-LEFT_OUT = (
-    "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled; slower links between hosts and "
-    "the way round where a slice has no wrap"
-)
+LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 ESTIMATES_LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
@@ -101,9 +99,10 @@ def measured_machine(
     return Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)
 
 
-def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Machine:
+def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring: Wiring | None = None) -> Machine:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer (Williams et al. 2009, roofline); each row of tiles reads and writes its float32 accumulators once a call.
+    longer (Williams et al. 2009, roofline); each row of tiles reads and writes its float32 accumulators once a call. A
+    hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -137,11 +136,25 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile) -> Mac
         "sources": used,
         "left_out": LEFT_OUT + ("" if latency else "; hop latency (not published)"),
     }
+    hops = wiring.hops() if wiring else {}
+    if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
+        detail["slower_hops"] = slower
+    if wiring and any(crossed.network.any() for crossed in wiring.onward.values()):
+        detail["left_out"] += "; network latency (not published)"
     costs = cost(2, 2, element), cost(5, 4, element + 2 * ACCUMULATOR_BYTES)
-    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail)
+    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail, hops=hops)
 
 
-def compiled_machine(hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]) -> Machine:
+def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:
+    """The worst of an axis whose hops are not all single links of their own."""
+    slowest, longest = float(hops.bytes_per_s.min()), float(hops.latency_s.max())
+    said = {"slowest_bytes_per_s": slowest} if slowest < link_bytes_per_s else {}
+    return said | ({"longest_latency_s": longest} if longest > latency_s else {})
+
+
+def compiled_machine(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], wiring: Wiring
+) -> Machine:
     """A machine whose tiles take what the compiler estimates and whose collectives hide where its schedule computes
     tiles beside them; links, and tiles without an estimate, are the datasheet's.
 
@@ -149,7 +162,7 @@ def compiled_machine(hardware: Hardware, workload: Workload, plan: Plan, facts: 
         BadInput: the profile lacks a figure that this needs.
     """
     assert plan.tile
-    machine = datasheet_machine(hardware, workload, plan.tile)
+    machine = datasheet_machine(hardware, workload, plan.tile, wiring)
     exposed = exposed_transfers(facts["collectives"])
     clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
     shown = {"exposed": sorted(" ".join(map(str, each)) for each in exposed)}
@@ -160,7 +173,7 @@ def compiled_machine(hardware: Hardware, workload: Workload, plan: Plan, facts: 
     detail = {
         "clock_hz": clock,
         **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
-        "hop": machine.detail["hop"],
+        **{name: machine.detail[name] for name in ("hop", "slower_hops") if name in machine.detail},
         "sources": {name: hardware.sources[name] for name in ("clock_hz", "link_bytes_per_s_one_way")},
         "left_out": ESTIMATES_LEFT_OUT,
         **shown,

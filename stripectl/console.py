@@ -195,6 +195,10 @@ def calibrations(run: Run) -> list[Text]:
         known = m.calibration or {}
         hop = known.get("hop") or {}
         link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+        for axis, worst in (known.get("slower_hops") or {}).items():
+            said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
+            said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
+            link += f"; the slowest of {axis}: {', '.join(said)}"
         if known.get("source") == "measured_tile":
             errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in ("forward", "backward"))
             lines[

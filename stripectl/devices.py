@@ -14,6 +14,7 @@ from stripectl.plan import Plan
 from stripectl.sampling import Say
 from stripectl.simulate import Machine
 from stripectl.topology import Target, parse_target, target_of
+from stripectl.wiring import wire
 from stripectl.workload import Workload
 
 RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
@@ -94,7 +95,7 @@ class Devices:
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            return datasheet_machine(hardware, workload, tile)
+            return datasheet_machine(hardware, workload, tile, wire(place.target, plan.mesh or ()))
         group = workload.heads // workload.kv_heads
         which = (place.processes, plan.kernel, tile, group, workload.head_dim, workload.dtype)
         if which not in self.machines:

@@ -1,5 +1,4 @@
-"""A scheme on clocks: the same program that runs on devices, with arrays that hold only a shape and when each device
-has them.
+"""A scheme on clocks: the program that runs on devices, with arrays that hold only a shape and when each device has it.
 
 Every device has a clock of its own (its compute is in program order) and every link one per direction. A transfer
 starts when sender and receiver have both come to it, the data is there and the link is free; where collectives do not
@@ -11,7 +10,7 @@ transpose does on the same clocks, as JAX does it.
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,9 +40,17 @@ class TileCost:
         return self.call_s + heads * (each + tiles.rows * self.row_s)
 
 
+class Hops(NamedTuple):
+    """What every hop of an axis costs: `[0, i]` the one from place i to the next, `[1, i]` to the previous."""
+
+    bytes_per_s: np.ndarray
+    latency_s: np.ndarray
+
+
 @dataclass(frozen=True)
 class Machine:
-    """What a device and a link cost; `source` and `detail` say where the tile costs come from."""
+    """What a device and a link cost; `source` and `detail` say where tile costs come from. Hops of axes that are not in
+    `hops` are all alike."""
 
     forward: TileCost
     backward: TileCost
@@ -53,10 +60,17 @@ class Machine:
     source: str
     detail: dict[str, Any] = field(default_factory=dict)
     exposed: frozenset[tuple[str, str, int]] = frozenset()  # (pass, opcode, itemsize) that nothing runs beside
+    hops: Mapping[str, Hops] = field(default_factory=dict)
 
     def hides(self, passes: str, opcode: str, itemsize: int) -> bool:
         """Whether compute runs beside such a transfer."""
         return self.overlaps and (passes, opcode, itemsize) not in self.exposed
+
+    def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""
+        alike = Hops(np.full((2, size), self.link_bytes_per_s_one_way), np.full((2, size), self.hop_latency_s))
+        both = self.hops.get(axis, alike)
+        return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
 
 class Timed(NamedTuple):
@@ -184,10 +198,10 @@ class Clocks:
         source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
         free = self._links.setdefault((axis, by), np.zeros(self.grid.size))
         issued = np.maximum(np.maximum(self.now, leaf.ready)[source], self.now)
+        per_s, latency_s = (each[self.index(axis)][source] for each in self.machine.hop(axis, self.size(axis), by))
         start = np.maximum(issued, free[source])
-        sent = start + leaf.nbytes / self.machine.link_bytes_per_s_one_way
-        free[source] = sent
-        arrived = sent + self.machine.hop_latency_s
+        free[source] = sent = start + leaf.nbytes / per_s
+        arrived = sent + latency_s
         if not self.machine.hides(self.passes, "collective-permute", leaf.itemsize):
             self.now = np.maximum(self.now, arrived)
             self.now[source] = np.maximum(self.now[source], sent)
@@ -197,13 +211,14 @@ class Clocks:
 
     def _collect(self, name: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
         """When a ring all-gather or reduce-scatter of such blocks ends on each device: all start together, when the
-        last of them and its link is ready."""
+        last of them and its link is ready, and the slowest hop sets the pace of all but the shortest."""
         hops, line = self.size(axis) - 1, self.axes.index(axis)
         free = self._links.setdefault((axis, 1), np.zeros(self.grid.size))
         ready = np.maximum.reduce([ready, self.now, free]).reshape(self.grid.shape)
         start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
-        free[:] = start + hops * block.nbytes / self.machine.link_bytes_per_s_one_way
-        end = free + hops * self.machine.hop_latency_s
+        per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
+        free[:] = start + hops * block.nbytes / per_s.min()
+        end = free + latency_s.sum() - latency_s.min()
         if not self.machine.hides(self.passes, name, block.itemsize):
             self.now = np.maximum(self.now, end)
         self.transfers[name, hops * math.prod(block.shape), block.itemsize] += 1
@@ -250,9 +265,8 @@ class TimedAttend:
         return each(lambda x, y: x._replace(ready=np.maximum(x.ready, y.ready)), a, b)
 
     def _compute(self, passes: str, q: Timed, me: Any, src: Any, needs: list[Timed]) -> np.ndarray:
-        devices = self.clocks.grid.size
         counts = count_tiles(self.layout.bands(me, src, self.shards, q.shape[2], self.window), self.tile)
-        tiles = TileCount(*(np.broadcast_to(kind, devices) for kind in counts))
+        tiles = TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
         cost = self.clocks.machine.forward if passes == "forward" else self.clocks.machine.backward
         start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
         end = self.clocks.now = start + cost.seconds(tiles, q.shape[0] * q.shape[1])
@@ -309,8 +323,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
     if workload.passes != "forward":
         clocks.passes = "backward"
         if scheme.backward is None:
-            gradients = Gradients()
-            gradients.add(state, np.maximum(state.ready, clocks.now))
+            (gradients := Gradients()).add(state, np.maximum(state.ready, clocks.now))
             clocks.transpose(gradients)
             ends = [gradient.ready for primal in (q, *kv) if (gradient := gradients.take(primal))]
         else:

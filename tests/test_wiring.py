@@ -1,0 +1,187 @@
+"""Where meshes lie on links: cycles, long ways home, networks, and what the simulator makes of them."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stripectl import BadInput
+from stripectl.calibrate import datasheet_machine
+from stripectl.hardware import Hardware, hardware_names
+from stripectl.layout import Tile
+from stripectl.plan import AXES, parse_mesh, parse_plan
+from stripectl.simulate import simulate
+from stripectl.topology import Target, parse_target
+from stripectl.wiring import Crossed, Wiring, around, wire
+from stripectl.workload import Workload
+
+WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
+TILE = Tile(512, 512)
+TPUS = [name for name in hardware_names() if Hardware.load(name).kind == "tpu"]
+SLICES = [
+    target
+    for name in TPUS
+    for shape in Hardware.load(name).slices
+    if 1 < (target := Target(Hardware.load(name), shape)).devices <= 256
+]
+
+
+def wired(target: str, mesh: str) -> Wiring:
+    return wire(parse_target(target), parse_mesh(mesh))
+
+
+def hops(target: str, mesh: str, axis: str = "ring") -> Crossed:
+    return wired(target, mesh).onward[axis]
+
+
+@pytest.mark.parametrize("target", SLICES, ids=str)
+def test_a_ring_over_a_whole_slice_is_a_cycle_of_single_links(target: Target) -> None:
+    wiring = wire(target, (("ring", target.devices),))
+    for crossed in (wiring.onward["ring"], wiring.back["ring"]):
+        assert crossed.links.max() <= 1 and crossed.sharing.max() == 1 and not crossed.network.any()
+    chips = {target.positions[k][:2] for k in wiring.order}
+    assert len(chips) == math.prod(target.shape) and sorted(wiring.order) == list(range(target.devices))
+    # a chip is left once: its cores are neighbours
+    assert wiring.onward["ring"].links.sum() in (len(chips), 0 if len(chips) == 1 else len(chips))
+
+
+@pytest.mark.parametrize(
+    "box", [(2, 2, 1), (4, 4, 1), (2, 3, 1), (3, 2, 5, 1), (2, 2, 2, 1), (1, 4, 3, 1), (6, 1, 7, 1)]
+)
+def test_even_boxes_have_a_cycle(box: tuple[int, ...]) -> None:
+    places = around(box)
+    assert len(set(places)) == len(places) == math.prod(box)
+    for a, b in pairwise([*places, places[0]]):
+        assert sum(abs(x - y) for x, y in zip(a, b, strict=True)) == 1
+
+
+@pytest.mark.parametrize("box", [(3, 3, 1), (1, 8, 1), (3, 5, 7, 1), (1, 1, 2), (2, 3, 2)])
+def test_other_boxes_have_a_path_and_cores_lie_together(box: tuple[int, ...]) -> None:
+    places = around(box)
+    assert len(set(places)) == len(places) == math.prod(box)
+    for a, b in pairwise(places):
+        assert sum(abs(x - y) for x, y in zip(a[:-1], b[:-1], strict=True)) == (0 if b[-1] else 1)
+
+
+@given(
+    target=st.sampled_from(
+        ["cpu:8", "h100:8", "2*h100:8", "v5e:4x4", "v5e:1x8", "v5p:2x2x6", "v3:4x4", "2*tpu7x:2x2x2", "v5p:4x4x4"]
+    ),
+    sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4),
+    axes=st.permutations(AXES),
+)
+def test_any_mesh_that_fits_has_every_device_once(target: str, sizes: list[int], axes: list[str]) -> None:
+    mesh = tuple((axis, size) for axis, size in sorted(zip(axes, sizes, strict=False), key=lambda x: AXES.index(x[0])))
+    machine, devices = parse_target(target), math.prod(sizes)
+    even = any(devices % s == 0 and devices // s <= machine.slice_devices for s in range(1, machine.slices + 1))
+    if not even:
+        with pytest.raises(BadInput, match="mesh"):
+            wire(machine, mesh)
+        return
+    wiring = wire(machine, mesh)
+    assert len(set(wiring.order)) == len(wiring.order) == devices
+    assert set(wiring.order) <= set(range(machine.devices))
+    for crossed in (*wiring.onward.values(), *wiring.back.values()):
+        assert (crossed.links >= 0).all() and (crossed.sharing >= 1).all()
+        assert not (crossed.network & (crossed.links > 0)).any() or machine.slices > 1
+    for axis, size in mesh:
+        assert len(wiring.onward[axis].links) == size
+
+
+def test_a_line_without_wrap_around_has_one_long_hop_home() -> None:
+    assert hops("v5e:1x8", "ring=8").links.tolist() == [1] * 7 + [7]
+    assert wired("v5e:1x8", "ring=8").back["ring"].links.tolist() == [7] + [1] * 7
+    assert hops("v5e:1x8", "ring=8").sharing.max() == 1
+    assert hops("v5e:1x16", "ring=16").links.tolist() == [1] * 16
+    assert hops("v5e:1x16", "ring=16").wrapped.tolist() == [False] * 15 + [True]
+
+
+@pytest.mark.parametrize(
+    ("target", "mesh", "ring", "tensor"),
+    [
+        ("v5e:4x4", "ring=4,tensor=4", 1, 2),  # blocks of 2x2, which tensor repeats at strides of 2
+        ("v5e:16x16", "ring=16,tensor=16", 1, 1),  # rows and columns, closed by their wrap-around links
+        ("v4:4x4x4", "ring=16,tensor=4", 1, 1),
+        ("v4:2x2x4", "ring=8,tensor=2", 1, 1),
+    ],
+)
+def test_axes_lie_on_compact_boxes(target: str, mesh: str, ring: int, tensor: int) -> None:
+    wiring = wired(target, mesh)
+    assert [wiring.onward[axis].links.max() for axis in ("ring", "tensor")] == [ring, tensor]
+    assert [wiring.onward[axis].sharing.max() for axis in ("ring", "tensor")] == [ring, tensor]
+
+
+def test_parallel_rings_of_cores_do_not_share_links() -> None:
+    assert hops("v3:2x2", "ring=4,tensor=2").sharing.max() == 1
+    assert hops("v3:2x2", "ring=8").links.tolist() == [0, 1] * 4
+
+
+def test_the_outermost_axis_crosses_the_network() -> None:
+    wiring = wired("2*v5e:4x4", "data=2,ring=16")
+    assert wiring.onward["data"].network.all() and not wiring.onward["ring"].network.any()
+    assert hops("2*h100:8", "ring=16").network.tolist() == ([False] * 7 + [True]) * 2
+    assert not hops("2*h100:8", "ring=8").network.any()
+    assert hops("4*v5e:2x2", "data=2,ring=8", "data").network.all()
+    assert hops("4*v5e:2x2", "data=2,ring=8").network.sum() == 2
+
+
+def test_the_order_is_row_major_in_the_axes_of_the_mesh() -> None:
+    wiring = wired("v4:4x4x4", "ring=16,tensor=4")
+    places = np.array([p.coords for p in wiring.target.positions])[np.array(wiring.order)].reshape(16, 4, 3)
+    apart = np.abs(np.diff(places, axis=0)).sum(-1)
+    assert (apart == 1).all()
+    assert (np.ptp(places, axis=0).astype(bool).sum(-1) == 2).all()  # a ring stays in a plane
+
+
+def test_one_device_is_a_mesh_of_its_own() -> None:
+    for target in ("h100:8", "2*v5e:4x4", "tpu7x:2x2x1"):
+        assert wire(parse_target(target), ()).order == (0,)
+
+
+def test_meshes_that_do_not_fit() -> None:
+    with pytest.raises(BadInput, match="needs 32 devices and v5e:4x4 has 16"):
+        wired("v5e:4x4", "ring=32")
+    with pytest.raises(BadInput, match="does not divide evenly over the 2 slices"):
+        wired("2*h100:8", "ring=9")
+    with pytest.raises(BadInput, match="no network_bytes_per_s_one_way"):
+        wired("2*v3:2x2", "ring=16").hops()
+
+
+def seconds(target: str, plan: str) -> float:
+    machine, parsed = parse_target(target), parse_plan(f"{plan},tile={TILE}")
+    costs = datasheet_machine(machine.hardware, WORK, TILE, wire(machine, parsed.mesh or ()))
+    return simulate(WORK, parsed, costs).seconds
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "striped"])
+def test_a_long_hop_costs_its_latency_once(layout: str) -> None:
+    """Each block crosses all hops but one, so the way home adds its six links to the longest way of a block."""
+    plan = f"ring/{layout}@ring=8"
+    latency_s = Hardware.load("v5e").figure("hop_latency_s")
+    assert latency_s
+    longer_s = seconds("v5e:1x8", plan) - seconds("v5e:2x4", plan)
+    assert 0 <= longer_s <= 6 * latency_s * (1 + 1e-9)
+    gather_s = seconds("v5e:1x8", "all_gather/striped@ring=8") - seconds("v5e:2x4", "all_gather/striped@ring=8")
+    assert gather_s == pytest.approx(6 * latency_s)
+
+
+def test_two_nodes_are_limited_by_their_network() -> None:
+    h100 = Hardware.load("h100")
+    network, link = h100.figure("network_bytes_per_s_one_way"), h100.figure("link_bytes_per_s_one_way")
+    assert network and link
+    block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
+    assert seconds("2*h100:8", "ring/striped@ring=16") >= 15 * block / network
+    assert seconds("h100:8", "ring/striped@ring=8") < 7 * 2 * block / network
+    rates, _ = wired("2*h100:8", "ring=16").hops()["ring"]
+    assert sorted(set(rates.reshape(-1))) == [network, link]
+
+
+def test_the_datasheet_says_which_hops_are_slower() -> None:
+    target = parse_target("v5e:1x8")
+    made = datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 8),)))
+    assert made.detail["slower_hops"] == {"ring": {"longest_latency_s": pytest.approx(7e-6)}}
+    target = parse_target("v5e:2x4")
+    assert "slower_hops" not in datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 8),))).detail
