@@ -79,9 +79,11 @@ class Compilers:
         return found
 
     def _set(self, tools: Toolchain) -> DeviceSet:
-        if tools.kind not in self.sets:
-            self.sets[tools.kind] = DeviceSet(session="compile", variables=tools.variables)
-        return self.sets[tools.kind]
+        """The worker of a compiler, started: what that takes is not of any plan's time."""
+        found = self.sets.setdefault(tools.kind, DeviceSet(session="compile", variables=tools.variables))
+        if not found.workers:
+            found.ask("ready")
+        return found
 
 
 def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measurement:

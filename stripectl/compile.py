@@ -54,6 +54,10 @@ class Session:
             "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
         }
 
+    def ready(self) -> bool:
+        """That the worker is there."""
+        return True
+
     def devices(self, topology: Mapping[str, Any]) -> Sequence[Any]:
         """The described devices, in the order of the mesh."""
         arguments = {name: value for name, value in topology.items() if name != "order"}

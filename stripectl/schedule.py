@@ -94,7 +94,10 @@ def scheduled(module: Module) -> tuple[list[Collective], list[Scheduled]]:
     for each, (passes, window) in every:
         key = each.opcode, passes, each.dtype, each.sent_bytes, window.asynchronous, window.beside_tiles
         counted[key] += each.times
-    alike = [Scheduled(*key[:4], times, *key[4:]) for key, times in counted.items()]
+    alike = [
+        Scheduled(opcode, passes, dtype, sent, times, asynchronous, beside)
+        for (opcode, passes, dtype, sent, asynchronous, beside), times in counted.items()
+    ]
     return [each for each, _ in every], alike
 
 

@@ -7,14 +7,15 @@ import click
 
 from stripectl import __version__
 from stripectl.environment import cores, processor, version, warnings
+from stripectl.hardware import Hardware, hardware_names
+from stripectl.toolchain import TOOLCHAINS, Toolchain
 
 JAX = "0.10"  # the series that libtpu is pinned to; see pyproject.toml
 
 
 def findings() -> list[dict[str, str | None]]:
     """Every component: its name, what was found, and what to run where it is missing or does not fit."""
-    jax, libtpu = version("jax"), version("libtpu")
-    cuda = version("jax-cuda13-plugin") or version("jax-cuda12-plugin")
+    jax = version("jax")
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     count = len(cores())
     return [
@@ -24,8 +25,7 @@ def findings() -> list[dict[str, str | None]]:
             "found": jax,
             "mend": None if jax and jax.startswith(f"{JAX}.") else f"pip install 'jax=={JAX}.*'",
         },
-        {"name": "libtpu (TPU)", "found": libtpu, "mend": None if libtpu else "pip install 'stripectl[tpu]'"},
-        {"name": "jax-cuda (GPU)", "found": cuda, "mend": None if cuda else "pip install 'stripectl[cuda]'"},
+        *map(compiler, TOOLCHAINS.values()),
         {
             "name": "xprof (profiles)",
             "found": version("xprof"),
@@ -39,6 +39,18 @@ def findings() -> list[dict[str, str | None]]:
             "mend": None if count > 1 else "a measured CPU ring needs two cores; with one, rings are simulated",
         },
     ]
+
+
+def compiler(tools: Toolchain) -> dict[str, str | None]:
+    """A compiler: which targets it compiles for here, or why it does not."""
+    names = [name for name in hardware_names() if Hardware.load(name).kind == tools.kind]
+    found, why = version(tools.packages[0][0]), tools.missing
+    targets = f"compiles for {', '.join(names)}"
+    return {
+        "name": f"{tools.packages[0][0]} ({tools.kind.upper()})",
+        "found": f"{found}, {targets}" if not why else None,
+        "mend": f"{why} ({targets})" if why else None,
+    }
 
 
 @click.command("doctor")
@@ -59,7 +71,7 @@ def command(as_json: bool) -> int:
     else:
         for each in found:
             mend = f"   mend: {each['mend']}" if each["mend"] else ""
-            click.echo(f"{each['name']:18}{each['found'] or 'n/a'}{mend}")
+            click.echo(f"{each['name']:26}{each['found'] or 'n/a'}{mend}")
         for warning in warnings():
             click.echo(f"warning: {warning}")
     return 3 if any(each["name"] == "jax" and each["mend"] for each in found) else 0

@@ -1,0 +1,250 @@
+"""Plans compiled by the real TPU and GPU compilers for machines that are not here."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stripectl.ahead import Compilers, compiled, memory_of
+from stripectl.arithmetic import COUNTING, described
+from stripectl.bench import Request, cases
+from stripectl.devices import Place
+from stripectl.longest import longest, step_of
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.simulate import simulate
+from stripectl.toolchain import TOOLCHAINS, Toolchain
+from stripectl.topology import parse_target
+from stripectl.workload import Workload
+
+TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
+FORWARD, BOTH = "forward", "forward-backward"
+RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
+NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
+
+needs = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: pip install 'stripectl[test]'")
+
+
+def silent(*_: object) -> None:
+    """No progress."""
+
+
+def workload(passes: str, seq_len: int = 2**14) -> Workload:
+    return Workload(seq_len=seq_len, heads=4, kv_heads=4, head_dim=128, passes=passes)
+
+
+def case(plan: str, target: str, passes: str, **fields) -> Measurement:
+    """What a bench would have compiled."""
+    request = Request(workloads=[workload(passes)], plans=[parse_plan(plan)], **fields)
+    return cases(request, Place(parse_target(target)))[0]
+
+
+@pytest.fixture(scope="module")
+def compilers() -> Iterator[Compilers]:
+    with Compilers(silent, cached=False) as found:
+        yield found
+
+
+def whole() -> Iterator[tuple[str, str, str, bool]]:
+    """(target, plan, pass, whether it is among those that every test run compiles)."""
+    layouts = [RING.replace("striped", layout) for layout in ("contiguous", "zigzag")]
+    for target, passes in itertools.product(TARGETS, (FORWARD, BOTH)):
+        for plan in (RING, GATHER, *layouts, f"{RING},unroll=8"):
+            unrolled = "unroll" in plan and passes == BOTH and target in ("v5e:2x4", "h100:8")
+            yield target, plan, passes, (plan in (RING, GATHER) and passes == BOTH) or unrolled
+
+
+@needs
+@pytest.mark.parametrize(
+    ("target", "plan", "passes"),
+    [pytest.param(*each, marks=[] if often else pytest.mark.full) for *each, often in whole()],
+)
+def test_compiled_bytes_are_the_simulated_after_named_rewrites(
+    compilers: Compilers, target: str, plan: str, passes: str
+) -> None:
+    found = compiled(case(plan, target, passes), parse_target(target), compilers)
+    assert found.status == "ok", found.reason
+    assert found.bytes and found.program and found.peak_bytes
+    simulated = simulate(found.workload, parse_plan(plan), COUNTING).sent
+    rewrites = {each["name"]: each for each in found.program["rewrites"]}
+    assert sum(found.bytes.values()) == sum(simulated.values()) + sum(each["bytes"] for each in rewrites.values())
+    element_bytes, block = 2, 4 * 128 * 2**14 // 8
+    allowed = {
+        "narrowing": (2, -2 * block * (4 - element_bytes)),  # dK and dV on their hop home
+        "merged rotation": (14, -14 * block * element_bytes),  # K and V, seven hops each
+        "reduce-scatter as all-reduce": (2, 2 * 7 * block * element_bytes),  # of dK and dV
+    }
+    for name, each in rewrites.items():
+        assert (each["transfers"], each["bytes"]) == allowed[name]
+    expected = {RING: {"narrowing"}, f"{RING},unroll=8": {"narrowing", "merged rotation"}}
+    if plan in expected:
+        assert set(rewrites) == (expected[plan] if passes == BOTH else set())
+
+
+@needs
+def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycles(compilers: Compilers) -> None:
+    found = compiled(case(RING, "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
+    assert found.program and found.calibration
+    loops = [each for each in found.program["collectives"] if each["times"] == 14]
+    assert {(each["pass"], each["dtype"]) for each in loops} == {
+        ("forward", "bf16"),
+        ("backward", "bf16"),
+        ("backward", "f32"),
+    }
+    assert all(each["asynchronous"] and each["beside_tiles"] for each in loops)
+    assert found.calibration["source"] == "estimated_cycles"
+    tile_flops, cycles = 4 * 512 * 512 * 128, found.program["cycles"]["forward"]
+    assert cycles["whole"] > tile_flops / 197e12 * 1.5e9  # no estimate beats the peak
+    assert cycles["boundary"] > cycles["whole"]
+    assert found.program["copies"] == {"per_round": 4, "bytes_per_round": 4 * 2 * 4 * 2**11 * 128}
+    assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
+
+
+@needs
+def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: Compilers) -> None:
+    found = compiled(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
+    assert found.calibration and found.calibration["source"] == "datasheet"
+    assert "cycles" in found.calibration["left_out"]
+
+
+@needs
+def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_meant(compilers: Compilers) -> None:
+    target, flag = parse_target("v5e:2x2"), "xla_enable_async_collective_permute"
+    plan = "ring/striped/xla@ring=4,tile=512"
+    with_flag = case(plan, "v5e:2x2", FORWARD, flags=[{flag: "false"}])
+    found = compiled(with_flag, target, compilers)
+    assert found.program and not any(each["asynchronous"] for each in found.program["collectives"])
+    assert found.overlap and found.overlap["ratio"] < 1e-9
+    wrong = compiled(
+        case(plan, "v5e:2x2", FORWARD, flags=[{flag.replace("permute", "premute"): "1"}]), target, compilers
+    )
+    assert wrong.status == "refused" and wrong.reason and f"Did you mean {flag}" in wrong.reason
+
+
+@needs
+def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compilers) -> None:
+    target, plan = parse_target("v5e:2x2"), parse_plan("ring/striped/xla@ring=4,tile=1024x2048")
+    template = Measurement(
+        workload=Workload(seq_len=1, heads=1024, kv_heads=1024, head_dim=128),
+        plan=str(plan),
+        target="v5e:2x2",
+        method="compiled",
+    )
+
+    def compile_length(work: Workload) -> Measurement:
+        asked = Measurement(workload=work, plan=str(plan), target="v5e:2x2", method="compiled")
+        return compiled(described(asked, target.hardware), target, compilers)
+
+    found = longest(template, plan, compile_length)
+    assert found.status == "ok" and found.program
+    assert found.workload.seq_len % step_of(plan) == 0
+    said = found.program["longest"]
+    assert said["refused"] == found.workload.seq_len + step_of(plan)
+    assert "does not fit" in said["reason"]
+
+
+def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
+    """Any monotone oracle, linear in the length or not."""
+    plan = parse_plan("ring/zigzag/xla@ring=4,tile=16x32")
+    step = step_of(plan)
+    assert step == 4 * 2 * 32
+    template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
+    for most, power in itertools.product((1, 2, 3, 7, 100, 12345), (1, 2)):
+        asked: list[int] = []
+
+        def oracle(work: Workload, most: int = most, power: int = power, asked: list[int] = asked) -> Measurement:
+            steps = work.seq_len // step
+            asked.append(steps)
+            fits = steps <= most
+            return Measurement(
+                workload=work,
+                plan=str(plan),
+                target="v5e:2x2",
+                method="compiled",
+                status="ok" if fits else "refused",
+                reason=None if fits else "does not fit",
+                peak_bytes=10 + steps**power if fits else None,
+                hbm_bytes=10 + most**power,
+            )
+
+        found = longest(template, plan, oracle)
+        assert found.workload.seq_len == most * step
+        assert found.program and found.program["longest"]["refused"] == (most + 1) * step
+        assert {most, most + 1} <= set(asked) and len(asked) == len(set(asked)) < 40
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (44.00G) "
+            "exceeds available HBM (15.75G).",
+            (44 * 2**30, int(15.75 * 2**30)),
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 33.5G of 15.75G hbm.",
+            (33.5 * 2**30, 15.75 * 2**30),
+        ),
+        ("INVALID_ARGUMENT: something of (3.0G)", (None, None)),
+    ],
+)
+def test_the_compilers_words_on_memory(message: str, expected: tuple) -> None:
+    assert memory_of(message) == expected
+
+
+def bench(*arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """A real `stripectl bench` with a cache of its own."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")} | variables
+    line = [sys.executable, "-m", "stripectl", "bench", *arguments, "--out", str(folder / "run")]
+    return subprocess.run(line, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
+
+
+SMALL = ("--seqlen", "16k", "--heads", "4", "--head-dim", "128", "--pass", "forward")
+
+
+@needs
+def test_a_plan_that_does_not_fit_costs_only_itself_and_a_second_run_compiles_nothing(tmp_path: Path) -> None:
+    arguments = ("--target", "v5e:2x2", "--seqlen", "1M", "--heads", "32", "--pass", "forward")
+    plans = ("--plan", "ring/striped/xla@ring=4,tile=2048", "--plan", "ring/striped/xla@ring=2,tile=2048")
+    first = bench(*arguments, *plans, folder=tmp_path)
+    assert first.returncode == 2  # a plan that was named is refused
+    content = json.loads((tmp_path / "run/run.json").read_text())
+    fits, too_large, *_ = content["measurements"]
+    assert (fits["status"], too_large["status"]) == ("ok", "refused")
+    assert "does not fit" in too_large["reason"] and too_large["peak_bytes"] > too_large["hbm_bytes"]
+    assert "Traceback" not in first.stderr
+    (tmp_path / "run").rename(tmp_path / "before")
+    again = bench(*arguments, *plans, folder=tmp_path, PATH="", PYTHONHASHSEED="1")
+    assert again.returncode == 2 and "compile " not in again.stderr
+    repeated = json.loads((tmp_path / "run/run.json").read_text())
+    assert [m["median_s"] for m in repeated["measurements"]] == [m["median_s"] for m in content["measurements"]]
+
+
+@needs
+def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
+    done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-limit", "0.2s", folder=tmp_path)
+    assert done.returncode == 1
+    assert (
+        "took longer than its limit" in json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
+    )
+
+
+def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    other = tmp_path / "site" / "libtpu-0.0.99.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.99\n")
+    path = os.pathsep.join([str(tmp_path / "site"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    done = bench(*SMALL, "--target", "v5e:2x2", "--method", "compiled", folder=tmp_path, PYTHONPATH=path)
+    assert done.returncode == 3
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "libtpu 0.0.99 is installed" in done.stderr and "pip install 'jax[tpu]" in done.stderr
+
+
+def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
+    tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu", ("libtpu", "libtpu.so"))
+    assert tools.missing and "is not installed. Run: pip install 'jax[tpu]" in tools.missing
