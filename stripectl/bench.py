@@ -82,7 +82,7 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
 
     Raises:
         BadInput: nothing is left to run.
-        Missing: the target is not here and was to be measured.
+        Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
     started = time.monotonic()
 
@@ -93,6 +93,8 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
     with Devices(say, found) as devices, Compilers(say, effort.compile_limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
         request = request.on(place)
+        if request.method == "compiled" or request.longest:
+            compilers.toolchain(place.target)
         if request.longest:
             yield from longest_of(request, place, compilers)
             return
@@ -134,12 +136,7 @@ def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> I
 
 
 def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
-    """The longest sequence of every plan, by pass.
-
-    Raises:
-        Missing: the compiler of the target is not here.
-    """
-    compilers.toolchain(place.target)
+    """The longest sequence of every plan, by pass."""
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         meshed = with_default_tile(with_mesh(plan, place.target.devices), place.target.hardware.kind)
         case = Measurement(

@@ -4,6 +4,7 @@ A calibration times one key/value group on blocks of whole, causal and dead scor
 is judged on a block that was not in the fit.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -165,7 +166,7 @@ def compiled_machine(
     machine = datasheet_machine(hardware, workload, plan.tile, wiring)
     exposed = exposed_transfers(facts["collectives"])
     clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
-    shown = {"exposed": sorted(" ".join(map(str, each)) for each in exposed)}
+    shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     if not clock or not cycles:
         missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
@@ -194,11 +195,14 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int) -> Tile
     return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=other / calls)
 
 
-def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str, int]]:
-    """(pass, opcode, itemsize) of which the schedule puts no tiles beside most bytes."""
-    beside: dict[tuple[str, str, int], float] = {}
+def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
+    """The share of transfers, by (pass, opcode, itemsize), that the schedule puts no tiles beside: none, half or all,
+    whichever is nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's."""
+    sent: Counter[tuple[str, str, int]] = Counter()
+    alone: Counter[tuple[str, str, int]] = Counter()
     for each in collectives:
         key = each["pass"], each["opcode"], ITEM_BYTES[each["dtype"]]
-        sent = each["sent_bytes"] * each["times"]
-        beside[key] = beside.get(key, 0.0) + (sent if each["beside_tiles"] else -sent)
-    return frozenset(key for key, value in beside.items() if value < 0)
+        sent[key] += each["sent_bytes"] * each["times"]
+        alone[key] += 0 if each["beside_tiles"] else each["sent_bytes"] * each["times"]
+    shares = {key: round(2 * alone[key] / nbytes) / 2 for key, nbytes in sent.items()}
+    return {key: share for key, share in shares.items() if share}

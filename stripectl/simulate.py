@@ -59,12 +59,14 @@ class Machine:
     overlaps: bool
     source: str
     detail: dict[str, Any] = field(default_factory=dict)
-    exposed: frozenset[tuple[str, str, int]] = frozenset()  # (pass, opcode, itemsize) that nothing runs beside
+    exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     hops: Mapping[str, Hops] = field(default_factory=dict)
 
-    def hides(self, passes: str, opcode: str, itemsize: int) -> bool:
-        """Whether compute runs beside such a transfer."""
-        return self.overlaps and (passes, opcode, itemsize) not in self.exposed
+    def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
+        """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
+        that none runs beside."""
+        share = self.exposed.get((passes, opcode, itemsize), 0.0)
+        return self.overlaps and int(nth * share) == int((nth - 1) * share)
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""
@@ -133,6 +135,7 @@ class Clocks:
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
         self.tape: list[Callable[[Gradients], None]] = []
+        self._alike: Counter[tuple[str, str, int]] = Counter()
         self._links: dict[tuple[str, int], np.ndarray] = {}
 
     def size(self, axis: str) -> int:
@@ -202,11 +205,9 @@ class Clocks:
         start = np.maximum(issued, free[source])
         free[source] = sent = start + leaf.nbytes / per_s
         arrived = sent + latency_s
-        if not self.machine.hides(self.passes, "collective-permute", leaf.itemsize):
+        if not self._hides("collective-permute", leaf, 1, start, arrived):
             self.now = np.maximum(self.now, arrived)
             self.now[source] = np.maximum(self.now[source], sent)
-        self.transfers["collective-permute", math.prod(leaf.shape), leaf.itemsize] += 1
-        self.windows.append((start, arrived))
         return arrived
 
     def _collect(self, name: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
@@ -219,11 +220,17 @@ class Clocks:
         per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
         free[:] = start + hops * block.nbytes / per_s.min()
         end = free + latency_s.sum() - latency_s.min()
-        if not self.machine.hides(self.passes, name, block.itemsize):
+        if not self._hides(name, block, hops, start, end):
             self.now = np.maximum(self.now, end)
-        self.transfers[name, hops * math.prod(block.shape), block.itemsize] += 1
-        self.windows.append((start, end))
         return end
+
+    def _hides(self, opcode: str, block: Timed, blocks: int, start: np.ndarray, end: np.ndarray) -> bool:
+        """Take down a transfer of so many blocks; whether compute runs beside it."""
+        self.transfers[opcode, blocks * math.prod(block.shape), block.itemsize] += 1
+        self.windows.append((start, end))
+        alike = self.passes, opcode, block.itemsize
+        self._alike[alike] += 1
+        return self.machine.hides(*alike, self._alike[alike])
 
 
 class TimedAttend:
