@@ -181,15 +181,20 @@ def named_by_device(device_kind: str) -> Hardware | None:
 
 
 def hiding_block(
-    hardware: Hardware, dtype: str, dtype_bytes: int, group: int = 1, pairs_share: float = 1.0
+    hardware: Hardware,
+    dtype: str,
+    dtype_bytes: int,
+    group: int = 1,
+    pairs_share: float = 1.0,
+    bytes_per_s: float | None = None,
 ) -> float | None:
     """The smallest block (rows per shard) whose hop hides behind its tiles: c >= F/B (Liu et al. 2023, section 3).
 
     A hop moves 2 c d e bytes for each key/value head, a whole block computes 4 c^2 d FLOPs for each of the `group`
     query heads that share it, of which a causal balanced layout needs only `pairs_share` = 1/2:
-    c = e F / (2 B group pairs_share), with e = `dtype_bytes`.
+    c = e F / (2 B group pairs_share), with e = `dtype_bytes`. B is `bytes_per_s` where the hop is more than a link.
     """
-    rate, link = hardware.flops_per_s(dtype), hardware.figure("link_bytes_per_s_one_way")
+    rate, link = hardware.flops_per_s(dtype), bytes_per_s or hardware.figure("link_bytes_per_s_one_way")
     if rate is None or link is None:
         return None
     return dtype_bytes * rate / (2 * link * group * pairs_share)

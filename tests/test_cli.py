@@ -46,6 +46,8 @@ BAD = [
     (["--plan", "ring/striped/xla@ring=8;rm"], "is not name=number"),
     (["--plan", "garbage!!"], "is not a plan"),
     (["--target", "xyz:3"], "unknown hardware"),
+    (["--target", "v5e:3x5"], "Nearest: v5e:4x4 (v5e-16)"),
+    (["--target", "h100:12"], "Try h100:8 or 2*h100:8"),
     (["--budget", "soon"], "is not a duration"),
     (["--dtype", "float16"], "Did you mean bfloat16"),
     (["--min-samples", "0"], "is not in the range"),
@@ -174,6 +176,51 @@ def test_topology_of_a_target(capsys) -> None:
     assert run("topology", "--target", "v5p:2x2x4", "--model", "llama3-8b") == 0
     shown = capsys.readouterr().out
     assert "16 devices" in shown and "5,100" in shown and "1,275" in shown and "n/a" in shown
+
+
+TOPOLOGIES = [
+    ("v5e-16", "ring=16", "ring=16: every hop is one link, home without a wrap-around link"),
+    ("v5e:1x8", "ring=8", "the hop home crosses 7 links, 6.00 us more than the others"),
+    ("v5e:16x16", "ring=16,tensor=16", "ring=16: every hop is one link, home by a wrap-around link"),
+    ("v5e:4x4", "ring=4,tensor=4", "tensor=4: 2 links each; 2 transfers share a link, 22.5 GB/s each"),
+    ("2*v5e:4x4", "data=2,ring=16", "data=2: every hop crosses the network between slices, at 3.12 GB/s one way"),
+    ("2*h100:8", "ring=16", "ring=16: 2 of 16 hops cross the network between nodes, at 50.0 GB/s one way"),
+    ("2*h100:8", "ring=16", "smallest block whose hop hides at 50.0 GB/s"),
+    ("2*v3-8", "ring=16", "smallest block whose hop hides at n/a"),
+    ("v3-8", "ring=8", "or none between cores of a chip, home"),
+    ("tpu7x:1x1x1", "ring=2", "every hop is between the cores of a chip"),
+    ("v5e-256", "ring=8", "and 56 hosts more"),
+    ("cpu:4", "ring=1", "one device"),
+]
+
+
+@pytest.mark.parametrize(("target", "mesh", "said"), TOPOLOGIES)
+def test_topology_says_where_a_mesh_lies(target: str, mesh: str, said: str, capsys) -> None:
+    assert run("topology", "--target", target, "--mesh", mesh, "--quiet") == 0
+    assert said in capsys.readouterr().out
+
+
+def test_topology_as_json(capsys) -> None:
+    assert run("topology", "--target", "2*v5e:2x2", "--json", "--quiet") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["devices"], content["hosts"], len(content["positions"])) == (8, 2, 8)
+    assert sorted(content["order"]) == list(range(8))
+    assert content["axes"]["ring"]["onward"]["network"].count(True) == 2
+    assert min(content["axes"]["ring"]["hops"]["bytes_per_s"][0]) == 3.125e9
+
+
+def test_topology_refuses_a_mesh_that_is_too_large(capsys) -> None:
+    assert run("topology", "--target", "v5e:2x2", "--mesh", "ring=8") == 2
+    assert "needs 8 devices and v5e:2x2 has 4" in capsys.readouterr().err
+
+
+def test_list_has_every_target(capsys) -> None:
+    assert run("list", "targets") == 0
+    shown = capsys.readouterr().out
+    assert "v5p-17920     v5p:16x20x28" in shown and "h100:1 to h100:8" in shown and "cpu:N" in shown
+    assert len(shown.splitlines()) > 223
+    assert run("list") == 0
+    assert "96 sizes sold" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", COMMANDS)

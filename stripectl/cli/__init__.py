@@ -33,10 +33,10 @@ class Commands(click.Group):
 # Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
 SUMMARIES = {
     "bench": "Time plans side by side.",
-    "topology": "Show devices, links and rates, and the block whose hop hides.",
+    "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
     "report": "Render a run as one HTML file.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
-    "list": "List what there is: schemes, layouts, kernels, hardware, models.",
+    "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
     "doctor": "Say what is missing here, and the command that mends it.",
 }
 

@@ -2,25 +2,29 @@
 
 import click
 
-KINDS = ("schemes", "layouts", "kernels", "hardware", "models")
+KINDS = ("schemes", "layouts", "kernels", "hardware", "models", "targets")
 
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 def command(kind: str | None) -> None:
-    """List what there is: schemes, layouts, kernels, hardware, models.
+    """List what there is: schemes, layouts, kernels, hardware, models, targets.
+
+    Without a kind, targets are a line for each hardware; with it, a line for each size that is sold. Sizes that are
+    not sold but that hosts can form are targets too (v5e:1x8, v5p:2x2x6), and so are several of a kind (2*v5e:4x4).
 
     \b
     Examples:
       stripectl list
       stripectl list schemes
+      stripectl list targets | grep v5p
     """
     from stripectl.console import console
 
     screen = console()
     for each in [kind] if kind else KINDS:
         screen.print(f"[bold]{each}[/bold]")
-        for name, text in rows(each):
+        for name, text in every_target() if kind == "targets" else rows(each):
             screen.print(f"  {name:14}{text}", markup=False)
 
 
@@ -35,6 +39,8 @@ def rows(kind: str) -> list[tuple[str, str]]:
         return [(name, machine(Hardware.load(name))) for name in hardware_names()]
     if kind == "models":
         return [(name, model(Model.load(name))) for name in profile_names("models")]
+    if kind == "targets":
+        return [(name, sizes(Hardware.load(name))) for name in hardware_names()]
     catalogue = {"schemes": schemes, "layouts": layouts, "kernels": kernels}[kind]
     good, broken = catalogue.load()
     found = [(name, f"{catalogue.summary(name)} {each.paper}") for name, each in good.items()]
@@ -50,9 +56,43 @@ def machine(hardware) -> str:
     return f"{hardware.kind}: {rate(peak, 'FLOP/s')} bfloat16, {nbytes(memory)}, link {rate(link, 'B/s')} one way"
 
 
-def model(sizes) -> str:
-    shared = "" if sizes.kv_heads == sizes.heads else f" ({sizes.kv_heads} kv)"
+def sizes(hardware) -> str:
+    """The targets that a hardware comes in, in a line."""
+    from stripectl.hardware import format_shape
+    from stripectl.topology import Target
+
+    name = hardware.name
+    if hardware.kind == "cpu":
+        return f"{name}:N, N single-thread processes on this machine"
+    if not hardware.slices:
+        node = hardware.devices_per_host
+        return f"{name}:1 to {name}:{node}, one node; 2*{name}:{node} is two"
+    first, last = (Target(hardware, hardware.slices[end]) for end in (0, -1))
     return (
-        f"{sizes.layers} layers of {sizes.hidden}, {sizes.heads} heads{shared} of {sizes.head_dim}, "
-        f"feed-forward {sizes.feed_forward}, vocabulary {sizes.vocabulary}"
+        f"{first} ({first.cloud_name}) to {last} ({last.cloud_name}): {len(hardware.slices)} sizes sold; any of whole "
+        f"{format_shape(hardware.host)} hosts; 2*{last} is two slices"
+    )
+
+
+def every_target() -> list[tuple[str, str]]:
+    """Machines that come in any number, then (cloud name, target, devices, hosts, wrap-around) of every size sold."""
+    from stripectl.cli.wiring import wraps
+    from stripectl.hardware import Hardware, hardware_names
+    from stripectl.topology import Target
+
+    found, others = [], []
+    for hardware in map(Hardware.load, hardware_names()):
+        for target in (Target(hardware, shape) for shape in hardware.slices):
+            text = f"{target!s:18}{target.devices:6} devices {target.hosts:5} hosts   wraps around: {wraps(target)}"
+            found.append((target.cloud_name or "", text))
+        if not hardware.slices:
+            others.append((hardware.name, sizes(hardware)))
+    return [*others, *found]
+
+
+def model(shape) -> str:
+    shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
+    return (
+        f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads{shared} of {shape.head_dim}, "
+        f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}"
     )

@@ -11,36 +11,69 @@ from stripectl.cli import options as shared
 
 @click.command("topology")
 @shared.options(shared.TARGET)
+@click.option(
+    "--mesh", metavar="MESH", help="Where this mesh lies: ring=4,tensor=4. [default: one ring of all devices]"
+)
 @click.option("--model", default="1b", show_default=True, help="Model whose heads share keys and values.")
 @click.option("--measure", is_flag=True, help="Measure link and matmul rates, and save them as a profile.")
 @click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="All of it as JSON, with every device and every hop.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def command(target: str, hardware: str | None, model: str, measure: bool, save: Path, quiet: bool) -> None:
-    """Show devices, links and rates, and the block whose hop hides.
+def command(
+    target: str,
+    hardware: str | None,
+    mesh: str | None,
+    model: str,
+    measure: bool,
+    save: Path,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.
+
+    A target is a TPU slice by its shape in chips (v4:2x2x4) or by the cloud's name (v4-32), a node of GPUs (h100:8),
+    several of them (2*v5e:4x4, 2*h100:8), processes on this machine (cpu:4), or local. stripectl list targets has them.
 
     \b
     Examples:
       stripectl topology
       stripectl topology --target v5p:2x2x4 --model llama3-8b
+      stripectl topology --target v5e-16 --mesh ring=4,tensor=4
+      stripectl topology --target 2*h100:8 --json
       stripectl topology --measure --save mine.yaml
       stripectl bench --seqlen 256k --hardware mine.yaml
     """
-    from stripectl.console import Reporter, console
+    import json
+    from dataclasses import replace
+
+    from stripectl.cli import wiring
+    from stripectl.console import Reporter, console, rate
     from stripectl.devices import Devices
+    from stripectl.plan import make_mesh, parse_mesh
+    from stripectl.wiring import wire
     from stripectl.workload import Model
 
     sizes, screen = Model.load(model), console()
+    wanted = parse_mesh(mesh) if mesh else None
     with Reporter(quiet) as reporter, Devices(reporter.say) as devices:
         place = devices.place(target, shared.parse_hardware(hardware))
         machine = measured_profile(place, devices, save) if measure else place.target.hardware
-    screen.print(f"target   {place.target}: {place.target.devices} devices, {place.here} of them here", markup=False)
+    known = replace(place.target, hardware=machine)
+    wired = wire(known, make_mesh({"ring": known.devices}) if wanted is None else wanted)
+    if as_json:
+        click.echo(json.dumps(wiring.content(wired), indent=1))
+        return
+    for line in wiring.header(known, place.here):
+        screen.print(line, markup=False)
     for name, value in machine.figures.items():
         screen.print(f"  {name:34}{figure(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
-    shared_by = f"{sizes.name}: {sizes.heads // sizes.kv_heads} query heads a key/value head"
-    screen.print(f"smallest block whose hop hides, in rows per device ({shared_by})", markup=False)
-    for line in hiding_blocks(machine, sizes):
+    for line in [*wiring.devices(known), *wiring.axes(wired)]:
+        screen.print(line, markup=False)
+    per_s = wiring.slowest(wired)
+    screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
+    for line in hiding_blocks(machine, sizes, per_s):
         screen.print(f"  {line}", markup=False)
     if measure:
         screen.print(f"saved    {save}; use it with --hardware {save}", markup=False)
@@ -57,17 +90,19 @@ def figure(name: str, value: float) -> str:
     return duration(value) if name.endswith("_s") else nbytes(value)
 
 
-def hiding_blocks(machine: Any, sizes: Any) -> list[str]:
+def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[str]:
+    """A line for each dtype, balance of the mask, and number of query heads that share keys and values: one, and as
+    many as in the model (four where it shares none)."""
     from stripectl.hardware import hiding_block
     from stripectl.workload import DTYPE_BYTES
 
-    lines = []
+    lines, shares = [], sizes.heads // sizes.kv_heads
     for dtype, size in DTYPE_BYTES.items():
         for share, what in ((1.0, "full mask, or contiguous causal"), (0.5, "causal, striped or zigzag")):
-            for group in dict.fromkeys((1, sizes.heads // sizes.kv_heads)):
-                rows = hiding_block(machine, dtype, size, group, share)
+            for group, heads in ((1, "MHA"), (shares if shares > 1 else 4, "GQA")):
+                rows = bytes_per_s and hiding_block(machine, dtype, size, group, share, bytes_per_s)
                 said = "n/a (no published rate)" if rows is None else f"{rows:,.0f}"
-                lines.append(f"{dtype:10}{what:34}{group:2} query heads a key/value head   {said}")
+                lines.append(f"{dtype:10}{what:34}{heads}, {group:2} query heads a key/value head   {said}")
     return lines
 
 
