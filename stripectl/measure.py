@@ -38,11 +38,12 @@ def tolerance(dtype: str, platform: str) -> float:
 def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     """The workload cut to a size that dense attention can do, and the plan with its tile cut in proportion: as many
     devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
-    pieces = plan.shards * layouts[plan.layout].pieces
+    pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
     piece = max(16, CHECKED_LEN // pieces)
+    piece = -(-piece // kernel.tile_multiple) * kernel.tile_multiple
     assert plan.tile is not None
     shrink = min(1.0, piece / 2 / max(plan.tile))
-    tile = Tile(max(1, int(plan.tile.block_q * shrink)), max(1, int(plan.tile.block_kv * shrink)))
+    tile = kernel.fitting(Tile(int(plan.tile.block_q * shrink), int(plan.tile.block_kv * shrink)), piece)
     batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
     group = workload.heads // workload.kv_heads
     small = replace(workload, seq_len=pieces * piece, batch=batch, kv_heads=tensor, heads=tensor * group)

@@ -169,10 +169,10 @@ def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     where that leaves SMALLEST_SIDE, and no larger than a piece of the shard."""
     if plan.tile:
         return plan
-    rows = workload.seq_len // plan.shards
-    most = min(max(SMALLEST_SIDE, rows // TILES_A_SIDE), rows // layouts[plan.layout].pieces)
-    tile = kernels[plan.kernel].default_tile(kind)
-    return replace(plan, tile=Tile(min(tile.block_q, most), min(tile.block_kv, most)))
+    rows, kernel = workload.seq_len // plan.shards, kernels[plan.kernel]
+    most, tile = max(SMALLEST_SIDE, rows // TILES_A_SIDE), kernel.default_tile(kind)
+    smaller = Tile(min(tile.block_q, most), min(tile.block_kv, most))
+    return replace(plan, tile=kernel.fitting(smaller, rows // layouts[plan.layout].pieces))
 
 
 def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
@@ -208,6 +208,10 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         yield f"the tile {plan.tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
     if plan.tile and piece // plan.tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
         yield f"the tile {plan.tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
-    for reason in (scheme.unsupported(workload, plan.axes), kernel.unsupported(workload, kind)):
+    for reason in (
+        scheme.unsupported(workload, plan.axes),
+        kernel.unsupported(workload, plan, kind),
+        kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
+    ):
         if reason:
             yield reason

@@ -22,7 +22,8 @@ class Kernel:
     """Computes the scores of a pair of shards in tiles.
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
-    unsupported(workload, kind) -> why the kernel cannot run, or None.
+    unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
 
     `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH (batch, heads or key/value
     heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -38,7 +39,28 @@ class Kernel:
     paper: str
     family: Literal["softmax", "linear"]
     default_tile: Callable[[str], Tile]
-    unsupported: Callable[[Any, str], str | None] = never
+    unsupported: Callable[[Any, Any, str], str | None] = never
+    tile_multiple: int = 1
+
+    def fitting(self, tile: Tile, rows: int) -> Tile:
+        """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the
+        kernel's smallest where there is none."""
+        unit = self.tile_multiple
+
+        def side(most: int) -> int:
+            sizes = range(min(most, rows) // unit * unit, 0, -unit)
+            return next((size for size in sizes if unit == 1 or rows % size == 0), unit)
+
+        return Tile(side(tile.block_q), side(tile.block_kv))
+
+    def misfit(self, tile: Tile, rows: int) -> str | None:
+        """Why a tile cannot run on pieces of `rows` rows, or None."""
+        unit = self.tile_multiple
+        if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
+            return None
+        need = f"{self.name} needs tiles of multiples of {unit} that divide the {rows} rows of a piece"
+        fitting = f"{tile} is not. Try tile={self.fitting(tile, rows)}." if rows % unit == 0 else "none does."
+        return f"{need}; {fitting}"
 
     def load(self) -> ModuleType:
         """The module that computes; imports JAX."""

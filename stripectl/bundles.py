@@ -1,0 +1,166 @@
+"""What a Pallas kernel's tiles cost by the TPU compiler's own schedule: the VLIW bundles of a dump of libtpu.
+
+A bundle is what a core issues at once, about one cycle each where nothing waits. The compiler writes them where a
+program is compiled with `dump_flags` in LIBTPU_INIT_ARGS: one file a kernel, TIME-NAME-NN-final_bundles.txt, where NAME
+is the HLO instruction's (`splash_mha_fwd_residuals.6`), so a program's text says which call is which. The format is
+undocumented; what is read here was found in dumps of libtpu 0.0.42 for v4, v5e, v5p, v6e and tpu7x:
+
+- a kernel is one loop over the steps of its grid (`LB`), two turns longer because its loads and stores are pipelined;
+- a branch forward to `$regionN`, which starts further down, may leave out the bundles between: a guarded region.
+
+The innermost region that holds most of the matmuls is the tile. A kernel with a mask guards it, because its grid also
+steps over dead tiles; one without a mask does not. Guarded regions without matmuls start and end a row of tiles.
+
+Bundles leave out waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of dK/dV
+show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two. On v4 and v5p a JAX device
+is two cores, and bundles and steps are those of one: kernels that share their grid (splash's forward) show half of its
+steps, others (dQ, dK/dV) run all of them on one core while the other has none.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from stripectl import StripectlError
+
+FILE = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
+BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) +([A-Z]{2})? *:")
+CALL = re.compile(r"entry bundle: %\S+ = custom-call\(")
+BRANCH = re.compile(r"sbr\.rel \(!?%p\w+\) target = \$region(\d+)")
+TARGET = re.compile(r"Start/End empty region (\d+)")
+MATMUL = re.compile(r"\bvmatmul\.")
+TURNS = re.compile(r"scmp\.ge\.s32\.totalorder %\w+, (\d+) /\* loop exit test")
+PIPELINED = 2  # turns of the loop in which the first step is only loaded, or the last only stored
+
+
+@dataclass(frozen=True)
+class KernelBundles:
+    """A kernel's bundles on one core, by how often they are issued.
+
+    A program's tiles then cost `tile + step` for each that is computed, `step` for each that is dead, and `row` for
+    each row of tiles (of dK/dV: each column, of a key/value head).
+    """
+
+    name: str  # as the HLO calls it
+    steps: int  # of the grid, on one core
+    tile: int  # of a step that computes a tile
+    step: int  # of every step besides: the loop, addresses, starting copies
+    row: int  # of the start and the end of a row of tiles
+    total: int  # in the program, each counted once
+    masked: bool  # whether a step can leave its tile out; where it cannot, `tile` holds most of what a step takes
+
+    @property
+    def base(self) -> str:
+        """The name without the number that tells calls apart."""
+        return self.name.rpartition(".")[0] or self.name
+
+
+class Bundle(NamedTuple):
+    address: int
+    tag: str
+    text: str
+
+
+class Region(NamedTuple):
+    """Bundles [start, end) that a branch may leave out."""
+
+    start: int
+    end: int
+
+
+def dump_flags(folder: Path) -> str:
+    """For LIBTPU_INIT_ARGS of a process that compiles: the final bundles of every program go to `folder`."""
+    return f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final.*"
+
+
+def kernels(folder: Path) -> list[KernelBundles]:
+    """The Pallas kernels of a dump, by name.
+
+    Raises:
+        StripectlError: the folder holds no dump, no kernel, or one in a format that is not known.
+    """
+    files = [(found[1], path) for path in sorted(folder.glob("*.txt")) if (found := FILE.fullmatch(path.name))]
+    if not files:
+        raise StripectlError(f"{folder} holds no final bundles: this libtpu has no such dump, or nothing was compiled.")
+    found = [kernel(name, path.read_text()) for name, path in files if is_kernel(path)]
+    if not found:
+        raise StripectlError(f"the {len(files)} programs in {folder} hold no Pallas kernel.")
+    return sorted(found, key=lambda each: each.name)
+
+
+def is_kernel(path: Path) -> bool:
+    """Whether the dump is of a custom call; the others are the compiler's own fusions."""
+    with path.open() as file:
+        return any(CALL.search(line) for line in file)
+
+
+def kernel(name: str, text: str) -> KernelBundles:
+    """A kernel from the text of its bundles.
+
+    Raises:
+        StripectlError: a format that is not known.
+    """
+    bundles = list(parse(text.splitlines()))
+    first, last, turns = the_loop(name, bundles)
+    inside = bundles[first : last + 1]
+    regions = [region for region in guarded(bundles) if first <= region.start and region.end <= last + 1]
+    home = {bundle.address: innermost(regions, bundle.address) for bundle in inside}
+    matmuls: dict[Region | None, int] = {}
+    for bundle in inside:
+        if count := len(MATMUL.findall(bundle.text)):
+            matmuls[home[bundle.address]] = matmuls.get(home[bundle.address], 0) + count
+    if not matmuls:
+        raise StripectlError(f"the bundles of {name} hold no matmul that is known. Its format is not known.")
+    hot = max(matmuls, key=lambda region: matmuls[region])
+    around = [region for region in regions if hot and region != hot and covers(region, hot)]
+    sizes = {"tile": 0, "step": 0, "row": 0}
+    for bundle in inside:
+        region = home[bundle.address]
+        sizes["tile" if region == hot else "step" if region is None or region in around else "row"] += 1
+    return KernelBundles(name, turns - PIPELINED, **sizes, total=len(bundles), masked=bool(around))
+
+
+def parse(lines: Iterable[str]) -> Iterator[Bundle]:
+    """Bundles in order; one may be written over several lines."""
+    address, tag, text = -1, "", list[str]()
+    for line in lines:
+        if found := BUNDLE.match(line):
+            if address >= 0:
+                yield Bundle(address, tag, "\n".join(text))
+            address, tag, text = int(found[1], 16), found[2] or "", [line[found.end() :]]
+        else:
+            text.append(line)
+    if address >= 0:
+        yield Bundle(address, tag, "\n".join(text))
+
+
+def the_loop(name: str, bundles: list[Bundle]) -> tuple[int, int, int]:
+    """(first bundle, last bundle, turns) of the one loop of a kernel."""
+    heads = [bundle.address for bundle in bundles if bundle.tag == "LB"]
+    exits = [(bundle.address, int(found[1])) for bundle in bundles if (found := TURNS.search(bundle.text))]
+    if [bundle.address for bundle in bundles] != list(range(len(bundles))) or len(heads) != 1 or len(exits) != 1:
+        raise StripectlError(
+            f"the bundles of {name} are not one loop over the steps of a grid ({len(heads)} loops in "
+            f"{len(bundles)} bundles). Their format is not known."
+        )
+    (tested, turns), start = exits[0], heads[0]
+    branches = (bundle.address for bundle in bundles[tested:] if BRANCH.search(bundle.text))
+    return start, next(branches, tested), turns
+
+
+def guarded(bundles: list[Bundle]) -> list[Region]:
+    """The regions that a branch forward may leave out."""
+    targets = {int(number): bundle.address for bundle in bundles for number in TARGET.findall(bundle.text)}
+    jumps = ((bundle.address, int(number)) for bundle in bundles for number in BRANCH.findall(bundle.text))
+    return [Region(at + 1, targets[to]) for at, to in jumps if targets.get(to, at) > at]
+
+
+def innermost(regions: list[Region], address: int) -> Region | None:
+    around = (region for region in regions if region.start <= address < region.end)
+    return min(around, key=lambda region: region.end - region.start, default=None)
+
+
+def covers(outer: Region, inner: Region) -> bool:
+    return outer.start <= inner.start and inner.end <= outer.end

@@ -1,0 +1,34 @@
+"""splash: JAX's Pallas attention for TPUs (jax.experimental.pallas.ops.tpu.splash_attention), causal and full masks.
+
+Its kernels compute whole rectangles of tiles, so a tile's sides are multiples of the 128 lanes of a TPU and divide the
+rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does not divide.
+"""
+
+from typing import Any
+
+from stripectl.kernels import Kernel
+from stripectl.layout import Tile
+
+LANES = 128
+
+
+def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+    if kind != "tpu":
+        return "splash runs on TPUs. Try --kernel xla."
+    if workload.window.left is not None:
+        return "splash has causal and full masks, no windows. Try --kernel xla."
+    return None
+
+
+# Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256 (2048x2048 does not for the first
+# three), and is the best of its area by the compiler's bundles for v5e: benchmarks/README.md "Tiles of splash".
+DEFAULT = Tile(1024, 1024)
+
+about = Kernel(
+    "splash",
+    paper="https://arxiv.org/abs/2307.08691",
+    family="softmax",
+    default_tile=lambda kind: DEFAULT,
+    unsupported=unsupported,
+    tile_multiple=LANES,
+)

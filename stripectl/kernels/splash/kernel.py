@@ -1,0 +1,196 @@
+"""JAX's splash attention (jax.experimental.pallas.ops.tpu) for a pair of shards, forward and backward.
+
+Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M and L are B N and
+B K: batch and heads are one dimension of the library's kernels, which share key/value heads in groups.
+
+A rectangle is one of three cases, chosen on the device by `lax.switch`: dead (nothing runs), whole (the library's
+kernel without a mask) and masked. The library makes its masks from static descriptions, but what its kernels read are
+arrays: which tiles run, which tile to fetch next, and each query's position. Those are arithmetic on the band, so the
+masked case has one compiled kernel for any traced diagonal. It pays for the mask in every tile that it computes, whole
+ones too: the kernels have no branch without it.
+
+The library returns attention and its log-sum-exp in the queries' dtype; both are merged into the state in float32.
+Queries are scaled beforehand, because the library does not scale: a power of two (head_dim 64 or 256) loses nothing,
+and otherwise each scaled element is rounded once to the queries' dtype, as the queries themselves were. Both passes
+read the same rounded queries, so recomputed probabilities agree with the log-sum-exp.
+"""
+
+import inspect
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl import BadInput, Missing
+from stripectl.layout import Rectangle, Tile, clip
+
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+COMPUTE = 512  # keys that a kernel multiplies at once, of the block_kv it has fetched
+
+try:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as library
+    from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
+
+    for private in (library._splash_attention_bwd_dkv, library._splash_attention_bwd_dq):
+        if lacking := {"logsumexp", "do", "di", "mask_info"} - set(inspect.signature(private).parameters):
+            raise AttributeError(f"{private.__name__} takes no {', '.join(sorted(lacking))}")
+except (ImportError, AttributeError) as error:
+    raise Missing(
+        f"splash needs backward functions that are private in JAX, and JAX {jax.__version__} has them no longer: "
+        f"{error}. Try --kernel xla."
+    ) from error
+
+
+WHOLE = MaskInfo(None, None, None, None, None)  # no mask: every tile runs, in order
+
+
+def keep(query, key):
+    """The mask inside a tile; a query's position is its row plus the band's `high`."""
+    return query >= key
+
+
+def mask_of(band: Rectangle, tile: Tile, *, by_columns: bool) -> MaskInfo:
+    """The library's arrays for keys j <= i + high: tiles that run, and the tile to fetch next in the order of the grid,
+    which goes along rows of tiles, or `by_columns` (dK/dV) along columns of them."""
+    rows, columns = band.rows // tile.block_q, band.cols // tile.block_kv
+    i, j = jnp.arange(rows)[:, None], jnp.arange(columns)[None]
+    run = j * tile.block_kv <= (i + 1) * tile.block_q - 1 + band.high
+    first = clip((j * tile.block_kv - jnp.asarray(band.high)) // tile.block_q, 0, rows - 1)
+    following = jnp.where(run, i, first) if by_columns else jnp.where(run, j, 0)
+    small = jnp.int8 if max(rows, columns) <= 2**7 else jnp.int16 if max(rows, columns) <= 2**15 else jnp.int32
+    positions = jnp.arange(band.rows, dtype=jnp.int32) + band.high
+    return MaskInfo(following[None].astype(small), None, run[None].astype(jnp.int8), None, positions)
+
+
+def compute_size(tile: Tile) -> int:
+    return COMPUTE if tile.block_kv % COMPUTE == 0 else tile.block_kv
+
+
+def settings(masked: bool, interpret: bool) -> dict[str, Any]:
+    return {
+        "is_mqa": False,
+        "mask_value": library.DEFAULT_MASK_VALUE,
+        "attn_logits_soft_cap": None,
+        "mask_function": keep if masked else None,
+        "interpret": interpret,
+    }
+
+
+def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
+    """(out_MTH, log-sum-exp_MT) of a rectangle."""
+    info = mask_of(band, tile, by_columns=False) if masked else WHOLE
+    run = library.SplashAttentionKernel(
+        info,
+        None,
+        None,
+        block_sizes=library.BlockSizes(tile.block_q, tile.block_kv, compute_size(tile)),
+        save_residuals=True,
+        residual_checkpoint_name=None,
+        **settings(masked, interpret),
+    )
+    out, (lse,) = run(q_MTH, k_LSH, v_LSH)
+    return out, lse
+
+
+def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
+    """(dq_MTH, dk_LSH, dv_LSH) of a rectangle, of the queries as they are scaled."""
+    arrays = q_MTH, k_LSH, v_LSH, None, None, lse_MT, dout_MTH, delta_MT
+    shared = settings(masked, interpret) | {"bq": tile.block_q, "bkv": tile.block_kv}
+    shared |= dict.fromkeys(("q_layout", "k_layout", "v_layout"), library.QKVLayout.HEAD_DIM_MINOR)
+    by_rows, by_columns = (mask_of(band, tile, by_columns=x) if masked else WHOLE for x in (False, True))
+    dq = library._splash_attention_bwd_dq(*arrays, mask_info=by_rows, **shared)
+    _, dk, dv = library._splash_attention_bwd_dkv(
+        *arrays, mask_info=by_columns, bkv_compute=compute_size(tile), use_fused_bwd_kernel=False, **shared
+    )
+    return dq, dk, dv
+
+
+def compiled_or_interpreted(compute, band, tile, masked):
+    """`compute` as a TPU runs it, or on a CPU as Pallas interprets it: decided where the program is lowered for."""
+
+    def choose(*arrays):
+        run = partial(compute, band, tile, masked)
+        return lax.platform_dependent(*arrays, cpu=partial(run, True), default=partial(run, False))
+
+    return choose
+
+
+def visit(bands, compute, state):
+    """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all."""
+
+    def rectangle(band, state):
+        case = (band.high > -band.rows) * (2 - (band.high >= band.cols - 1))
+        branches = [lambda state: state, partial(compute, band, False), partial(compute, band, True)]
+        return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
+
+    if any(isinstance(band.low, int) and band.low > 1 - band.rows for band in bands):
+        raise BadInput("splash has causal and full masks, no windows. Try --kernel xla.")
+    if len(bands) == 1:
+        return rectangle(bands[0], state)
+    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
+
+    def turn(r, state):
+        return rectangle(bands[0]._replace(row=table[r, 0], col=table[r, 1], high=table[r, 2]), state)
+
+    return lax.fori_loop(0, len(bands), turn, state)
+
+
+def fold(x):
+    """Batch and heads as one dimension."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def scaled(q_BNTH):
+    return fold((q_BNTH * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
+
+
+def cut(x, at, size):
+    return lax.dynamic_slice_in_dim(x, at, size, axis=1)
+
+
+def put(x, at, part):
+    return lax.dynamic_update_slice_in_dim(x, part, at, axis=1)
+
+
+def merge(state, out_MTH, lse_MT):
+    """The state after it has also met keys that alone give `out` and `lse`. A row that met no key has -1e38 or less for
+    its log-sum-exp and may have NaN for its output; its weight is zero."""
+    before_MTH, max_MT, sum_MT = state
+    new_MT = jnp.maximum(max_MT, lse_MT)
+    decay_MT, weight_MT = jnp.exp(max_MT - new_MT), jnp.exp(lse_MT - new_MT)
+    added_MTH = jnp.where(weight_MT[..., None] > 0, out_MTH.astype(jnp.float32), 0) * weight_MT[..., None]
+    return before_MTH * decay_MT[..., None] + added_MTH, new_MT, sum_MT * decay_MT + weight_MT
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+    q_MTH, k_LSH, v_LSH = scaled(q_BNTH), fold(k_BKSH), fold(v_BKSH)
+
+    def compute(band, masked, state):
+        keys = (cut(x, band.col, band.cols) for x in (k_LSH, v_LSH))
+        run = compiled_or_interpreted(attend, band, tile, masked)
+        out, lse = run(cut(q_MTH, band.row, band.rows), *keys)
+        met = merge([cut(x, band.row, band.rows) for x in state], out, lse)
+        return tuple(put(x, band.row, part) for x, part in zip(state, met, strict=True))
+
+    after = visit(bands, compute, tuple(map(fold, state)))
+    return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
+
+
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+    q_MTH, k_LSH, v_LSH = scaled(q_BNTH), fold(k_BKSH), fold(v_BKSH)
+    queries = q_MTH, *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+    scale = q_BNTH.shape[3] ** -0.5
+
+    def compute(band, masked, grads):
+        q, lse, dout, delta = (cut(x, band.row, band.rows) for x in queries)
+        k, v = (cut(x, band.col, band.cols) for x in (k_LSH, v_LSH))
+        run = compiled_or_interpreted(differentiate, band, tile, masked)
+        dq, dk, dv = (x.astype(jnp.float32) for x in run(q, k, v, lse, dout, delta))
+        places = (band.row, dq * scale), (band.col, dk), (band.col, dv)
+        return tuple(put(x, at, cut(x, at, d.shape[1]) + d) for x, (at, d) in zip(grads, places, strict=True))
+
+    zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_LSH, v_LSH))
+    grads = visit(bands, compute, (fold(dq_BNTH), *zeros))
+    return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))

@@ -1,0 +1,120 @@
+"""The splash kernel: interpreted on a CPU against dense attention, compiled for a TPU that is not here."""
+
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from test_exactness import covering, relative_errors
+from test_kernels import check_rectangle
+
+from stripectl import BadInput, Missing
+from stripectl.kernels import kernels
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
+from stripectl.measure import TOLERANCES, checkable
+from stripectl.plan import parse_plan, unsupported, with_tile
+from stripectl.scheme import schemes
+from stripectl.workload import DTYPES, PASSES, Workload
+
+FACTORS = {
+    "scheme": schemes.names(),
+    "layout": layouts.names(),
+    "mask": ["causal", "full"],
+    "passes": list(PASSES),
+    "dtype": list(DTYPES),
+    "kv_heads": [4, 2],
+    "batch": [1, 2],
+    "shards": [1, 2, 4],
+}
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(list(itertools.product(*FACTORS.values()))))
+def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, batch, shards) -> None:
+    workload = Workload(
+        seq_len=256 * shards,
+        batch=batch,
+        heads=4,
+        kv_heads=kv_heads,
+        head_dim=128,
+        dtype=dtype,
+        mask=mask,
+        passes=passes,
+    )
+    for error in relative_errors(workload, f"{scheme}/{layout}/splash@ring={shards},tile=128", seed=shards):
+        assert error <= TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
+def test_values_and_gradients_of_any_diagonal(high: int) -> None:
+    """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
+    check_rectangle("splash", Rectangle(0, 0, 256, 384, -UNBOUNDED, high), Tile(128, 384 if high == -1 else 128))
+
+
+def test_a_window_is_refused() -> None:
+    module, x = kernels["splash"].load(), jnp.zeros((1, 1, 128, 8))
+    state = x, x[..., 0], x[..., 0]
+    with pytest.raises(BadInput, match="no windows"):
+        module.forward(x, x, x, state, [Rectangle(0, 0, 128, 128, -5, 0)], Tile(128, 128))
+    workload = SimpleNamespace(window=Window(5, 0))
+    assert "no windows" in kernels["splash"].unsupported(workload, None, "tpu")
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "why"),
+    [
+        ("ring/striped/splash@ring=8", "cpu", "splash runs on TPUs. Try --kernel xla."),
+        ("ring/striped/splash@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
+        ("ring/striped/splash@ring=8,tile=384", "tpu", "divide the 1024 rows of a piece; 384x384 is not. Try tile=256"),
+        ("ring/striped/splash@ring=128", "tpu", "divide the 64 rows of a piece; none does."),
+        ("ring/zigzag/splash@ring=8,tile=512x256", "tpu", None),
+    ],
+)
+def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
+    reason = unsupported(parse_plan(plan), Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64), kind)
+    assert reason == why if why is None else why in (reason or "")
+
+
+@pytest.mark.parametrize(("seq_len", "layout"), [(2**20, "striped"), (2**14, "zigzag"), (3 * 2**14, "striped")])
+def test_default_and_checked_tiles_can_run(seq_len: int, layout: str) -> None:
+    work = Workload(seq_len=seq_len, heads=2, kv_heads=2, head_dim=64)
+    plan = with_tile(parse_plan(f"ring/{layout}/splash@ring=8"), work, "tpu")
+    assert unsupported(plan, work, "tpu") is None
+    small, checked = checkable(work, plan)
+    assert unsupported(checked, small, "tpu") is None
+
+
+def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+    monkeypatch.delattr(splash_attention_kernel, "_splash_attention_bwd_dq")
+    monkeypatch.delitem(sys.modules, "stripectl.kernels.splash.kernel", raising=False)
+    with pytest.raises(Missing, match=rf"JAX {jax.__version__} .* Try --kernel xla."):
+        kernels["splash"].load()
+
+
+AHEAD = """
+from jax.experimental import topologies
+from stripectl.execute import Program
+from stripectl.plan import parse_plan
+from stripectl.workload import Workload
+
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+work = Workload(seq_len=8192, heads=4, kv_heads=2, head_dim=128, passes="forward-backward")
+program = Program(work, parse_plan("ring/striped/splash@ring=4,tile=512"), devices)
+print(program.function.lower(*program.shapes).compile().as_text())
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
+def test_it_compiles_for_a_tpu_that_is_not_here() -> None:
+    """The kernels are chosen by what the program is lowered for: here the default backend is a CPU."""
+    env = os.environ | {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+    done = subprocess.run([sys.executable, "-c", AHEAD], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    for kernel in ("splash_mha_fwd_residuals", "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"):
+        assert f"%{kernel}" in done.stdout
