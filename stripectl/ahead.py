@@ -1,17 +1,23 @@
 """Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
 
 import difflib
+import os
 import re
+import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from stripectl import BadInput, Missing, cache
+from stripectl.bundles import dump_flags
 from stripectl.calibrate import compiled_machine
 from stripectl.environment import version
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, parse_plan
+from stripectl.plan import Plan, kernels, parse_plan
 from stripectl.sampling import Say
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
@@ -34,7 +40,8 @@ class Compilers:
     say: Say
     limit_s: float = LIMIT_S
     cached: bool = True  # take from the disk what is there
-    sets: dict[str, DeviceSet] = field(default_factory=dict)
+    sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
+    folders: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> "Compilers":
         return self
@@ -42,6 +49,7 @@ class Compilers:
     def __exit__(self, *exception: object) -> None:
         for each in self.sets.values():
             each.stop()
+        self.folders.close()
 
     def toolchain(self, target: Target) -> Toolchain:
         """The compiler for a target.
@@ -73,14 +81,23 @@ class Compilers:
         }
         key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib")}
         if self.cached and (known := cache.get(key)):
-            return known | {"cached": True}
-        found = self._set(tools).ask("compile", self.limit_s, **request)[0] | {"compiler": tools.name}
-        cache.put(key, found)
-        return found
+            return known
+        dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].in_bundles else None
+        found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
+        cache.put(key, found | {"compiler": tools.name})
+        return found | {"compiler": tools.name}
 
-    def _set(self, tools: Toolchain) -> DeviceSet:
+    @cached_property
+    def dump(self) -> str:
+        """The folder for the bundles of a compiler that is told to leave them: which it is when it starts."""
+        return self.folders.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-bundles-"))
+
+    def _set(self, tools: Toolchain, dump: str | None) -> DeviceSet:
         """The worker of a compiler, started: what that takes is not of any plan's time."""
-        found = self.sets.setdefault(tools.kind, DeviceSet(session="compile", variables=tools.variables))
+        variables = dict(tools.variables)
+        if dump:
+            variables["LIBTPU_INIT_ARGS"] = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} {dump_flags(Path(dump))}".strip()
+        found = self.sets.setdefault((tools.kind, dump), DeviceSet(session="compile", variables=variables))
         if not found.workers:
             found.ask("ready")
         return found
@@ -106,7 +123,7 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
 
 def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
     """The case with what the compiler said of its program; refused where that does not fit the memory."""
-    told = ("compiler", "collectives", "rewrites", "copies", "cycles")
+    told = ("compiler", "collectives", "rewrites", "copies", "cycles", "bundles")
     case = replace(
         case,
         compile_s=facts["compile_s"],

@@ -5,7 +5,7 @@ is judged on a block that was not in the fit.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,8 @@ import numpy as np
 from stripectl import BadInput
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
-from stripectl.plan import Plan
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles, layouts
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.simulate import ACCUMULATOR_BYTES, Hops, Machine, TileCost
 from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
@@ -27,7 +27,7 @@ LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or
 ESTIMATES_LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
-COSTS = ("whole_s", "boundary_s", "row_s", "call_s")
+COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
 HOP_BYTES = (2**16, 2**20, 2**24)
 
 
@@ -165,12 +165,18 @@ def compiled_machine(
     assert plan.tile
     machine = datasheet_machine(hardware, workload, plan.tile, wiring)
     exposed = exposed_transfers(facts["collectives"])
-    clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
+    clock, cycles, bundles = hardware.figure("clock_hz"), facts["cycles"] or {}, facts["bundles"]
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
-    if not clock or not cycles:
+    estimated = bool(clock) and all(each["whole"] for each in cycles.values())
+    if not clock or not cycles or not (estimated or bundles):
         missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     costs = {passes: cycle_cost(each, clock, plan.shards) for passes, each in cycles.items()}
+    if not estimated:
+        peak = hardware.flops_per_s(workload.dtype)
+        costs = {
+            passes: bundle_cost(bundles, passes, cost, clock, peak, workload, plan) for passes, cost in costs.items()
+        }
     detail = {
         "clock_hz": clock,
         **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
@@ -183,7 +189,7 @@ def compiled_machine(
         machine,
         forward=costs["forward"],
         backward=costs.get("backward", machine.backward),
-        source="estimated_cycles",
+        source="estimated_cycles" if estimated else "bundles",
         exposed=exposed,
         detail=detail,
     )
@@ -193,6 +199,44 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int) -> Tile
     """Seconds from cycles; what is no tile is spread over the calls of the kernel."""
     whole, boundary, row, other = (cycles[name] / clock_hz for name in ("whole", "boundary", "row", "other"))
     return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=other / calls)
+
+
+KERNELS = {"forward": ("_fwd_",), "backward": ("_dq_", "_dkv_")}  # a pass is these of splash's kernels
+MATMULS = {"_fwd_": 2, "_dq_": 3, "_dkv_": 4}  # of a tile
+
+
+def bundle_cost(
+    bundles: Sequence[Mapping[str, Any]],
+    passes: str,
+    other: TileCost,
+    clock_hz: float,
+    peak_flops_per_s: float | None,
+    workload: Workload,
+    plan: Plan,
+) -> TileCost:
+    """Seconds of a Pallas kernel's tiles from bundles, or what their matmuls take at the peak rate where that is
+    longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a device share run part
+    of its steps, so a tile of the device takes that part of the time."""
+    assert plan.tile
+    piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
+    grid = heads * (piece // plan.tile.block_q) * (piece // plan.tile.block_kv)
+    whole = masked = dead = row = 0.0
+    for part in KERNELS[passes]:
+        least = 2 * MATMULS[part] * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
+        alike = [each for each in bundles if part in each["name"]]
+
+        def mean(which: Callable[[Mapping[str, Any]], float], masks: bool, alike: Any = alike) -> float:
+            """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
+            chosen = [each for each in alike if each["masked"] == masks] or alike
+            return float(np.mean([which(each) * each["steps"] / grid for each in chosen])) / clock_hz
+
+        peak_s = least / peak_flops_per_s if peak_flops_per_s else 0.0
+        whole += max(peak_s, mean(lambda each: each["tile"] + each["step"], False))
+        masked += max(peak_s, mean(lambda each: each["tile"] + each["step"], True))
+        dead += mean(lambda each: each["step"], True)
+        row += mean(lambda each: each["row"], True)
+    return replace(other, whole_s=whole, boundary_s=masked, dead_s=dead, row_s=row, masks_all=True)
 
 
 def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:

@@ -2,20 +2,36 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 from jax.experimental import topologies
 
+from stripectl import StripectlError
 from stripectl.arithmetic import COUNTING
-from stripectl.execute import Program, peak_bytes
+from stripectl.bundles import kernels
+from stripectl.execute import Program, peak_bytes, typed
 from stripectl.hlo import parse, sent_bytes
 from stripectl.plan import parse_plan
 from stripectl.rewrites import rewrites
 from stripectl.schedule import copies, cycles, scheduled
 from stripectl.simulate import simulate
 from stripectl.workload import Workload
+
+
+def clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
+    """The Pallas kernels in a dump; None where it is not what we know: its format is nobody's promise."""
+    try:
+        return [asdict(each) for each in kernels(dump)]
+    except StripectlError:
+        return None
 
 
 @dataclass
@@ -25,19 +41,27 @@ class Session:
     machines: dict[str, list[Any]] = field(default_factory=dict)
 
     def compile(
-        self, workload: Mapping[str, Any], plan: str, topology: Mapping[str, Any], flags: Mapping[str, str]
+        self,
+        workload: Mapping[str, Any],
+        plan: str,
+        topology: Mapping[str, Any],
+        flags: Mapping[str, str],
+        dump: str | None,
     ) -> dict[str, Any]:
         """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
         memory, collectives and how they are scheduled, rewrites, copies, and cycles where it estimates them.
 
         Args:
             topology: arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh.
+            dump: the folder where this process's compiler leaves its bundles, if it was told to.
         """
+        if dump:
+            clear(Path(dump))
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         program = Program(work, parsed, self.devices(topology))
         start = time.perf_counter()
         try:
-            compiled = program.function.lower(*program.shapes).compile(compiler_options=dict(flags) or None)
+            compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
             return {"refused": " ".join(str(error).split()), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
@@ -52,6 +76,7 @@ class Session:
             "rewrites": [each._asdict() for each in rewrites(simulate(work, parsed, COUNTING).transfers, every)],
             "copies": copies(module),
             "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
+            "bundles": bundles_of(Path(dump)) if dump else None,
         }
 
     def ready(self) -> bool:

@@ -102,6 +102,7 @@ def describe(workload: Workload) -> str:
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device")
 PAIR_COLUMNS = ("simulation",)
+ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
 COMPILED_COLUMNS = ("memory", "hidden")
 LEAST = 5  # columns that are shown however narrow the screen is
 WORDS = ("plan", "pass", "method", "speed-up")
@@ -208,10 +209,10 @@ def calibrations(run: Run) -> list[Text]:
             why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
             peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
             lines[f"tiles from the datasheet, {peak}; {link}{why}"] = None
-        elif known.get("source") == "estimated_cycles":
+        elif known.get("source") in ESTIMATES:
             forward = known["forward"]
             lines[
-                f"tiles of {(m.tiles or {}).get('tile')} by {(m.program or {}).get('compiler')}, estimated cycles at "
+                f"tiles of {(m.tiles or {}).get('tile')} by {(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at "
                 f"{rate(known['clock_hz'], 'Hz')}: whole {duration(forward['whole_s'])}, boundary "
                 f"{duration(forward['boundary_s'])} forward; {link}"
             ] = None

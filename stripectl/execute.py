@@ -4,7 +4,8 @@ Arrays are q_BNTH, k_BKSH, v_BKSH, dout_BNTH: batch, heads (or key/value heads),
 head_dim. Every collective of the program is in `Comm`.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import ModuleType
@@ -238,6 +239,20 @@ class Program:
             laid = array[:, :, order]
             placed.append(jax.make_array_from_callback(laid.shape, self.sharding, lambda index, x=laid: x[index]))
         return placed
+
+
+def typed(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
+    """Compiler flags with the types that some compilers insist on; None where there are none."""
+
+    def value(text: str) -> bool | int | float | str:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(text)
+        return text
+
+    return {name: value(text) for name, text in flags.items()} or None
 
 
 def peak_bytes(compiled: Any) -> int | None:

@@ -16,7 +16,7 @@ from jax.experimental import multihost_utils
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
-from stripectl.execute import Program, peak_bytes, shift_program
+from stripectl.execute import Program, peak_bytes, shift_program, typed
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
@@ -137,7 +137,7 @@ class Session:
         checked = check(work, parsed, jax.devices())
         program = Program(work, parsed, jax.devices())
         start = time.perf_counter()
-        compiled = program.function.lower(*program.shapes).compile(compiler_options=dict(flags) or None)
+        compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
         compile_s = time.perf_counter() - start
         which = str((program.spec, parsed.mesh, [(x.shape, x.dtype) for x in program.shapes]))
         if which not in self.inputs:

@@ -6,7 +6,7 @@ The kernel's loops are known by the scopes that `execute` and the kernels open (
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -122,29 +122,37 @@ class Cycles:
 
 
 def cycles(module: Module) -> dict[str, Cycles] | None:
-    """Estimated cycles by pass; None where the compiler gives none (GPUs) or none of the tiles (Pallas kernels)."""
+    """Estimated cycles by pass, without tiles where those are a Pallas kernel's; None where the compiler estimates
+    nothing (GPUs)."""
     found = {"forward": Cycles(), "backward": Cycles()}
     for name, part, passes, times in _bodies(module, module.entry, None, "forward", 1):
-        own = [(line, int(known[1])) for line in module.computations[name] if (known := CYCLES.search(line.rest))]
+        lines = module.computations[name]
         if part:
-            found[passes].add(part, sum(count for _, count in own))
+            found[passes].add(part, own_cycles(lines))
             continue
-        for line, count in own:
-            found[pass_of(line.scope) or passes].other += count * times
-    found = {passes: each for passes, each in found.items() if each.bodies}
-    return found if found and all(each.whole > 0 for each in found.values()) else None
+        for line in lines:
+            found[pass_of(line.scope) or passes].other += own_cycles([line]) * times
+    return {passes: each for passes, each in found.items() if each.bodies or each.other} or None
+
+
+def own_cycles(lines: Sequence[Instruction]) -> int:
+    """Of instructions, without what they call."""
+    return sum(int(known[1]) for line in lines if (known := CYCLES.search(line.rest)))
 
 
 def _bodies(
     module: Module, name: str, part: str | None, passes: str, times: int
 ) -> Iterator[tuple[str, str | None, str, int]]:
-    """(computation, the kernel's part it is or None, its pass, how often it runs), loops and branches entered."""
+    """(computation, the kernel's part it is or None, its pass, how often it runs), loops entered, and of branches, one
+    of which runs, the dearest."""
     yield name, part, passes, times
     for line in module.computations[name]:
         if line.opcode not in ("while", "conditional", "call"):
             continue
-        inner = part_of(line.scope) or part
-        for called in line.called:
+        inner, entered = part_of(line.scope) or part, line.called
+        if line.opcode == "conditional":
+            entered = [max(entered, key=lambda branch: own_cycles(module.computations[branch]))]
+        for called in entered:
             turns = times * (module.trips(line) or 1)
             yield from _bodies(module, called, inner, pass_of(line.scope) or passes, turns)
 

@@ -27,16 +27,21 @@ ACCUMULATOR_BYTES = 4
 
 @dataclass(frozen=True)
 class TileCost:
-    """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call."""
+    """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that
+    `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones."""
 
     whole_s: float
     boundary_s: float
     dead_s: float = 0.0
     row_s: float = 0.0
     call_s: float = 0.0
+    masks_all: bool = False
 
     def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
+        if self.masks_all:
+            masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
+            each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
         return self.call_s + heads * (each + tiles.rows * self.row_s)
 
 

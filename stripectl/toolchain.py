@@ -3,7 +3,6 @@
 Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
 """
 
-import functools
 import mmap
 import re
 from collections.abc import Mapping
@@ -64,7 +63,6 @@ class Toolchain:
                 return f"{package} {found} is installed and {need}. Run: {self.remedy}"
         return None
 
-    @functools.cache  # noqa: B019 - there are two of them, made once
     def flags(self) -> list[str]:
         """The names in its library that look like flags: to tell a misspelt one what it may have meant."""
         module, file = self.library

@@ -24,6 +24,7 @@ class Kernel:
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
+    in_bundles: a Pallas kernel, whose tiles a TPU's compiler estimates only in its bundles.
 
     `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH (batch, heads or key/value
     heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -41,6 +42,7 @@ class Kernel:
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
     tile_multiple: int = 1
+    in_bundles: bool = False
 
     def fitting(self, tile: Tile, rows: int) -> Tile:
         """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the

@@ -31,4 +31,5 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     unsupported=unsupported,
     tile_multiple=LANES,
+    in_bundles=True,
 )
