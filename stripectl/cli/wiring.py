@@ -88,7 +88,8 @@ def said(wiring: Wiring, crossed: Crossed) -> Iterator[str]:
 
 def inside(target: Target, crossed: Crossed, open_ended: bool) -> str:
     """What the hops within a slice cross."""
-    links, last = crossed.links[~crossed.network], int(crossed.links[-1])
+    links = crossed.links[~crossed.network]
+    last = int(links[-1])
     count = "the others are" if open_ended else "every hop is"
     if not torus(target):
         return f"{count} one link, through a switch or within a machine"
@@ -102,7 +103,7 @@ def inside(target: Target, crossed: Crossed, open_ended: bool) -> str:
             f"home {home}" * (not open_ended),
         ]
         return ", ".join(filter(None, said))
-    if links[:-1].max(initial=0) <= 1:
+    if links[:-1].max(initial=0) <= 1 and not open_ended:
         latency_s, lacking = target.hardware.figure("hop_latency_s"), "cycle" if any(target.wrap) else "wrap-around"
         more = duration((last - 1) * latency_s if latency_s else None)
         return f"one link each, but no {lacking}: the hop home crosses {last} links, {more} more than the others"
