@@ -12,9 +12,10 @@ The innermost region that holds most of the matmuls is the tile. A kernel with a
 steps over dead tiles; one without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
 Bundles leave out waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of dK/dV
-show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two. On v4 and v5p a JAX device
-is two cores, and bundles and steps are those of one: kernels that share their grid (splash's forward) show half of its
-steps, others (dQ, dK/dV) run all of them on one core while the other has none.
+on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
+
+On v4 and v5p a JAX device is two cores, and bundles and steps are those of one: kernels that share their grid (splash's
+forward) show half of its steps, others (dQ, dK/dV) run all of them on one core while the other has none.
 """
 
 import re

@@ -1,9 +1,6 @@
-"""The splash kernel: interpreted on a CPU against dense attention, compiled for a TPU that is not here."""
+"""The splash kernel: interpreted on a CPU against dense attention. tests/test_bundles.py compiles it for a TPU."""
 
-import importlib.util
 import itertools
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -95,26 +92,3 @@ def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "stripectl.kernels.splash.kernel", raising=False)
     with pytest.raises(Missing, match=rf"JAX {jax.__version__} .* Try --kernel xla."):
         kernels["splash"].load()
-
-
-AHEAD = """
-from jax.experimental import topologies
-from stripectl.execute import Program
-from stripectl.plan import parse_plan
-from stripectl.workload import Workload
-
-devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
-work = Workload(seq_len=8192, heads=4, kv_heads=2, head_dim=128, passes="forward-backward")
-program = Program(work, parse_plan("ring/striped/splash@ring=4,tile=512"), devices)
-print(program.function.lower(*program.shapes).compile().as_text())
-"""
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
-def test_it_compiles_for_a_tpu_that_is_not_here() -> None:
-    """The kernels are chosen by what the program is lowered for: here the default backend is a CPU."""
-    env = os.environ | {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    done = subprocess.run([sys.executable, "-c", AHEAD], capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr
-    for kernel in ("splash_mha_fwd_residuals", "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"):
-        assert f"%{kernel}" in done.stdout

@@ -27,7 +27,9 @@ from stripectl import BadInput, Missing
 from stripectl.layout import Rectangle, Tile, clip
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
-COMPUTE = 512  # keys that a kernel multiplies at once, of the block_kv it has fetched
+# Keys that a kernel multiplies at once, of the block_kv it has fetched; forward, and in the compiler's bundles, the
+# larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of splash".
+COMPUTE, COMPUTE_WHOLE = 512, 1024
 
 try:
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as library
@@ -64,8 +66,8 @@ def mask_of(band: Rectangle, tile: Tile, *, by_columns: bool) -> MaskInfo:
     return MaskInfo(following[None].astype(small), None, run[None].astype(jnp.int8), None, positions)
 
 
-def compute_size(tile: Tile) -> int:
-    return COMPUTE if tile.block_kv % COMPUTE == 0 else tile.block_kv
+def compute_size(tile: Tile, most: int = COMPUTE) -> int:
+    return most if tile.block_kv % most == 0 else tile.block_kv
 
 
 def settings(masked: bool, interpret: bool) -> dict[str, Any]:
@@ -81,11 +83,12 @@ def settings(masked: bool, interpret: bool) -> dict[str, Any]:
 def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
     """(out_MTH, log-sum-exp_MT) of a rectangle."""
     info = mask_of(band, tile, by_columns=False) if masked else WHOLE
+    at_once = compute_size(tile, COMPUTE if masked else COMPUTE_WHOLE)
     run = library.SplashAttentionKernel(
         info,
         None,
         None,
-        block_sizes=library.BlockSizes(tile.block_q, tile.block_kv, compute_size(tile)),
+        block_sizes=library.BlockSizes(tile.block_q, tile.block_kv, at_once),
         save_residuals=True,
         residual_checkpoint_name=None,
         **settings(masked, interpret),
