@@ -5,9 +5,10 @@ from dataclasses import replace
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile, layouts
+from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
-from stripectl.simulate import Machine, TileCost, simulate
+from stripectl.simulate import simulate
 from stripectl.workload import Model, Workload
 
 # For a simulation of which only counts are read: every tile takes a second.

@@ -15,8 +15,9 @@ from stripectl import BadInput
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles, layouts
+from stripectl.machine import Hops, Machine, TileCost
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
-from stripectl.simulate import ACCUMULATOR_BYTES, Hops, Machine, TileCost
+from stripectl.simulate import ACCUMULATOR_BYTES
 from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 

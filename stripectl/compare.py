@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stripectl import BadInput
-from stripectl.measurement import RESAMPLES, Measurement, Run
+from stripectl.bootstrap import RESAMPLES
+from stripectl.measurement import Measurement, Run
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 

@@ -210,12 +210,14 @@ def calibrations(run: Run) -> list[Text]:
             peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
             lines[f"tiles from the datasheet, {peak}; {link}{why}"] = None
         elif known.get("source") in ESTIMATES:
-            forward = known["forward"]
-            lines[
-                f"tiles of {(m.tiles or {}).get('tile')} by {(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at "
-                f"{rate(known['clock_hz'], 'Hz')}: whole {duration(forward['whole_s'])}, boundary "
-                f"{duration(forward['boundary_s'])} forward; {link}"
-            ] = None
+            source = (
+                f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
+            )
+            whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
+            tiles = (
+                f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
+            )
+            lines[f"{tiles}; {link}"] = None
     return [Text(f"costs   {line}") for line in lines]
 
 

@@ -10,9 +10,9 @@ from stripectl.environment import cores
 from stripectl.hardware import Hardware, named_by_device
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.layout import Tile
+from stripectl.machine import Machine
 from stripectl.plan import Plan
 from stripectl.sampling import Say
-from stripectl.simulate import Machine
 from stripectl.topology import Target, parse_target, target_of
 from stripectl.wiring import wire
 from stripectl.workload import Workload

@@ -5,12 +5,13 @@ reason. The file is written whole after every measurement, so a killed run keeps
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from stripectl import BadInput
+from stripectl.bootstrap import ratio_interval
 from stripectl.files import write_atomically
 from stripectl.plan import parse_plan
 from stripectl.topology import hardware_name
@@ -19,7 +20,6 @@ from stripectl.workload import Workload
 SCHEMA, VERSION = "stripectl.run/", 1
 Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
-RESAMPLES = 2000
 
 
 def is_number(value: Any) -> bool:
@@ -134,41 +134,6 @@ class Measurement:
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known)
-
-
-def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
-    import numpy as np
-    from scipy import stats
-
-    if len(samples_s) < 3:
-        return float(np.median(samples_s)), None
-    found = stats.bootstrap(
-        (samples_s,), np.median, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
-    )
-    low, high = found.confidence_interval
-    return float(np.median(samples_s)), (float(low), float(high))
-
-
-def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
-    i-th of both were taken together and are resampled together."""
-    import numpy as np
-    from scipy import stats
-
-    count = min(len(slow_s), len(fast_s))
-    if count < 3:
-        return None
-    found = stats.bootstrap(
-        (slow_s[:count], fast_s[:count]),
-        lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
-        paired=True,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    low, high = found.confidence_interval
-    return float(low), float(high)
 
 
 def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:

@@ -10,74 +10,20 @@ transpose does on the same clocks, as JAX does it.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stripectl.layout import Layout, TileCount, count_tiles, layouts
+from stripectl.machine import Machine
 from stripectl.overlap import Overlap, overlap, union_s
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.scheme import Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
 
 ACCUMULATOR_BYTES = 4
-
-
-@dataclass(frozen=True)
-class TileCost:
-    """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that
-    `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones."""
-
-    whole_s: float
-    boundary_s: float
-    dead_s: float = 0.0
-    row_s: float = 0.0
-    call_s: float = 0.0
-    masks_all: bool = False
-
-    def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
-        each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
-        if self.masks_all:
-            masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
-            each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
-        return self.call_s + heads * (each + tiles.rows * self.row_s)
-
-
-class Hops(NamedTuple):
-    """What every hop of an axis costs: `[0, i]` the one from place i to the next, `[1, i]` to the previous."""
-
-    bytes_per_s: np.ndarray
-    latency_s: np.ndarray
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What a device and a link cost; `source` and `detail` say where tile costs come from. Hops of axes that are not in
-    `hops` are all alike."""
-
-    forward: TileCost
-    backward: TileCost
-    hop_latency_s: float
-    link_bytes_per_s_one_way: float
-    overlaps: bool
-    source: str
-    detail: dict[str, Any] = field(default_factory=dict)
-    exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
-    hops: Mapping[str, Hops] = field(default_factory=dict)
-
-    def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
-        """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
-        that none runs beside."""
-        share = self.exposed.get((passes, opcode, itemsize), 0.0)
-        return self.overlaps and int(nth * share) == int((nth - 1) * share)
-
-    def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""
-        alike = Hops(np.full((2, size), self.link_bytes_per_s_one_way), np.full((2, size), self.hop_latency_s))
-        both = self.hops.get(axis, alike)
-        return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
 
 class Timed(NamedTuple):

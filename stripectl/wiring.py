@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stripectl import BadInput
+from stripectl.machine import Hops
 from stripectl.plan import AXES, SEQUENCE_AXES
-from stripectl.simulate import Hops
 from stripectl.topology import Target
 
 Box = tuple[int, ...]  # chips on each axis of the torus, then cores of a chip

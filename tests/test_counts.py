@@ -10,10 +10,11 @@ import pytest
 import stripectl.kernels.xla.kernel as xla
 from stripectl.arithmetic import COUNTING
 from stripectl.execute import Program
-from stripectl.hlo import collectives, sent_bytes
+from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.layout import layouts
 from stripectl.plan import parse_plan
 from stripectl.reference import dense
+from stripectl.rewrites import rewrites
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
 from stripectl.workload import DTYPES, PASSES, Workload
@@ -85,8 +86,9 @@ def test_forward_makes_one_hop_less_than_there_are_shards(unroll: int) -> None:
 def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes: str, dtype: str) -> None:
     work, parsed = workload(passes, dtype), parse_plan(plan)
     compiled = program(plan, work)
-    found = collectives(compiled.function.lower(*compiled.shapes).compile().as_text())
-    expected = dict(simulate(work, parsed, COUNTING).sent)
+    found = collectives(parse(compiled.function.lower(*compiled.shapes).compile().as_text()))
+    simulated = simulate(work, parsed, COUNTING)
+    expected = simulated.sent
     rotation = simulate(workload("forward", dtype), parsed, COUNTING).sent.get("collective-permute", 0)
     if parsed.scheme == "ring" and parsed.unroll > 1 and passes == "forward-backward":
         expected["collective-permute"] -= rotation  # merged rotation
@@ -99,6 +101,9 @@ def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes:
             )
             expected[opcode] += narrow
     assert sent_bytes(found) == expected
+    named = rewrites(simulated.transfers, found)
+    assert sum(expected.values()) == sum(simulated.sent.values()) + sum(each.bytes for each in named)
+    assert {each.name for each in named} <= {"merged rotation", "widening"}
 
 
 @pytest.mark.parametrize("layout", layouts.names())
@@ -153,7 +158,7 @@ def test_bytes_of_collectives_in_every_form(result: str, opcode: str, sent: int)
             "}",
         ]
     )
-    assert sent_bytes(collectives(text)) == {opcode: sent}
+    assert sent_bytes(collectives(parse(text))) == {opcode: sent}
 
 
 def test_loops_without_a_known_trip_count_say_it_in_their_condition() -> None:
@@ -167,7 +172,7 @@ def test_loops_without_a_known_trip_count_say_it_in_their_condition() -> None:
 ENTRY %main (a: f32[10]) -> f32[10] {
   %w = (s32[], f32[10]) while(%t), condition=%condition, body=%body
 }"""
-    assert sent_bytes(collectives(text)) == {"collective-permute": 7 * 40}
+    assert sent_bytes(collectives(parse(text))) == {"collective-permute": 7 * 40}
 
 
 def test_dead_tiles_are_never_read() -> None:

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from stripectl import BadInput
+from stripectl.bootstrap import median_interval, ratio_interval
 from stripectl.compare import compare
 from stripectl.measurement import (
     Measurement,
     Run,
-    median_interval,
     newest_run,
     over_one_device,
-    ratio_interval,
     simulation_error,
     verdict,
     with_speedups,

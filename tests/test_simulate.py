@@ -6,8 +6,9 @@ import pytest
 from stripectl.calibrate import Block, blocks_for, datasheet_machine, fit_hop, fit_tiles, measured_machine, tiles_of
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
+from stripectl.machine import Machine, TileCost
 from stripectl.plan import parse_plan, schemes
-from stripectl.simulate import Machine, TileCost, simulate
+from stripectl.simulate import simulate
 from stripectl.workload import Workload
 
 ROWS, SHARDS = 64, 8

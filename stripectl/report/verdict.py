@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
+from stripectl.bootstrap import ratio_interval
 from stripectl.console import duration, times
 from stripectl.measurement import (
     METHODS,
     Measurement,
     attention_bound,
     over_one_device,
-    ratio_interval,
     simulation_error,
     twin,
 )
