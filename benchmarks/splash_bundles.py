@@ -40,7 +40,8 @@ def bundles(topology: str, mask: str, tile: str) -> dict[str, int]:
         command = [sys.executable, "-c", COMPILE, topology, mask, tile]
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         if done.returncode:
-            raise StripectlError(next((line for line in done.stderr.splitlines() if "E1001" in line), done.stderr)[:60])
+            full = "RESOURCE_EXHAUSTED" in done.stderr
+            raise StripectlError("does not compile" if full else done.stderr.strip().splitlines()[-1])
         return {each.base.split("_")[2]: each.tile + each.step for each in kernels(Path(folder))}
 
 
@@ -59,7 +60,7 @@ def main(topology: str, ghz: str) -> None:
                     "".join(f"{found[name] * scale:{8 if name == 'fwd' else 7}.2f}" for name in ("fwd", "dq", "dkv"))
                 )
             except StripectlError as error:
-                cells.append(f"  {error}"[:22].ljust(22))
+                cells.append(f"{error!s:>22.22}")
         print(f"{tile:>10}" + "".join(cells), flush=True)
 
 

@@ -20,8 +20,8 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     return None
 
 
-# Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256 (2048x2048 does not for the first
-# three), and is the best of its area by the compiler's bundles for v5e: benchmarks/README.md "Tiles of splash".
+# Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 does only for the last two.
+# By the compiler's bundles smaller tiles gain 2 % at the most: benchmarks/README.md "Tiles of splash".
 DEFAULT = Tile(1024, 1024)
 
 about = Kernel(

@@ -9,10 +9,11 @@ arrays: which tiles run, which tile to fetch next, and each query's position. Th
 masked case has one compiled kernel for any traced diagonal. It pays for the mask in every tile that it computes, whole
 ones too: the kernels have no branch without it.
 
-The library returns attention and its log-sum-exp in the queries' dtype; both are merged into the state in float32.
-Queries are scaled beforehand, because the library does not scale: a power of two (head_dim 64 or 256) loses nothing,
-and otherwise each scaled element is rounded once to the queries' dtype, as the queries themselves were. Both passes
-read the same rounded queries, so recomputed probabilities agree with the log-sum-exp.
+The library returns attention and gradients in the dtype of its arguments and the log-sum-exp in float32; what comes of
+a rectangle is merged and added up in float32. Queries are scaled beforehand, because the library does not scale: a
+power of two (head_dim 64 or 256) loses nothing, and otherwise each scaled element is rounded once to the queries'
+dtype, as the queries themselves were. Both passes read the same rounded queries, so recomputed probabilities agree
+with the log-sum-exp.
 """
 
 import inspect
@@ -146,7 +147,8 @@ def fold(x):
 
 
 def scaled(q_BNTH):
-    return fold((q_BNTH * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
+    """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale as well."""
+    return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
 
 def cut(x, at, size):
