@@ -28,6 +28,7 @@ from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
 from stripectl.workload import Workload, format_length
 
+DEFAULT_KERNELS = {"tpu": "splash"}  # what users of such hardware have; elsewhere xla
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
@@ -47,13 +48,16 @@ class Request:
     cached: bool = True  # take from the disk what was compiled before
     done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
     any_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
+    any_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
 
     def on(self, place: Place) -> "Request":
-        """The request with its dtype decided by what the target turned out to be."""
-        if not self.any_dtype or place.target.hardware.kind != "cpu":
-            return self
-        workloads = [replace(workload, dtype="float32") for workload in self.workloads]
-        return replace(self, workloads=workloads, any_dtype=False)
+        """The request with its dtype and kernel decided by what the target turned out to be."""
+        workloads, plans, kind = self.workloads, self.plans, place.target.hardware.kind
+        if self.any_dtype and kind == "cpu":
+            workloads = [replace(workload, dtype="float32") for workload in workloads]
+        if self.any_kernel and kind in DEFAULT_KERNELS:
+            plans = [replace(plan, kernel=DEFAULT_KERNELS[kind]) for plan in plans]
+        return replace(self, workloads=workloads, plans=plans, any_dtype=False, any_kernel=False)
 
 
 def cases(request: Request, place: Place) -> list[Measurement]:

@@ -14,7 +14,7 @@ import numpy as np
 from stripectl import BadInput
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles, layouts
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_pairs, count_tiles, layouts
 from stripectl.machine import Hops, Machine, TileCost
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.simulate import ACCUMULATOR_BYTES
@@ -172,7 +172,8 @@ def compiled_machine(
     if not clock or not cycles or not (estimated or bundles):
         missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
-    costs = {passes: cycle_cost(each, clock, plan.shards) for passes, each in cycles.items()}
+    live = live_rectangles(workload, plan)
+    costs = {passes: cycle_cost(each, clock, plan.shards, live) for passes, each in cycles.items()}
     if not estimated:
         peak = hardware.flops_per_s(workload.dtype)
         costs = {
@@ -196,10 +197,20 @@ def compiled_machine(
     )
 
 
-def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int) -> TileCost:
-    """Seconds from cycles; what is no tile is spread over the calls of the kernel."""
-    whole, boundary, row, other = (cycles[name] / clock_hz for name in ("whole", "boundary", "row", "other"))
-    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=other / calls)
+def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: float) -> TileCost:
+    """Seconds from cycles; what is no tile is spread over the calls of the kernel, branches as far as they are live."""
+    whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))
+    rest = (cycles["other"] + live * cycles["branch"]) / clock_hz
+    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls)
+
+
+def live_rectangles(workload: Workload, plan: Plan) -> float:
+    """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
+    layout, shards = layouts[plan.layout], plan.shards
+    me, rows = np.arange(shards), workload.seq_len // shards
+    rounds = (layout.bands(me, (me - hop) % shards, shards, rows, workload.window) for hop in range(shards))
+    live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
+    return float(np.mean(live, axis=0).max())
 
 
 KERNELS = {"forward": ("_fwd_",), "backward": ("_dq_", "_dkv_")}  # a pass is these of splash's kernels

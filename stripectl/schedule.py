@@ -15,6 +15,7 @@ from stripectl.hlo import Collective, Instruction, Module, is_collective, locate
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 OPERAND = re.compile(r"%([\w.\-]+)")
 PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
+BRANCH = "branch"
 PART = re.compile("|".join(PARTS))
 LARGE_BYTES = 2**20  # copies below this are bookkeeping
 
@@ -103,12 +104,14 @@ def scheduled(module: Module) -> tuple[list[Collective], list[Scheduled]]:
 
 @dataclass
 class Cycles:
-    """Cycles that the compiler estimates for one pass: of a tile of each kind and a row of tiles, for one head, and of
-    everything else together (`other`: the loops' own work, copies, merging, the rest of the program)."""
+    """Cycles that the compiler estimates for one pass: of a tile of each kind and a row of tiles, for one head; of the
+    branches that run for a rectangle only where it is live, as if all were, together; and of everything else together
+    (`other`: the loops' own work, copies, merging, the rest of the program)."""
 
     whole: float = 0.0
     boundary: float = 0.0
     row: float = 0.0
+    branch: float = 0.0
     other: float = 0.0
     bodies: Counter[str] = field(default_factory=Counter)
 
@@ -118,7 +121,7 @@ class Cycles:
         setattr(self, part, getattr(self, part) + (cycles - getattr(self, part)) / self.bodies[part])
 
     def to_json(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("whole", "boundary", "row", "other")}
+        return {name: getattr(self, name) for name in ("whole", "boundary", "row", "branch", "other")}
 
 
 def cycles(module: Module) -> dict[str, Cycles] | None:
@@ -127,6 +130,9 @@ def cycles(module: Module) -> dict[str, Cycles] | None:
     found = {"forward": Cycles(), "backward": Cycles()}
     for name, part, passes, times in _bodies(module, module.entry, None, "forward", 1):
         lines = module.computations[name]
+        if part == BRANCH:
+            found[passes].branch += own_cycles(lines) * times
+            continue
         if part:
             found[passes].add(part, own_cycles(lines))
             continue
@@ -144,7 +150,7 @@ def _bodies(
     module: Module, name: str, part: str | None, passes: str, times: int
 ) -> Iterator[tuple[str, str | None, str, int]]:
     """(computation, the kernel's part it is or None, its pass, how often it runs), loops entered, and of branches, one
-    of which runs, the dearest."""
+    of which runs, the dearest (which is a part too where it is in no other)."""
     yield name, part, passes, times
     for line in module.computations[name]:
         if line.opcode not in ("while", "conditional", "call"):
@@ -152,6 +158,7 @@ def _bodies(
         inner, entered = part_of(line.scope) or part, line.called
         if line.opcode == "conditional":
             entered = [max(entered, key=lambda branch: own_cycles(module.computations[branch]))]
+            inner = inner or BRANCH
         for called in entered:
             turns = times * (module.trips(line) or 1)
             yield from _bodies(module, called, inner, pass_of(line.scope) or passes, turns)

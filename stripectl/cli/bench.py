@@ -130,7 +130,10 @@ def parse_request(given: dict[str, Any], request: Any, effort: Any) -> Any:
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     return request(
         workloads=workloads,
-        plans=shared.parse_plans(given["plans"], **{name: given[name] for name in names}),
+        plans=shared.parse_plans(
+            given["plans"], **{name: given[name] for name in names} | {"kernel": given["kernel"] or "xla"}
+        ),
+        any_kernel=given["kernel"] is None and not given["plans"],
         target=given["target"],
         hardware=shared.parse_hardware(given["hardware"]),
         method=given["method"],
