@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from stripectl.measurement import (
     Measurement,
     Run,
     attention_bound,
+    is_number,
     over_one_device,
     simulation_error,
     twin,
@@ -165,6 +166,11 @@ def memory(m: Measurement) -> str:
     )
 
 
+def hidden(m: Measurement) -> str:
+    """The share of communication beside compute."""
+    return f"{m.overlap['ratio']:.0%}" if m.overlap and is_number(m.overlap.get("ratio")) else NOTHING
+
+
 def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
     """The cells of a measurement, by column."""
     cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
@@ -174,12 +180,11 @@ def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
     other, error = twin(m, run), simulation_error(m, run)
     if other is not None and error is not None:
         cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
-    if m.overlap and m.overlap.get("ratio") is not None:
-        cells["hidden"] = f"{m.overlap['ratio']:.0%}"
     if m.devices > 1:
         cells["sent"] = nbytes(sum((m.bytes or {}).values()))
     return cells | {
         "method": METHOD_WORDS.get(m.method, m.method),
+        "hidden": hidden(m),
         "time": spread(m),
         "speed-up": speedup(m),
         "bound": times(attention_bound(m)),
@@ -221,10 +226,10 @@ def calibrations(run: Run) -> list[Text]:
     return [Text(f"costs   {line}") for line in lines]
 
 
-def longest(run: Run) -> list[Text]:
+def longest(measurements: Iterable[Measurement]) -> list[Text]:
     """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
     lines: list[Text] = []
-    for m in run.measurements:
+    for m in measurements:
         found = (m.program or {}).get("longest")
         if not found:
             continue
@@ -236,7 +241,7 @@ def longest(run: Run) -> list[Text]:
         ]
         if m.hbm_bytes:
             formulas = formula_lengths(m.workload, plan.shards, m.hbm_bytes).items()
-            shown = ", ".join(f"{name} {rate(float(value), '')}" for name, value in formulas)
+            shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
             lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
     return lines
 

@@ -5,7 +5,7 @@ reason. The file is written whole after every measurement, so a killed run keeps
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -37,6 +37,26 @@ def is_counts(value: Any) -> bool:
     return counted and all(is_number(value.get(name)) for name in ("computed", "useful", "efficiency"))
 
 
+def is_program(value: Any) -> bool:
+    """What a compiler said, as far as it is shown: lists of mappings with all their fields."""
+
+    def has(part: Any, numbers: Sequence[str], others: Sequence[str]) -> bool:
+        return isinstance(part, dict) and all(is_number(part.get(n)) for n in numbers) and part.keys() >= {*others}
+
+    if not isinstance(value, dict):
+        return False
+    transfers, changes = value.get("collectives") or [], value.get("rewrites") or []
+    told = ("opcode", "pass", "dtype", "asynchronous", "beside_tiles")
+    return (
+        isinstance(transfers, list)
+        and isinstance(changes, list)
+        and all(has(each, ("sent_bytes", "times"), told) for each in transfers)
+        and all(has(each, (), ("name",)) and isinstance(each.get("bytes"), int) for each in changes)
+        and (not value.get("longest") or has(value["longest"], ("refused",), ("reason",)))
+        and (not value.get("copies") or has(value["copies"], ("per_round", "bytes_per_round"), ()))
+    )
+
+
 # What a run.json written by anybody must hold for the rest of stripectl to read it: (test, words) by field.
 FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
@@ -49,10 +69,8 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
-    **{
-        name: (lambda x: isinstance(x, dict), "a mapping")
-        for name in ("speedup", "overlap", "calibration", "flags", "program")
-    },
+    **{name: (lambda x: isinstance(x, dict), "a mapping") for name in ("speedup", "overlap", "calibration", "flags")},
+    "program": (is_program, "what a compiler said"),
 }
 
 

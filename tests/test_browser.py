@@ -20,7 +20,8 @@ QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --d
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     with pytest.raises(SystemExit):
-        main(["bench", "--target", "v5p:8", "--seqlen", "64k,1000", "--quiet", "--out", str(folder / "run")])
+        what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,1000"]
+        main(["bench", *what, "--quiet", "--out", str(folder / "run")])
     return folder / "run" / "report.html"
 
 

@@ -98,7 +98,7 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
 def test_a_plan_that_raises_leaves_the_workers_alive() -> None:
     with DeviceSet(2) as devices:
         with pytest.raises(PlanFailed, match="unknown scheme") as failure:
-            devices.ask("prepare", key="0", workload=SMALL.to_json(), plan="nonsense@ring=2", warmup=1)
+            devices.ask("prepare", key="0", workload=SMALL.to_json(), plan="nonsense@ring=2", warmup=1, flags={})
         assert failure.value.alive
         assert len(devices.ask("devices")) == 2
         assert devices.starts == 1

@@ -85,7 +85,18 @@ COMMANDS = {
     "report": ["report", "{stored}", "--no-open"],
     "compare": ["compare", "{stored}", "{stored}"],
     "topology of a target": ["topology", "--target", "v5p:2x2x4"],
-    "simulated bench": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--quiet", "--out", "{new}"],
+    "simulated bench": [
+        "bench",
+        "--target",
+        "v5p:8",
+        "--method",
+        "simulated",
+        "--seqlen",
+        "8k",
+        "--quiet",
+        "--out",
+        "{new}",
+    ],
     "dry run": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--dry-run", "--quiet"],
 }
 PROBE = """

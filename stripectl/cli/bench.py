@@ -91,7 +91,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    for part in [*tables(run, screen.width), *longest(run), *calibrations(run)]:
+    for part in [*tables(run, screen.width), *longest(run.measurements), *calibrations(run)]:
         screen.print(part)
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)

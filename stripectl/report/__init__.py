@@ -47,12 +47,17 @@ WORDS = {
     "git": "commit",
 }
 COLUMNS = (
-    *("time", "samples", "speed-up", "bound", "layer bound", "tiles", "useful", "sent", "memory", "rate", "of peak"),
+    *("time", "samples", "speed-up", "bound", "layer bound", "tiles", "useful", "sent", "hidden", "memory", "rate"),
+    "of peak",
     "simulation is off by",
 )
 SOURCES = {
     "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head "
     "and the query heads that share it. A cost was fitted to each kind; the block held out of the fit tells its error.",
+    "estimated_cycles": "Nothing was timed. Tiles take the cycles that the target's compiler estimates for the "
+    "bodies of the tile loops, at the clock rate of the chip; hops take what the links they cross take.",
+    "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule, "
+    "about one cycle each, or what their matmuls take at the peak rate where that is longer.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
 }
 
@@ -106,6 +111,8 @@ def context(run: Run) -> dict[str, Any]:
         "environment": facts(surroundings),
         "checks": checks(shown),
         "calibrations": calibrations(shown),
+        "compiled": [row for m in shown for row in collectives(m)],
+        "longest": [str(line) for line in console.longest(shown)],
         "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
         "run_json": base64.b64encode(json.dumps(whole, separators=(",", ":")).encode()).decode(),
     }
@@ -145,7 +152,7 @@ def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measureme
     columns = [column for column in numbers[0] if column == "time" or column in known]
     rows = [
         {
-            "plan": figures.name(m) if m.status == "ok" else m.plan,
+            "plan": console.plan_cell(m) if m.status == "ok" else m.plan,
             "pass": m.workload.passes,
             "target": m.target,
             "method": m.method,
@@ -165,7 +172,8 @@ def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, str]:
         return known
     known |= {
         "time": console.spread(m),
-        "memory": nbytes(m.peak_bytes),
+        "memory": console.memory(m),
+        "hidden": console.hidden(m),
         "rate": rate(m.flops_per_s_per_device, "FLOP/s"),
     }
     if m.samples_s:
@@ -196,6 +204,30 @@ def checks(shown: Sequence[Measurement]) -> list[dict[str, str]]:
         for m in shown
         if m.check
     ]
+
+
+def collectives(m: Measurement) -> list[dict[str, Any]]:
+    """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
+    and copied stands in the first."""
+    told = m.program or {}
+    copied = told.get("copies") or {}
+    notes = [f"{each['name']} ({quantity('bytes', each['bytes'])})" for each in told.get("rewrites") or ()]
+    if copied.get("per_round"):
+        notes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])})")
+    rows = [
+        {
+            "plan": console.plan_cell(m),
+            "pass": each["pass"],
+            "what": f"{each['opcode']} {each['dtype']}",
+            "sent": nbytes(each["sent_bytes"]),
+            "times": str(each["times"]),
+            "how": "asynchronous" if each["asynchronous"] else "synchronous",
+            "beside": "tiles" if each["beside_tiles"] else "nothing",
+            "notes": "",
+        }
+        for each in told.get("collectives") or ()
+    ]
+    return [row | {"notes": "; ".join(notes) if row is rows[0] else ""} for row in rows]
 
 
 def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
@@ -255,4 +287,5 @@ def command_line(m: Measurement) -> str:
     options += ["--batch", work.batch] if work.batch > 1 else []
     options += ["--mask", work.mask] if work.mask != "causal" else []
     options += ["--target", m.target, "--method", m.method]
+    options += [part for name, value in (m.flags or {}).items() for part in ("--xla-flag", f"{name}={value}")]
     return shlex.join(["stripectl", "bench", "--plan", m.plan, *map(str, options)])

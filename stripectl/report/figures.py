@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.console import describe, duration, spread
+from stripectl.console import describe, duration, plan_cell, spread
 from stripectl.measurement import METHODS, Measurement
 from stripectl.plan import parse_plan
 from stripectl.workload import format_length
@@ -24,11 +24,6 @@ MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
 MOST_NUMBERED = 16  # cells a side that are wide enough for a number
 MOST_WORKS, MOST_TIMES = 8, 20
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-
-
-def name(m: Measurement) -> str:
-    """The plan of a measurement that has a time; a plan without a mesh is easily overlooked."""
-    return m.plan if m.devices > 1 else f"{m.plan} (one device)"
 
 
 def utf8(text: str) -> str:
@@ -96,7 +91,7 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
     rows = [
         {
             "order": index,
-            "plan": name(m),
+            "plan": plan_cell(m),
             "method": utf8(m.method),
             "label": utf8(f"{MARKS.get(m.method, '?')} {m.method}, {m.target}: {spread(m)}"),
             "target": utf8(m.target),
