@@ -14,7 +14,7 @@ from typing import Any
 from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
 from stripectl.calibrate import compiled_machine
-from stripectl.environment import version
+from stripectl.environment import FLAGS, version
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan
@@ -26,6 +26,7 @@ from stripectl.wiring import wire
 from stripectl.workload import Workload
 
 LIMIT_S = 600.0
+FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
@@ -79,7 +80,8 @@ class Compilers:
             "topology": topology_arguments(target) | {"order": wire(target, plan.mesh or ()).order},
             "flags": dict(flags),
         }
-        key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib")}
+        around = {name: os.environ.get(name) for name in FLAGS}
+        key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib"), "around": around}
         if self.cached and (known := cache.get(key)):
             return known
         dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].in_bundles else None
@@ -94,9 +96,10 @@ class Compilers:
 
     def _set(self, tools: Toolchain, dump: str | None) -> DeviceSet:
         """The worker of a compiler, started: what that takes is not of any plan's time."""
-        variables = dict(tools.variables)
-        if dump:
-            variables["LIBTPU_INIT_ARGS"] = f"{os.environ.get('LIBTPU_INIT_ARGS', '')} {dump_flags(Path(dump))}".strip()
+        own = {"LIBTPU_INIT_ARGS": dump_flags(Path(dump))} if dump else {}
+        variables = {**tools.variables, **own}
+        for name in variables.keys() & FLAG_LISTS:
+            variables[name] = f"{os.environ.get(name, '')} {variables[name]}".strip()
         found = self.sets.setdefault((tools.kind, dump), DeviceSet(session="compile", variables=variables))
         if not found.workers:
             found.ask("ready")

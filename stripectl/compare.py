@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stripectl import BadInput
-from stripectl.bootstrap import RESAMPLES
-from stripectl.measurement import Measurement, Run
+from stripectl.measurement import RESAMPLES, Measurement
+from stripectl.run import Run
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 

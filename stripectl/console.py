@@ -13,7 +13,6 @@ from rich.text import Text
 from stripectl.longest import formula_lengths
 from stripectl.measurement import (
     Measurement,
-    Run,
     attention_bound,
     is_number,
     over_one_device,
@@ -23,6 +22,7 @@ from stripectl.measurement import (
     with_speedups,
 )
 from stripectl.plan import parse_plan
+from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload, format_length
 
@@ -153,8 +153,12 @@ def fitted(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -
 
 def plan_cell(m: Measurement) -> str:
     """The plan, and what beside it tells two rows apart."""
-    flags = "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
-    return f"{m.plan}{flags}" if m.devices > 1 else f"{m.plan}{flags} (one device)"
+    return f"{m.plan}{flags(m)}" if m.devices > 1 else f"{m.plan}{flags(m)} (one device)"
+
+
+def flags(m: Measurement) -> str:
+    """The compiler's flags, after a plan."""
+    return "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
 
 
 def memory(m: Measurement) -> str:

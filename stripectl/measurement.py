@@ -1,25 +1,21 @@
-"""What was found, and the file it is kept in: run.json, schema `stripectl.run/1`.
+"""What was found of a plan, and the statistics of it.
 
 Raw samples are stored and statistics derived from them. A plan that was refused or failed is a Measurement with a
-reason. The file is written whole after every measurement, so a killed run keeps what it measured.
+reason.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from stripectl import BadInput
-from stripectl.bootstrap import ratio_interval
-from stripectl.files import write_atomically
 from stripectl.plan import parse_plan
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
-SCHEMA, VERSION = "stripectl.run/", 1
 Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
+RESAMPLES = 2000
 
 
 def is_number(value: Any) -> bool:
@@ -154,6 +150,41 @@ class Measurement:
         return cls(**known)
 
 
+def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
+    """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
+    import numpy as np
+    from scipy import stats
+
+    if len(samples_s) < 3:
+        return float(np.median(samples_s)), None
+    found = stats.bootstrap(
+        (samples_s,), np.median, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    )
+    low, high = found.confidence_interval
+    return float(np.median(samples_s)), (float(low), float(high))
+
+
+def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
+    i-th of both were taken together and are resampled together."""
+    import numpy as np
+    from scipy import stats
+
+    count = min(len(slow_s), len(fast_s))
+    if count < 3:
+        return None
+    found = stats.bootstrap(
+        (slow_s[:count], fast_s[:count]),
+        lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
+        paired=True,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    low, high = found.confidence_interval
+    return float(low), float(high)
+
+
 def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Every measurement with its speed-up over the contiguous ring of the same workload, target, method and number of
     devices (where there is none, over the first contiguous plan, else the first)."""
@@ -215,77 +246,3 @@ def verdict(speedup: Mapping[str, Any] | None) -> str | None:
         return None
     low, high = speedup["ci95"]
     return "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
-
-
-@dataclass
-class Run:
-    """Everything one command found, and where."""
-
-    id: str
-    created: str
-    command: str
-    environment: dict[str, Any]
-    measurements: list[Measurement] = field(default_factory=list)
-    recommendation: dict[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        measured = [m.to_json() for m in with_speedups(self.measurements)]
-        head = {"schema": f"{SCHEMA}{VERSION}", "id": self.id, "created": self.created, "command": self.command}
-        return head | {
-            "environment": self.environment,
-            "measurements": measured,
-            "recommendation": self.recommendation,
-        }
-
-    def save(self, folder: Path) -> Path:
-        path = folder / "run.json"
-        write_atomically(path, json.dumps(self.to_json(), indent=1) + "\n")
-        return path
-
-    @classmethod
-    def from_json(cls, content: Any, where: str) -> "Run":
-        schema = content.get("schema") if isinstance(content, dict) else None
-        if not isinstance(schema, str) or not schema.startswith(SCHEMA):
-            raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
-        version = schema.removeprefix(SCHEMA)
-        if not version.isdecimal() or int(version) > VERSION:
-            raise BadInput(
-                f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl."
-            )
-        try:
-            return cls(
-                **{name: str(content[name]) for name in ("id", "created", "command")},
-                environment={"devices": [], "warnings": []} | dict(content["environment"]),
-                measurements=[Measurement.from_json(m) for m in content["measurements"]],
-                recommendation=content.get("recommendation"),
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error
-
-    @classmethod
-    def load(cls, path: Path) -> "Run":
-        """A run by its run.json, any JSON file that holds one, or its folder.
-
-        Raises:
-            BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
-        """
-        file = path / "run.json" if path.is_dir() else path
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
-        return cls.from_json(content, str(file))
-
-
-def newest_run(folder: Path) -> Path:
-    """The run.json written last under `folder`.
-
-    Raises:
-        BadInput: there is none.
-    """
-    runs = sorted(folder.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
-    if not runs:
-        raise BadInput(f"there is no run in {folder}/. Make one: stripectl bench --seqlen 256k")
-    return runs[-1]

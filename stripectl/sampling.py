@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stripectl.bootstrap import median_interval
 from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import Measurement
+from stripectl.measurement import Measurement, median_interval
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough

@@ -15,8 +15,9 @@ from stripectl.bench import Request, bench
 from stripectl.devices import Devices
 from stripectl.environment import cores
 from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import Run, newest_run, over_one_device
+from stripectl.measurement import over_one_device
 from stripectl.plan import Plan, parse_plan
+from stripectl.run import Run, newest_run
 from stripectl.sampling import Effort
 from stripectl.workload import Workload
 

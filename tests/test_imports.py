@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import stripectl
-from stripectl.bootstrap import median_interval
-from stripectl.measurement import Measurement, Run
+from stripectl.measurement import Measurement, median_interval
+from stripectl.run import Run
 from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from stripectl import BadInput
-from stripectl.bootstrap import median_interval, ratio_interval
 from stripectl.compare import compare
 from stripectl.measurement import (
     Measurement,
-    Run,
-    newest_run,
+    median_interval,
     over_one_device,
+    ratio_interval,
     simulation_error,
     verdict,
     with_speedups,
 )
+from stripectl.run import Run, newest_run
 from stripectl.workload import Workload
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from stripectl import BadInput
 from stripectl.cli.report import command
-from stripectl.measurement import Measurement, Run
+from stripectl.measurement import Measurement
 from stripectl.report import context, render
 from stripectl.report.figures import utf8
+from stripectl.run import Run
 from stripectl.workload import Workload
 
 LAYOUTS = ("contiguous", "striped", "zigzag")

@@ -62,7 +62,7 @@ def open_run(given: dict[str, Any]) -> tuple[Any, Path]:
     """A new run and the folder for it, or with --resume the run to go on with."""
     from stripectl.environment import environment
     from stripectl.files import ensure_writable
-    from stripectl.measurement import Run, newest_run
+    from stripectl.run import Run, newest_run
 
     if given["resume"]:
         folder: Path = given["out"] or newest_run(shared.RUNS).parent

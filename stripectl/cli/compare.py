@@ -37,7 +37,7 @@ def command(base: Path, new: Path, fail_on: str) -> int:
 
     from stripectl.compare import compare
     from stripectl.console import console, duration
-    from stripectl.measurement import Run
+    from stripectl.run import Run
 
     found = compare(Run.load(base), Run.load(new), parse_percent(fail_on))
     table = Table(box=None, pad_edge=False, header_style="dim")

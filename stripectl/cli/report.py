@@ -27,8 +27,8 @@ def command(run: Path | None, output: Path | None, no_open: bool) -> None:
       stripectl report stripectl-runs/20261101-120000
       stripectl report run.json -o ring.html --no-open
     """
-    from stripectl.measurement import Run, newest_run
     from stripectl.report import write_report
+    from stripectl.run import Run, newest_run
 
     source = run or newest_run(RUNS)
     source = source / "run.json" if source.is_dir() else source

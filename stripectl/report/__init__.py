@@ -19,9 +19,10 @@ from markupsafe import Markup, escape
 from stripectl import BadInput, __version__, console
 from stripectl.console import NOTHING, duration, nbytes, rate, times
 from stripectl.files import data_folder, write_atomically
-from stripectl.measurement import Measurement, Run, attention_bound, simulation_error, with_speedups
+from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.report import figures, verdict
+from stripectl.run import Run
 from stripectl.workload import format_length
 
 # What a name ends in says its unit (DESIGN.md, style 4); the longest ending first.
@@ -29,6 +30,7 @@ UNITS = (
     ("bytes_per_s_one_way", lambda value: rate(value, "B/s")),
     ("bytes_per_s", lambda value: rate(value, "B/s")),
     ("flops_per_s", lambda value: rate(value, "FLOP/s")),
+    ("hz", lambda value: rate(value, "Hz")),
     ("bytes", nbytes),
     ("error", lambda value: f"{value:+.1%}"),
     ("_s", duration),
@@ -45,6 +47,9 @@ WORDS = {
     "blocks": "blocks timed (rows, scores)",
     "left_out": "not in the model",
     "git": "commit",
+    "clock_hz": "clock",
+    "exposed": "share of transfers beside nothing (pass, collective, bytes an element)",
+    "slower_hops": "hops that cross more than a link",
 }
 COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "tiles", "useful", "sent", "hidden", "memory", "rate"),
@@ -211,7 +216,10 @@ def collectives(m: Measurement) -> list[dict[str, Any]]:
     and copied stands in the first."""
     told = m.program or {}
     copied = told.get("copies") or {}
-    notes = [f"{each['name']} ({quantity('bytes', each['bytes'])})" for each in told.get("rewrites") or ()]
+    notes = [
+        f"{each['name']} ({'-' if each['bytes'] < 0 else '+'}{nbytes(abs(each['bytes']))})"
+        for each in told.get("rewrites") or ()
+    ]
     if copied.get("per_round"):
         notes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])})")
     rows = [

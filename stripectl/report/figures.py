@@ -21,7 +21,7 @@ SHAPES = ("circle", "square", "diamond")
 INK = "currentColor"
 WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
 MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
-MOST_NUMBERED = 16  # cells a side that are wide enough for a number
+LEAST_NUMBERED = 19  # pixels of a cell that holds a number
 MOST_WORKS, MOST_TIMES = 8, 20
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
@@ -121,8 +121,9 @@ def heat_map(chart: Mapping[str, Any], most: int) -> str:
         for device, counts in chart["rows"]
         for at, count in zip(chart["rounds"], counts, strict=True)
     ]
-    rounds, devices = len(chart["rounds"]), len(chart["rows"])
-    numbered = max(rounds, devices) <= MOST_NUMBERED
+    rounds = len(chart["rounds"])
+    cell = max(12, min(31, (WIDTH - 42) // max(rounds, 1)))
+    numbered = cell >= LEAST_NUMBERED
     keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
     legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
     colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)
@@ -133,8 +134,9 @@ def heat_map(chart: Mapping[str, Any], most: int) -> str:
     squares = base.mark_rect(stroke=INK, strokeOpacity=0.35, strokeWidth=0.5).encode(
         color=alt.condition("datum.tiles > 0", colour, alt.value("transparent"))
     )
-    numbers = base.mark_text(fontSize=10).encode(text="text:N", color=alt.Color("ink:N", scale=None))
-    cell = 31 if numbered else 12
+    numbers = base.mark_text(fontSize=10 if cell > 24 else 8).encode(
+        text="text:N", color=alt.Color("ink:N", scale=None)
+    )
     size = {"width": max(cell * rounds, WIDTH - 42), "height": alt.Step(cell)}
     layers = alt.layer(squares, *([numbers] if numbered else [])).resolve_scale(color="independent")
     return _svg(layers.properties(**size))

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
-from stripectl.bootstrap import ratio_interval
 from stripectl.console import duration, times
 from stripectl.measurement import (
     METHODS,
     Measurement,
     attention_bound,
     over_one_device,
+    ratio_interval,
     simulation_error,
     twin,
 )
@@ -48,7 +48,7 @@ def _verdict(members: Sequence[Measurement], pairs: Sequence[dict[str, Any]]) ->
         "title": console.describe(best.workload),
         "pass": best.workload.passes,
         "headline": _headline(best, second, names, pairs),
-        "plan": best.plan,
+        "plan": f"{best.plan}{console.flags(best)}",
         "target": best.target,
         "method": method,
         "time": console.spread(best),
@@ -75,11 +75,11 @@ def _names(members: Sequence[Measurement]) -> dict[str, str]:
 def _headline(
     best: Measurement, second: Measurement | None, names: Mapping[str, str], pairs: Sequence[dict[str, Any]]
 ) -> str:
-    name = names[best.plan]
+    name = names[best.plan] + console.flags(best)
     if second is None:
         return f"{name}: the only plan timed"
     if _too_close(best, second, pairs):
-        return f"{name} or {names[second.plan]}: too close to tell"
+        return f"{name} or {names[second.plan]}{console.flags(second)}: too close to tell"
     once = best.method == "measured" and not best.ci95_s
     return f"{name} was fastest in {_count(best)}" if once else f"{name} is fastest"
 
@@ -116,7 +116,8 @@ def _cautions(
     said = {"measured": _measured, "simulated": _simulated}.get(best.method)
     words = said(best, pairs) if said else ["Compiled and not run: the time is predicted."]
     if second and best.median_s and second.median_s:
-        text = f"The runner-up, {names[second.plan]}, takes {second.median_s / best.median_s - 1:.1%} longer"
+        runner_up, slower = names[second.plan] + console.flags(second), second.median_s / best.median_s - 1
+        text = f"The runner-up, {runner_up}, takes {slower:.1%} longer"
         unsure = {
             "measured": " The interval of that holds zero.",
             "simulated": " That is within the simulation's error.",
