@@ -13,8 +13,8 @@ from typing import Any
 
 from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
-from stripectl.calibrate import compiled_machine
 from stripectl.environment import FLAGS, version
+from stripectl.estimate import compiled_machine
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan

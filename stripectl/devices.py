@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import Missing
-from stripectl.calibrate import HOP_BYTES, blocks_for, datasheet_machine, fit_hop, measured_machine
+from stripectl.calibrate import HOP_BYTES, blocks_for, fit_hop, measured_machine
+from stripectl.datasheet import datasheet_machine
 from stripectl.environment import cores
 from stripectl.hardware import Hardware, named_by_device
 from stripectl.launch import DeviceSet, PlanFailed

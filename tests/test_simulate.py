@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from stripectl.calibrate import Block, blocks_for, datasheet_machine, fit_hop, fit_tiles, measured_machine, tiles_of
+from stripectl.calibrate import Block, blocks_for, fit_hop, fit_tiles, measured_machine, tiles_of
+from stripectl.datasheet import datasheet_machine
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
 from stripectl.machine import Machine, TileCost

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl import BadInput
-from stripectl.calibrate import datasheet_machine
+from stripectl.datasheet import datasheet_machine
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.layout import Tile
 from stripectl.plan import AXES, parse_mesh, parse_plan

@@ -47,13 +47,13 @@ def command(
     from dataclasses import replace
 
     from stripectl.cli import wiring
-    from stripectl.console import Reporter, console, rate
+    from stripectl.console import Reporter
     from stripectl.devices import Devices
     from stripectl.plan import make_mesh, parse_mesh
     from stripectl.wiring import wire
     from stripectl.workload import Model
 
-    sizes, screen = Model.load(model), console()
+    sizes = Model.load(model)
     wanted = parse_mesh(mesh) if mesh else None
     with Reporter(quiet) as reporter, Devices(reporter.say) as devices:
         place = devices.place(target, shared.parse_hardware(hardware))
@@ -62,8 +62,17 @@ def command(
     wired = wire(known, make_mesh({"ring": known.devices}) if wanted is None else wanted)
     if as_json:
         click.echo(json.dumps(wiring.content(wired), indent=1))
-        return
-    for line in wiring.header(known, place.here):
+    else:
+        show(wired, place.here, sizes, save if measure else None)
+
+
+def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
+    """A target with a mesh on it, figure by figure."""
+    from stripectl.cli import wiring
+    from stripectl.console import console, rate
+
+    screen, known, machine = console(), wired.target, wired.target.hardware
+    for line in wiring.header(known, here):
         screen.print(line, markup=False)
     for name, value in machine.figures.items():
         screen.print(f"  {name:34}{figure(name, value):>16}   {machine.sources[name]}", markup=False)
@@ -75,8 +84,8 @@ def command(
     screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
     for line in hiding_blocks(machine, sizes, per_s):
         screen.print(f"  {line}", markup=False)
-    if measure:
-        screen.print(f"saved    {save}; use it with --hardware {save}", markup=False)
+    if saved:
+        screen.print(f"saved    {saved}; use it with --hardware {saved}", markup=False)
 
 
 def figure(name: str, value: float) -> str:
@@ -87,6 +96,8 @@ def figure(name: str, value: float) -> str:
         return rate(value, "FLOP/s")
     if "bytes_per_s" in name:
         return rate(value, "B/s")
+    if name.endswith("_hz"):
+        return rate(value, "Hz")
     return duration(value) if name.endswith("_s") else nbytes(value)
 
 

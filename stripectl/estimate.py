@@ -1,0 +1,136 @@
+"""A machine as its compiler has it: tiles by estimated cycles or by bundles, hidden what the schedule hides."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stripectl.datasheet import datasheet_machine
+from stripectl.hardware import Hardware
+from stripectl.hlo import ITEM_BYTES
+from stripectl.layout import count_pairs, layouts
+from stripectl.machine import Machine, TileCost
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
+from stripectl.wiring import Wiring
+from stripectl.workload import Workload
+
+LEFT_OUT = (
+    "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
+)
+COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
+KERNELS = {"forward": ("_fwd_",), "backward": ("_dq_", "_dkv_")}  # a pass is these of splash's kernels
+MATMULS = {"_fwd_": 2, "_dq_": 3, "_dkv_": 4}  # of a tile
+
+
+def compiled_machine(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], wiring: Wiring
+) -> Machine:
+    """A machine whose tiles take what the compiler estimates and whose collectives hide where its schedule computes
+    tiles beside them; links, and tiles without an estimate, are the datasheet's.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    assert plan.tile
+    machine = datasheet_machine(hardware, workload, plan.tile, wiring)
+    exposed = exposed_transfers(facts["collectives"])
+    machine = replace(machine, exposed=exposed)
+    shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
+    found = estimated_costs(hardware, workload, plan, facts)
+    if found is None:
+        missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
+        return replace(machine, detail=machine.detail | shown | {"left_out": missing})
+    source, costs = found
+    detail = {
+        "clock_hz": hardware.figure("clock_hz"),
+        **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
+        **{name: machine.detail[name] for name in ("hop", "slower_hops") if name in machine.detail},
+        "sources": {name: hardware.sources[name] for name in ("clock_hz", "link_bytes_per_s_one_way")},
+        "left_out": LEFT_OUT,
+        **shown,
+    }
+    return replace(machine, **costs, source=source, detail=detail)
+
+
+def estimated_costs(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]
+) -> tuple[str, dict[str, TileCost]] | None:
+    """(where they are from, costs by pass); None where the compiler estimates no tiles."""
+    clock, cycles, bundles = hardware.figure("clock_hz"), facts["cycles"], facts["bundles"]
+    if not clock or not cycles:
+        return None
+    live = live_rectangles(workload, plan)
+    costs = {passes: cycle_cost(each, clock, plan.shards, live) for passes, each in cycles.items()}
+    if all(cost.whole_s for cost in costs.values()):
+        return "estimated_cycles", costs
+    if not bundles:
+        return None
+    peak = hardware.flops_per_s(workload.dtype)
+    return "bundles", {
+        passes: bundle_cost(bundles, passes, cost, clock, peak, workload, plan) for passes, cost in costs.items()
+    }
+
+
+def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: float) -> TileCost:
+    """Seconds from cycles; what is no tile is spread over the calls of the kernel, branches as far as they are live."""
+    whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))
+    rest = (cycles["other"] + live * cycles["branch"]) / clock_hz
+    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls)
+
+
+def live_rectangles(workload: Workload, plan: Plan) -> float:
+    """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
+    layout, shards = layouts[plan.layout], plan.shards
+    me, rows = np.arange(shards), workload.seq_len // shards
+    rounds = (layout.bands(me, (me - hop) % shards, shards, rows, workload.window) for hop in range(shards))
+    live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
+    return float(np.mean(live, axis=0).max())
+
+
+def bundle_cost(
+    bundles: Sequence[Mapping[str, Any]],
+    passes: str,
+    other: TileCost,
+    clock_hz: float,
+    peak_flops_per_s: float | None,
+    workload: Workload,
+    plan: Plan,
+) -> TileCost:
+    """Seconds of a Pallas kernel's tiles from bundles, or what their matmuls take at the peak rate where that is
+    longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a device share run part
+    of its steps, so a tile of the device takes that part of the time."""
+    assert plan.tile
+    piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
+    grid = heads * (piece // plan.tile.block_q) * (piece // plan.tile.block_kv)
+    whole = masked = dead = row = 0.0
+    for part in KERNELS[passes]:
+        least = 2 * MATMULS[part] * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
+        alike = [each for each in bundles if part in each["name"]]
+
+        def mean(which: Callable[[Mapping[str, Any]], float], masks: bool, alike: Any = alike) -> float:
+            """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
+            chosen = [each for each in alike if each["masked"] == masks] or alike
+            return float(np.mean([which(each) * each["steps"] / grid for each in chosen])) / clock_hz
+
+        peak_s = least / peak_flops_per_s if peak_flops_per_s else 0.0
+        whole += max(peak_s, mean(lambda each: each["tile"] + each["step"], False))
+        masked += max(peak_s, mean(lambda each: each["tile"] + each["step"], True))
+        dead += mean(lambda each: each["step"], True)
+        row += mean(lambda each: each["row"], True)
+    return replace(other, whole_s=whole, boundary_s=masked, dead_s=dead, row_s=row, masks_all=True)
+
+
+def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
+    """The share of transfers, by (pass, opcode, itemsize), that the schedule puts no tiles beside: none, half or all,
+    whichever is nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's."""
+    sent: Counter[tuple[str, str, int]] = Counter()
+    alone: Counter[tuple[str, str, int]] = Counter()
+    for each in collectives:
+        key = each["pass"], each["opcode"], ITEM_BYTES[each["dtype"]]
+        sent[key] += each["sent_bytes"] * each["times"]
+        alone[key] += 0 if each["beside_tiles"] else each["sent_bytes"] * each["times"]
+    shares = {key: round(2 * alone[key] / nbytes) / 2 for key, nbytes in sent.items()}
+    return {key: share for key, share in shares.items() if share}
