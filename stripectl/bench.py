@@ -29,6 +29,7 @@ from stripectl.topology import Target
 from stripectl.workload import Workload, format_length
 
 DEFAULT_KERNELS = {"tpu": "splash"}  # what users of such hardware have; elsewhere xla
+LONG = 2**24  # what a kernel is asked about where the longest sequence is not known yet
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
@@ -51,13 +52,18 @@ class Request:
     any_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
 
     def on(self, place: Place) -> "Request":
-        """The request with its dtype and kernel decided by what the target turned out to be."""
-        workloads, plans, kind = self.workloads, self.plans, place.target.hardware.kind
-        if self.any_dtype and kind == "cpu":
-            workloads = [replace(workload, dtype="float32") for workload in workloads]
-        if self.any_kernel and kind in DEFAULT_KERNELS:
-            plans = [replace(plan, kernel=DEFAULT_KERNELS[kind]) for plan in plans]
-        return replace(self, workloads=workloads, plans=plans, any_dtype=False, any_kernel=False)
+        """The request with its dtype decided by what the target turned out to be."""
+        if not self.any_dtype or place.target.hardware.kind != "cpu":
+            return self
+        workloads = [replace(workload, dtype="float32") for workload in self.workloads]
+        return replace(self, workloads=workloads, any_dtype=False)
+
+    def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
+        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one
+        and it can compute the workload."""
+        plan, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
+        usual = replace(plan, kernel=DEFAULT_KERNELS.get(kind, plan.kernel))
+        return usual if self.any_kernel and not unsupported(usual, workload, kind) else plan
 
 
 def cases(request: Request, place: Place) -> list[Measurement]:
@@ -66,7 +72,7 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     found = []
     for workload in request.workloads:
         for plan, flags in itertools.product(request.plans, request.flags):
-            meshed = with_mesh(plan, devices)
+            meshed = request.meshed(plan, workload, place)
             reason = unsupported(meshed, workload, hardware.kind, devices)
             full = meshed if reason else with_tile(meshed, workload, hardware.kind)
             method = "simulated" if request.method == "auto" else request.method
@@ -142,7 +148,8 @@ def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> I
 def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
     """The longest sequence of every plan, by pass."""
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        meshed = with_default_tile(with_mesh(plan, place.target.devices), place.target.hardware.kind)
+        long = replace(workload, seq_len=LONG)
+        meshed = with_default_tile(request.meshed(plan, long, place), place.target.hardware.kind)
         case = Measurement(
             workload=workload, plan=str(meshed), target=str(place.target), method="compiled", flags=flags or None
         )

@@ -35,7 +35,9 @@ def test_everything_has_its_name_in_the_readme(name: str) -> None:
 
 @pytest.mark.parametrize("name", [option.name for option in group.get_command(None, "bench").params])  # type: ignore
 def test_every_option_of_bench_is_in_the_readme(name: str) -> None:
-    spelled = {"passes": "pass", "plans": "plan", "meshes": "mesh", "as_json": "json"}.get(name, name)
+    spelled = {"passes": "pass", "plans": "plan", "meshes": "mesh", "as_json": "json", "xla_flags": "xla-flag"}.get(
+        name, name
+    )
     assert f"--{spelled.replace('_', '-')}" in README
 
 

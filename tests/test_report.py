@@ -316,7 +316,7 @@ def test_command_does_not_replace_the_run(bench: Run, tmp_path: Path) -> None:
 def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
     run_of(bench.measurements[0]).save(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from stripectl.measurement import Run\n"
+        "import sys; from pathlib import Path; from stripectl.run import Run\n"
         "from stripectl.report import render\n"
         f"render(Run.load(Path({str(tmp_path)!r}))); assert 'jax' not in sys.modules"
     )
