@@ -1,0 +1,38 @@
+"""What is kept on disk is found again, and never stands in the way."""
+
+from pathlib import Path
+
+import pytest
+
+from stripectl import cache
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "stripectl"
+
+
+def test_a_key_finds_what_was_kept_under_it_and_no_other(elsewhere: Path) -> None:
+    assert cache.get({"plan": "a", "flags": {}}) is None
+    cache.put({"plan": "a", "flags": {}}, {"peak_bytes": 1})
+    assert cache.get({"flags": {}, "plan": "a"}) == {"peak_bytes": 1}
+    assert cache.get({"plan": "a", "flags": {"x": "1"}}) is None
+    assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_another_program_of_stripectl_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.put("a", 1)
+    monkeypatch.setattr(cache, "program_digest", lambda: "another")
+    assert cache.get("a") is None
+
+
+def test_half_a_file_and_a_folder_that_cannot_be_written_are_as_nothing(elsewhere: Path) -> None:
+    cache.put("a", {"peak_bytes": 1})
+    next(elsewhere.iterdir()).write_text('{"peak_b')
+    assert cache.get("a") is None
+    next(elsewhere.iterdir()).unlink()
+    elsewhere.rmdir()
+    elsewhere.write_text("a file where the folder should be")
+    cache.put("a", 1)
+    assert cache.get("a") is None
