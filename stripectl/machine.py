@@ -1,5 +1,6 @@
 """What a machine costs a simulation: seconds of tiles, of hops, and what hides behind what."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -53,9 +54,9 @@ class Machine:
 
     def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
-        that none runs beside."""
+        that none runs beside, the first of each few of them: the others hide behind what follows."""
         share = self.exposed.get((passes, opcode, itemsize), 0.0)
-        return self.overlaps and int(nth * share) == int((nth - 1) * share)
+        return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""

@@ -23,6 +23,7 @@ from stripectl.topology import parse_target
 from stripectl.workload import Workload
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
+TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that splash compiles for
 FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
@@ -54,7 +55,8 @@ def whole() -> Iterator[tuple[str, str, str, bool]]:
     """(target, plan, pass, whether it is among those that every test run compiles)."""
     layouts = [RING.replace("striped", layout) for layout in ("contiguous", "zigzag")]
     for target, passes in itertools.product(TARGETS, (FORWARD, BOTH)):
-        for plan in (RING, GATHER, *layouts, f"{RING},unroll=8"):
+        pallas = [RING.replace("xla", "splash")] * (target.partition(":")[0] in TPUS)
+        for plan in (RING, GATHER, *layouts, *pallas, f"{RING},unroll=8"):
             unrolled = "unroll" in plan and passes == BOTH and target in ("v5e:2x4", "h100:8")
             yield target, plan, passes, (plan in (RING, GATHER) and passes == BOTH) or unrolled
 
