@@ -81,13 +81,16 @@ class Compilers:
             "flags": dict(flags),
         }
         around = {name: os.environ.get(name) for name in FLAGS}
-        key = {**request, "compiler": tools.name, "jax": version("jax"), "jaxlib": version("jaxlib"), "around": around}
-        if self.cached and (known := cache.get(key)):
+        packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
+        key = {**request, "versions": list(map(version, packages)), "around": around}
+        if self.cached and isinstance(known := cache.get(key), dict):
             return known
         dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].in_bundles else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
-        cache.put(key, found | {"compiler": tools.name})
-        return found | {"compiler": tools.name}
+        found |= {"compiler": tools.name}
+        if not dump or found.get("bundles") or "refused" in found:
+            cache.put(key, found)
+        return found
 
     @cached_property
     def dump(self) -> str:
@@ -121,7 +124,9 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
-        return replace(case, status="failed", reason=f"the compiler {failure}" if not failure.alive else str(failure))
+        reason = str(failure) if failure.alive else f"the compiler {failure}"
+        hint = ". Give it more by --compile-limit" if "limit" in reason else ""
+        return replace(case, status="failed", reason=reason + hint)
 
 
 def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
@@ -142,15 +147,15 @@ def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
 
 
 def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Measurement:
-    """The case with the time that the compiler's cycles and schedule make on clocks.
-
-    Raises:
-        BadInput: the hardware's profile lacks a figure that this needs.
-    """
+    """The case with the time that the compiler's cycles and schedule make on clocks; without one where the hardware's
+    profile lacks a figure that this needs."""
     if case.status != "ok":
         return case
     plan = parse_plan(case.plan)
-    machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
+    try:
+        machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
+    except BadInput as error:  # what the compiler said stands without a time
+        return replace(case, calibration={"source": "none", "left_out": str(error)})
     found = simulate(case.workload, plan, machine)
     shown = found.overlap
     return replace(
@@ -183,6 +188,8 @@ def refusal(message: str, tools: Toolchain) -> str:
         near = difflib.get_close_matches(unknown[1], tools.flags(), n=3, cutoff=0.6)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         return f"{tools.name} knows no flag {unknown[1]!r}.{hint}"
+    if "Mosaic" in message:
+        return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
     words = message.partition(": ")[2] or message
     needs, has = memory_of(message)
     if needs and has:

@@ -19,7 +19,7 @@ from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.hardware import Hardware
 from stripectl.launch import PlanFailed
-from stripectl.longest import longest, with_default_tile
+from stripectl.longest import longest, step_of, with_default_tile
 from stripectl.measurement import METHODS, Measurement
 from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
 from stripectl.sampling import Effort, Interrupted, Say, measure
@@ -28,8 +28,6 @@ from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
 from stripectl.workload import Workload, format_length
 
-DEFAULT_KERNELS = {"tpu": "splash"}  # what users of such hardware have; elsewhere xla
-LONG = 2**24  # what a kernel is asked about where the longest sequence is not known yet
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
@@ -59,11 +57,12 @@ class Request:
         return replace(self, workloads=workloads, any_dtype=False)
 
     def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
-        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one
-        and it can compute the workload."""
-        plan, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
-        usual = replace(plan, kernel=DEFAULT_KERNELS.get(kind, plan.kernel))
-        return usual if self.any_kernel and not unsupported(usual, workload, kind) else plan
+        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
+        unless only the plan's own can compute the workload."""
+        own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
+        usual = replace(own, kernel=place.target.hardware.kernel) if self.any_kernel else own
+        only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
+        return own if only_own else usual
 
 
 def cases(request: Request, place: Place) -> list[Measurement]:
@@ -103,6 +102,8 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
     with Devices(say, found) as devices, Compilers(say, effort.compile_limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
         request = request.on(place)
+        if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
+            raise BadInput("the longest sequence is the compiler's word on a target's memory. Try --target v5e:4x4.")
         if request.method == "compiled" or request.longest:
             compilers.toolchain(place.target)
         if request.longest:
@@ -145,30 +146,39 @@ def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> I
         yield compiled(case, place.target, compilers)
 
 
-def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
-    """The longest sequence of every plan, by pass."""
+def longest_cases(request: Request, place: Place) -> list[Measurement]:
+    """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
+    found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        long = replace(workload, seq_len=LONG)
-        meshed = with_default_tile(request.meshed(plan, long, place), place.target.hardware.kind)
-        case = Measurement(
-            workload=workload, plan=str(meshed), target=str(place.target), method="compiled", flags=flags or None
-        )
+        usual = with_default_tile(request.meshed(plan, workload, place), kind)
+        meshed = with_default_tile(request.meshed(plan, replace(workload, seq_len=step_of(usual)), place), kind)
+        shortest = replace(workload, seq_len=step_of(meshed))
+        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
+        reason = unsupported(meshed, shortest, kind, place.target.devices)
+        found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
+    return found
 
-        def compile_length(longer: Workload, case: Measurement = case, plan: Plan = meshed) -> Measurement:
-            compilers.say(f"compile {longer.passes} of {plan} at {format_length(longer.seq_len)}", 0, 1)
-            asked = replace(case, workload=longer)
-            if reason := unsupported(plan, longer, place.target.hardware.kind, place.target.devices):
-                return replace(asked, status="refused", reason=reason)
-            return compiled(described(asked, place.target.hardware), place.target, compilers)
 
-        yield longest(case, meshed, compile_length)
+def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
+    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again."""
+    for case in longest_cases(request, place):
+
+        def compile_length(longer: Workload, case: Measurement = case) -> Measurement:
+            compilers.say(f"compile {longer.passes} of {case.plan} at {format_length(longer.seq_len)}", 0, 1)
+            asked = described(replace(case, workload=longer), place.target.hardware)
+            return compiled(asked, place.target, compilers)
+
+        sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
+        if not any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
+            yield longest(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
-    """The single-device flash-style baseline of every workload: the kernel of its first plan on one device."""
+    """The single-device flash-style baseline of every workload, and set of flags: the kernel of its first plan."""
     found = []
-    for workload in request.workloads:
-        first = next((case for case in wanted if case.workload == workload and case.status == "ok"), None)
+    for workload, flags in itertools.product(request.workloads, request.flags):
+        alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
+        first = next((case for case in alike if case.status == "ok"), None)
         if first is None or first.devices == 1:
             continue
         plan = replace(parse_plan(first.plan), scheme="ring", layout="contiguous", mesh=())
@@ -181,7 +191,7 @@ def dry_run(request: Request, say: Say) -> list[Measurement]:
     """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
     with Devices(say) as devices:
         place = devices.place(request.target, request.hardware)
-        return cases(request.on(place), place)
+        return (longest_cases if request.longest else cases)(request.on(place), place)
 
 
 def by_method(

@@ -26,6 +26,16 @@ def clear(folder: Path) -> None:
         path.unlink()
 
 
+def refusal(error: Exception) -> str:
+    """The compiler's words in one line, with the name of Mosaic's own errors; what no compiler says is raised again."""
+    kind, said = type(error).__name__, " ".join(str(error).split())
+    if "Mosaic" in kind:
+        return f"{kind}: {said}"
+    if isinstance(error, jax.errors.JaxRuntimeError | ValueError | NotImplementedError):
+        return said
+    raise error
+
+
 def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
     """The Pallas kernels in a dump; None where it is not what we know: its format is nobody's promise."""
     try:
@@ -51,9 +61,8 @@ class Session:
         """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
         memory, collectives and how they are scheduled, rewrites, copies, and cycles where it estimates them.
 
-        Args:
-            topology: arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh.
-            dump: the folder where this process's compiler leaves its bundles, if it was told to.
+        `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
+        `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
         """
         if dump:
             clear(Path(dump))
@@ -62,8 +71,8 @@ class Session:
         start = time.perf_counter()
         try:
             compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
-        except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
-            return {"refused": " ".join(str(error).split()), "compile_s": time.perf_counter() - start}
+        except Exception as error:
+            return {"refused": refusal(error), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
         module = parse(compiled.as_text())
         every, alike = scheduled(module)
@@ -73,7 +82,7 @@ class Session:
             "peak_bytes": peak_bytes(compiled),
             "bytes": sent_bytes(every),
             "collectives": [each.to_json() for each in alike],
-            "rewrites": [each._asdict() for each in rewrites(simulate(work, parsed, COUNTING).transfers, every)],
+            "rewrites": [each._asdict() for each in rewrites(work, simulate(work, parsed, COUNTING).transfers, every)],
             "copies": copies(module),
             "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
             "bundles": bundles_of(Path(dump)) if dump else None,

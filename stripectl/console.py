@@ -203,6 +203,8 @@ def calibrations(run: Run) -> list[Text]:
     lines: dict[str, None] = {}
     for m in run.measurements:
         known = m.calibration or {}
+        if known.get("source") == "none":
+            lines[f"no time: {known.get('left_out')}"] = None
         hop = known.get("hop") or {}
         link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
         for axis, worst in (known.get("slower_hops") or {}).items():

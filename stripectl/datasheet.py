@@ -1,5 +1,7 @@
 """A machine as its datasheet has it: nothing is timed."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from stripectl import BadInput
@@ -10,6 +12,7 @@ from stripectl.simulate import ACCUMULATOR_BYTES
 from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
+LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 
 
@@ -21,28 +24,48 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring
         BadInput: the profile lacks a figure that this needs.
     """
     achievable = hardware.figure(f"achievable_flops_per_s_{workload.dtype}")
-    needed = {name: hardware.figure(name) for name in ("hbm_bytes_per_s", "link_bytes_per_s_one_way")}
+    needed = {"hbm_bytes_per_s": hardware.figure("hbm_bytes_per_s")}
     needed[f"matmul_flops_per_s_{workload.dtype}"] = achievable or hardware.flops_per_s(workload.dtype)
-    if lacking := [name for name, value in needed.items() if value is None]:
-        raise BadInput(
-            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so it cannot be simulated from its "
-            f"datasheet. Try another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
-        )
-    memory, link, rate = (value or 0.0 for value in needed.values())
+    memory, rate = figures(hardware, needed)
+    costs = roofline(workload, tile, rate, memory)
+    machine = linked(hardware, Machine(*costs, 0.0, 0.0, hardware.overlaps, "datasheet"), wiring)
+    own = {"flops_per_s": rate, "rate_is": "achievable" if achievable else "peak"}
+    sources = {name: hardware.sources[name] for name in needed if name in hardware.sources}
+    left_out = "; ".join([LEFT_OUT, *machine.detail["left_out"]])
+    detail = {**own, **machine.detail, "sources": sources | machine.detail["sources"], "left_out": left_out}
+    return replace(machine, detail=detail)
+
+
+def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machine:
+    """The machine with hops from the datasheet; its detail says what they cost, where that is from, and what is not
+    known.
+
+    Raises:
+        BadInput: the profile lacks the rate of its links.
+    """
+    (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
     latency, hops = hardware.figure("hop_latency_s"), wiring.hops() if wiring else {}
-    detail: dict[str, Any] = {
-        "flops_per_s": rate,
-        "rate_is": "achievable" if achievable else "peak",
-        "hop": {"latency_s": latency, "bytes_per_s_one_way": link},
-        "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
-        "left_out": LEFT_OUT + ("" if latency else "; hop latency (not published)"),
-    }
+    across = wiring is not None and any(crossed.network.any() for crossed in wiring.onward.values())
+    unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
+    detail: dict[str, Any] = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
     if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
         detail["slower_hops"] = slower
-    if wiring and any(crossed.network.any() for crossed in wiring.onward.values()):
-        detail["left_out"] += "; network latency (not published)"
-    costs = roofline(workload, tile, rate, memory)
-    return Machine(*costs, latency or 0.0, link, hardware.overlaps, "datasheet", detail, hops=hops)
+    detail |= {"sources": {LINK: hardware.sources[LINK]}, "left_out": unknown}
+    return replace(machine, hop_latency_s=latency or 0.0, link_bytes_per_s_one_way=link, hops=hops, detail=detail)
+
+
+def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:
+    """The figures that a time needs.
+
+    Raises:
+        BadInput: the profile lacks one.
+    """
+    if lacking := [name for name, value in needed.items() if value is None]:
+        raise BadInput(
+            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so no time can be told from its "
+            f"datasheet. Try another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+        )
+    return [value for value in needed.values() if value is not None]
 
 
 def roofline(

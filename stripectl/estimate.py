@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.datasheet import datasheet_machine
+from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
 from stripectl.wiring import Wiring
 from stripectl.workload import Workload
 
@@ -34,24 +34,26 @@ def compiled_machine(
         BadInput: the profile lacks a figure that this needs.
     """
     assert plan.tile
-    machine = datasheet_machine(hardware, workload, plan.tile, wiring)
     exposed = exposed_transfers(facts["collectives"])
-    machine = replace(machine, exposed=exposed)
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:
-        missing = "cycles: the compiler estimates none, so tiles are the datasheet's; " + machine.detail["left_out"]
-        return replace(machine, detail=machine.detail | shown | {"left_out": missing})
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring)
+        missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
+        return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
+    none = TileCost(0.0, 0.0)
+    bare = Machine(costs.get("forward", none), costs.get("backward", none), 0.0, 0.0, True, source, exposed=exposed)
+    machine = linked(hardware, bare, wiring)
     detail = {
         "clock_hz": hardware.figure("clock_hz"),
         **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
-        **{name: machine.detail[name] for name in ("hop", "slower_hops") if name in machine.detail},
-        "sources": {name: hardware.sources[name] for name in ("clock_hz", "link_bytes_per_s_one_way")},
-        "left_out": LEFT_OUT,
+        **machine.detail,
+        "sources": {"clock_hz": hardware.sources["clock_hz"], **machine.detail["sources"]},
+        "left_out": "; ".join([LEFT_OUT, *machine.detail["left_out"]]),
         **shown,
     }
-    return replace(machine, **costs, source=source, detail=detail)
+    return replace(machine, detail=detail)
 
 
 def estimated_costs(
@@ -63,9 +65,10 @@ def estimated_costs(
         return None
     live = live_rectangles(workload, plan)
     costs = {passes: cycle_cost(each, clock, plan.shards, live) for passes, each in cycles.items()}
-    if all(cost.whole_s for cost in costs.values()):
+    if not kernels[plan.kernel].in_bundles:
         return "estimated_cycles", costs
-    if not bundles:
+    parts = [part for passes in costs for part in KERNELS[passes]]
+    if not all(any(part in each["name"] for each in bundles or ()) for part in parts):
         return None
     peak = hardware.flops_per_s(workload.dtype)
     return "bundles", {
@@ -105,6 +108,7 @@ def bundle_cost(
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
     heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
     grid = heads * (piece // plan.tile.block_q) * (piece // plan.tile.block_kv)
+    columns = workload.kv_heads / workload.heads  # dK/dV have a start and an end for every key/value head
     whole = masked = dead = row = 0.0
     for part in KERNELS[passes]:
         least = 2 * MATMULS[part] * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
@@ -119,7 +123,7 @@ def bundle_cost(
         whole += max(peak_s, mean(lambda each: each["tile"] + each["step"], False))
         masked += max(peak_s, mean(lambda each: each["tile"] + each["step"], True))
         dead += mean(lambda each: each["step"], True)
-        row += mean(lambda each: each["row"], True)
+        row += mean(lambda each: each["row"], True) * (columns if part == "_dkv_" else 1.0)
     return replace(other, whole_s=whole, boundary_s=masked, dead_s=dead, row_s=row, masks_all=True)
 
 

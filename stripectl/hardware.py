@@ -48,6 +48,7 @@ class Hardware:
     chip_config: str | None  # what libtpu calls the chip with as many devices
     aliases: tuple[str, ...]
     overlaps: bool  # collectives run beside compute
+    kernel: str  # that its users have
     compiler: Mapping[str, Any]  # what a GPU's compiler asks of a device that is not there
     figures: Mapping[str, float]
     sources: Mapping[str, str]
@@ -146,6 +147,7 @@ FIELDS = {
     "counted": Field(1, _count(1), "a positive integer"),
     "chip_config": Field(None, lambda x: x is None or isinstance(x, str), "a name"),
     "aliases": Field([], _names, "a list of names"),
+    "kernel": Field("xla", lambda x: isinstance(x, str), "the name of a kernel"),
     "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
     "compiler": Field({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
 }

@@ -162,7 +162,7 @@ class DeviceSet:
             while len(answers) < len(self.workers):
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
-                    self._fail(error or f"took longer than its limit of {limit_s:.0f} s")
+                    self._fail(error or f"took longer than its limit of {limit_s:g} s")
                 for key, _ in events:
                     answer = self._read(key.data)
                     if answer is None:

@@ -32,7 +32,8 @@ def step_of(plan: Plan) -> int:
 def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measurement:
     """The measurement of the longest sequence that fits; refused where not even the shortest does.
 
-    `program.longest` says the step, the length one step on, and why the compiler refuses that.
+    `program.longest` says the step, the length one step on, and why the compiler refuses that; where the compiler fails
+    at a length, the search ends there with what is known to fit.
     """
     step, workload = step_of(plan), template.workload
     known: dict[int, Measurement] = {}
@@ -49,8 +50,8 @@ def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measu
     while high - low > 1:
         low, high = (guess, high) if fits(guess) else (low, guess)
         if known[guess].status == "failed":
-            return known[guess]
-        guess = min(max(_memory_ends(known, low, step), low + 1), high - 1) if high > low + 1 else low
+            break
+        guess = min(max(_memory_ends(known, low), low + 1), high - 1)
     refused = known.get(high)
     return replace(
         known[low],
@@ -58,7 +59,6 @@ def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measu
             **(known[low].program or {}),
             "longest": {
                 "step": step,
-                "compiled": len(known),
                 "refused": high * step,
                 "reason": refused.reason if refused else f"positions are 32-bit: at most {format_length(LONGEST)}",
             },
@@ -66,7 +66,7 @@ def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measu
     )
 
 
-def _memory_ends(known: dict[int, Measurement], low: int, step: int) -> int:
+def _memory_ends(known: dict[int, Measurement], low: int) -> int:
     """Where the line through the two longest that fit meets the memory there is; twice the longest where it is far."""
     fitting = sorted(steps for steps, m in known.items() if m.status == "ok" and m.peak_bytes)
     have = known[low].hbm_bytes

@@ -47,10 +47,19 @@ def is_program(value: Any) -> bool:
         isinstance(transfers, list)
         and isinstance(changes, list)
         and all(has(each, ("sent_bytes", "times"), told) for each in transfers)
-        and all(has(each, (), ("name",)) and isinstance(each.get("bytes"), int) for each in changes)
+        and all(has(each, (), ("name",)) and is_plain(each.get("bytes"), int) for each in changes)
         and (not value.get("longest") or has(value["longest"], ("refused",), ("reason",)))
         and (not value.get("copies") or has(value["copies"], ("per_round", "bytes_per_round"), ()))
     )
+
+
+def is_plain(value: Any, kind: type = object) -> bool:
+    """Nested data without numbers that no unit can show."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return isinstance(value, kind) and (not isinstance(value, int | float) or is_number(abs(value)))
 
 
 # What a run.json written by anybody must hold for the rest of stripectl to read it: (test, words) by field.
@@ -65,7 +74,10 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
-    **{name: (lambda x: isinstance(x, dict), "a mapping") for name in ("speedup", "overlap", "calibration", "flags")},
+    **dict.fromkeys(
+        ("speedup", "overlap", "calibration", "flags"),
+        (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
+    ),
     "program": (is_program, "what a compiler said"),
 }
 
@@ -192,7 +204,7 @@ def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
     baselines: dict[tuple[Any, ...], Measurement] = {}
 
     def group(m: Measurement) -> tuple[Any, ...]:
-        return (m.workload, m.target, m.method, m.devices, str(m.flags or {}))
+        return (m.workload, m.target, m.method, m.devices)
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
     known = set(map(id, timed))
@@ -223,7 +235,7 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
         return None
     kind = hardware_name(m.target)
     alone = (o for o in run if o.devices == 1 and o.median_s and hardware_name(o.target) == kind)
-    base = next((o for o in alone if (o.workload, o.method) == (m.workload, m.method)), None)
+    base = next((o for o in alone if (o.workload, o.method, o.flags) == (m.workload, m.method, m.flags)), None)
     return base.median_s / m.median_s if base and base.median_s else None
 
 

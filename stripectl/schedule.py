@@ -32,8 +32,10 @@ def part_of(scope: str) -> str | None:
 
 
 def computes(instruction: Instruction) -> bool:
-    """Whether it computes tiles: a loop or a call of the kernel."""
-    return "attend_" in instruction.scope and instruction.opcode in ("while", "custom-call", "fusion", "conditional")
+    """Whether it computes tiles: a loop or a call of the kernel, or a tile whose loop the compiler has dissolved."""
+    if instruction.opcode == "fusion":
+        return part_of(instruction.scope) in ("whole", "boundary")
+    return "attend_" in instruction.scope and instruction.opcode in ("while", "custom-call", "conditional")
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
     return next(fits, None)
 
 
-NO_DEVICES = {"JAX_PLATFORMS": "cpu"}
+NO_DEVICES = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 TOOLCHAINS = {
     "tpu": Toolchain(

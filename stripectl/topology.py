@@ -157,11 +157,11 @@ def target_of(hardware: Hardware, devices: int) -> Target:
 def _hardware(name: str, given: Hardware | None) -> Hardware:
     """The hardware that a target's name begins with."""
     known = hardware_names()
-    if name in known:
-        return given or Hardware.load(name)
-    named = [found for found in map(Hardware.load, known) if name in found.aliases]
+    named = [found for found in map(Hardware.load, known) if name in (found.name, *found.aliases)]
     if not named:
         raise unknown("hardware in the target", name, known)
+    if given and given.kind != named[0].kind:
+        raise BadInput(f"the profile {given.name} is of a {given.kind}, and {name} is a {named[0].kind}.")
     return given or named[0]
 
 

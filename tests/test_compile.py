@@ -250,3 +250,47 @@ def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: P
 def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
     tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu", ("libtpu", "libtpu.so"))
     assert tools.missing and "is not installed. Run: pip install 'jax[tpu]" in tools.missing
+
+
+@needs
+def test_one_tile_a_shard_has_no_loop_left_and_still_its_cycles(compilers: Compilers) -> None:
+    found = compiled(case("ring/contiguous/xla@tile=16384", "v5e:1x1", FORWARD), parse_target("v5e:1x1"), compilers)
+    assert found.calibration and found.calibration["source"] == "estimated_cycles"
+    assert found.median_s and found.median_s > 4 * 2**28 * 128 / 197e12
+
+
+@needs
+def test_what_has_no_published_rate_is_still_compiled(compilers: Compilers) -> None:
+    single = Workload(seq_len=2**12, heads=4, kv_heads=4, head_dim=128, dtype="float32")
+    plan = parse_plan("ring/striped/splash@ring=4,tile=128")
+    wanted = cases(Request(workloads=[single], plans=[plan]), Place(parse_target("v5e:2x2")))[0]
+    found = compiled(wanted, parse_target("v5e:2x2"), compilers)
+    assert found.status == "ok" and found.peak_bytes and found.calibration
+    assert found.calibration["source"] == "bundles"
+
+
+@needs
+def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: Compilers) -> None:
+    found = compiled(case("ring/striped/splash@ring=8,tile=512", "v3:2x2", FORWARD), parse_target("v3:2x2"), compilers)
+    assert found.status == "refused" and found.reason and "Try --kernel xla" in found.reason
+    usual = cases(
+        Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")], any_kernel=True),
+        Place(parse_target("v3:2x2")),
+    )
+    assert "/xla@" in usual[0].plan
+
+
+def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
+    plan = parse_plan("ring/striped/xla@ring=4,tile=16")
+    template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
+
+    def oracle(work: Workload) -> Measurement:
+        steps = work.seq_len // step_of(plan)
+        status = "ok" if steps <= 2 else "failed"
+        return Measurement(
+            workload=work, plan=str(plan), target="v5e:2x2", method="compiled", status=status, reason="it crashed"
+        )
+
+    found = longest(template, plan, oracle)
+    assert found.status == "ok" and found.workload.seq_len == 2 * step_of(plan)
+    assert found.program and found.program["longest"]["reason"] == "it crashed"

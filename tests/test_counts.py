@@ -101,7 +101,7 @@ def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes:
             )
             expected[opcode] += narrow
     assert sent_bytes(found) == expected
-    named = rewrites(simulated.transfers, found)
+    named = rewrites(work, simulated.transfers, found)
     assert sum(expected.values()) == sum(simulated.sent.values()) + sum(each.bytes for each in named)
     assert {each.name for each in named} <= {"merged rotation", "widening"}
 

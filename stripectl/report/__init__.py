@@ -63,6 +63,7 @@ SOURCES = {
     "bodies of the tile loops, at the clock rate of the chip; hops take what the links they cross take.",
     "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule, "
     "about one cycle each, or what their matmuls take at the peak rate where that is longer.",
+    "none": "No time is predicted: a figure that it needs is not published.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
 }
 
