@@ -1,6 +1,5 @@
 """Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
 
-import difflib
 import os
 import re
 import tempfile
@@ -20,7 +19,7 @@ from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan
 from stripectl.sampling import Say
 from stripectl.simulate import simulate
-from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
+from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments, unknown_flag
 from stripectl.topology import Target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -31,7 +30,6 @@ SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
 HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
-UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
 
 
 @dataclass
@@ -184,10 +182,8 @@ def memory_of(message: str) -> tuple[int | None, int | None]:
 
 def refusal(message: str, tools: Toolchain) -> str:
     """Why the compiler will not have a plan: its own words, and what to do."""
-    if unknown := UNKNOWN_FLAG.search(message):
-        near = difflib.get_close_matches(unknown[1], tools.flags(), n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"{tools.name} knows no flag {unknown[1]!r}.{hint}"
+    if unknown := unknown_flag(message, tools.kind):
+        return unknown
     if "Mosaic" in message:
         return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
     words = message.partition(": ")[2] or message

@@ -1,8 +1,9 @@
 """What a terminal shows: a run as a table, progress, numbers with their units."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -202,34 +203,36 @@ def calibrations(run: Run) -> list[Text]:
     """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
     lines: dict[str, None] = {}
     for m in run.measurements:
-        known = m.calibration or {}
-        if known.get("source") == "none":
-            lines[f"no time: {known.get('left_out')}"] = None
-        hop = known.get("hop") or {}
-        link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
-        for axis, worst in (known.get("slower_hops") or {}).items():
-            said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
-            said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
-            link += f"; the slowest of {axis}: {', '.join(said)}"
-        if known.get("source") == "measured_tile":
-            errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in ("forward", "backward"))
-            lines[
-                f"tiles of {known['tile']} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
-            ] = None
-        elif known.get("source") == "datasheet":
-            why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
-            peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
-            lines[f"tiles from the datasheet, {peak}; {link}{why}"] = None
-        elif known.get("source") in ESTIMATES:
-            source = (
-                f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
-            )
-            whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
-            tiles = (
-                f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
-            )
-            lines[f"{tiles}; {link}"] = None
+        with contextlib.suppress(
+            KeyError, TypeError, ValueError, AttributeError
+        ):  # a run that is resumed may be anybody's
+            lines |= dict.fromkeys(_calibration(m))
     return [Text(f"costs   {line}") for line in lines]
+
+
+def _calibration(m: Measurement) -> Iterator[str]:
+    """What the time of a measurement stands on."""
+    known = m.calibration or {}
+    if known.get("source") == "none":
+        yield f"no time: {known.get('left_out')}"
+    hop = known.get("hop") or {}
+    link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+    for axis, worst in (known.get("slower_hops") or {}).items():
+        said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
+        said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
+        link += f"; the slowest of {axis}: {', '.join(said)}"
+    if known.get("source") == "measured_tile":
+        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in ("forward", "backward"))
+        yield f"tiles of {known['tile']} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+    elif known.get("source") == "datasheet":
+        why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
+        peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
+        yield f"tiles from the datasheet, {peak}; {link}{why}"
+    elif known.get("source") in ESTIMATES:
+        source = f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
+        whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
+        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
+        yield f"{tiles}; {link}"
 
 
 def longest(measurements: Iterable[Measurement]) -> list[Text]:

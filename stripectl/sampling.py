@@ -4,10 +4,13 @@ speeds up or slows down does so for all of them."""
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
+from stripectl.hardware import Hardware
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, median_interval
+from stripectl.toolchain import unknown_flag
+from stripectl.topology import hardware_name
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
@@ -45,8 +48,8 @@ class Sampled:
     warm_s: float = 0.0
     open: bool = True
 
-    def fail(self, reason: str) -> None:
-        self.measurement = replace(self.measurement, status="failed", reason=reason)
+    def fail(self, reason: str, status: Literal["failed", "refused"] = "failed") -> None:
+        self.measurement = replace(self.measurement, status=status, reason=reason)
         self.open = False
 
     @property
@@ -94,6 +97,9 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
     try:
         answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
     except PlanFailed as failure:
+        kind = Hardware.load(hardware_name(wanted.target)).kind
+        if unknown := unknown_flag(str(failure), kind):
+            return case.fail(unknown, "refused")
         return case.fail(str(failure))
     worst: dict[str, Any] = max((answer["check"] for answer in answers), key=_badness)
     case.warm_s = max(answer["warm_s"] for answer in answers)

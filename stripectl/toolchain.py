@@ -3,6 +3,7 @@
 Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
 """
 
+import difflib
 import mmap
 import re
 from collections.abc import Mapping
@@ -39,7 +40,6 @@ class Toolchain:
     kind: str
     packages: tuple[tuple[str, str], ...]
     extra: str  # of jax, that installs it
-    library: tuple[str, str]  # (module, file in it)
     variables: dict[str, str] = field(default_factory=dict)  # of the process that compiles
 
     @property
@@ -63,16 +63,36 @@ class Toolchain:
                 return f"{package} {found} is installed and {need}. Run: {self.remedy}"
         return None
 
-    def flags(self) -> list[str]:
-        """The names in its library that look like flags: to tell a misspelt one what it may have meant."""
-        module, file = self.library
-        found = find_spec(module)
-        folder = Path(found.origin).parent if found and found.origin else None
-        if folder is None or not (folder / file).exists():
-            return []
-        with open(folder / file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            names = set(re.findall(rb"(?<![a-z])(xla_[a-z0-9_]{4,80})(?![a-z0-9_])", content))
-        return sorted(name.decode() for name in names)
+
+# Where each compiler's flags stand: (module, file in it).
+LIBRARIES = {
+    "cpu": ("jaxlib", "libjax_common.so"),
+    "tpu": ("libtpu", "libtpu.so"),
+    "gpu": ("jax_plugins.xla_cuda13", "xla_cuda_plugin.so"),
+}
+UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
+
+
+def unknown_flag(message: str, kind: str) -> str | None:
+    """Where a compiler's message is that it does not know a flag: which, and the nearest that it does know."""
+    found = UNKNOWN_FLAG.search(message)
+    if not found:
+        return None
+    near = difflib.get_close_matches(found[1], flag_names(kind), n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"the {kind.upper()} compiler knows no flag {found[1]!r}.{hint}"
+
+
+def flag_names(kind: str) -> list[str]:
+    """The names in a compiler's library that look like flags; none where the library is not here."""
+    module, file = LIBRARIES[kind]
+    found = find_spec(module)
+    folder = Path(found.origin).parent if found and found.origin else None
+    if folder is None or not (folder / file).exists():
+        return []
+    with open(folder / file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        names = set(re.findall(rb"(?<![a-z])(xla_[a-z0-9_]{4,80})(?![a-z0-9_])", content))
+    return sorted(name.decode() for name in names)
 
 
 def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
@@ -95,7 +115,6 @@ TOOLCHAINS = {
         "tpu",
         packages=(("libtpu", "jax"),),
         extra="tpu",
-        library=("libtpu", "libtpu.so"),
         # It asks a metadata server for the TPU it runs on, and locks out a second process of the same machine.
         variables=NO_DEVICES | {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     ),
@@ -103,7 +122,6 @@ TOOLCHAINS = {
         "gpu",
         packages=(("jax-cuda13-plugin", "jax"), ("jax-cuda13-pjrt", "jax-cuda13-plugin")),
         extra="cuda13-local",
-        library=("jax_plugins.xla_cuda13", "xla_cuda_plugin.so"),
         # Autotuning times candidates on the device that is not there.
         variables=NO_DEVICES | {"XLA_FLAGS": "--xla_gpu_autotune_level=0"},
     ),

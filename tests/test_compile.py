@@ -248,7 +248,7 @@ def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: P
 
 
 def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
-    tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu", ("libtpu", "libtpu.so"))
+    tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu")
     assert tools.missing and "is not installed. Run: pip install 'jax[tpu]" in tools.missing
 
 

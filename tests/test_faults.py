@@ -192,3 +192,10 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     assert machine.forward.whole_s > 0 and machine.backward.whole_s > machine.forward.whole_s
     assert machine.link_bytes_per_s_one_way > 1e6
     assert "held_out" in machine.detail["forward"]
+
+
+def test_a_flag_that_the_compiler_does_not_know_is_refused_with_the_nearest() -> None:
+    flags = ({"xla_cpu_enable_fast_mth": "true"},)
+    found = list(bench(request(plans=PLANS[:1], flags=flags), silent))
+    assert {m.status for m in found} == {"refused"}
+    assert all("Did you mean xla_cpu_enable_fast_math" in (m.reason or "") for m in found)
