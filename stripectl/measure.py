@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import AxisType
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
@@ -90,6 +91,14 @@ def bytes_of(compiled: Any) -> dict[str, int] | None:
         return None
 
 
+def placed(plan: Plan) -> list[Any]:
+    """The devices of a plan in the order of its mesh, as JAX lays meshes on the links it finds."""
+    axes = plan.axes or {"ring": 1}
+    here = jax.devices()[: plan.devices]
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes), devices=here)
+    return list(mesh.devices.flat)
+
+
 def barrier() -> None:
     """All processes leave together, to within a message."""
     if jax.process_count() > 1:
@@ -134,8 +143,9 @@ class Session:
     ) -> dict[str, Any]:
         """Check the plan, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
-        checked = check(work, parsed, jax.devices())
-        program = Program(work, parsed, jax.devices())
+        devices = placed(parsed)
+        checked = check(work, parsed, devices)
+        program = Program(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
         compile_s = time.perf_counter() - start
