@@ -26,6 +26,7 @@ from stripectl.workload import Workload
 
 LIMIT_S = 600.0
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
+SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
@@ -139,7 +140,7 @@ def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
     )
     if case.peak_bytes and case.hbm_bytes and case.peak_bytes > case.hbm_bytes:
         over = (case.peak_bytes - case.hbm_bytes) / 2**30
-        reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device."
+        reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device. {SMALLER}"
         return replace(case, status="refused", reason=reason)
     return case
 
@@ -189,5 +190,6 @@ def refusal(message: str, tools: Toolchain) -> str:
     words = message.partition(": ")[2] or message
     needs, has = memory_of(message)
     if needs and has:
-        return f"does not fit: {(needs - has) / 2**30:.2f} GiB more than there is. {tools.name}: {words[:300]}"
+        over = (needs - has) / 2**30
+        return f"does not fit: {over:.2f} GiB more than there is. {tools.name}: {words[:300]} {SMALLER}"
     return f"{tools.name}: {words[:400]}"

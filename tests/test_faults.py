@@ -123,7 +123,7 @@ def test_a_request_past_its_limit_is_ended() -> None:
     with DeviceSet(2) as devices:
         devices.ask("devices")
         pids = [worker.process.pid for worker in devices.workers]
-        with pytest.raises(PlanFailed, match="took longer than its limit of 0.001 s"):
+        with pytest.raises(PlanFailed, match=r"took longer than its limit of 0\.001 s"):
             devices.ask("time_matmul", 0.001, dtype="float32")
         assert not any(map(alive, pids))
         assert len(devices.ask("devices")) == 2
