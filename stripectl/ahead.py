@@ -17,14 +17,13 @@ from stripectl.estimate import compiled_machine
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan
-from stripectl.sampling import Say
+from stripectl.sampling import Effort, Say, why
 from stripectl.simulate import simulate
-from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments, unknown_flag
+from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
 
-LIMIT_S = 600.0
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -38,7 +37,7 @@ class Compilers:
     """The compiling workers of a command, by kind of hardware, ended together."""
 
     say: Say
-    limit_s: float = LIMIT_S
+    limit_s: float = Effort.compile_limit_s
     cached: bool = True  # take from the disk what is there
     sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)
@@ -70,7 +69,7 @@ class Compilers:
         Raises:
             Missing: the compiler is not here.
             BadInput: the target cannot be described to it.
-            PlanFailed: it crashed, or took longer than the limit.
+            PlanFailed: it crashed, took longer than the limit, or does not know a flag.
         """
         tools = self.toolchain(target)
         request = {
@@ -123,9 +122,8 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
-        reason = str(failure) if failure.alive else f"the compiler {failure}"
-        hint = ". Give it more by --compile-limit" if "limit" in reason else ""
-        return replace(case, status="failed", reason=reason + hint)
+        reason, status = why(failure)
+        return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
 
 
 def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
@@ -183,8 +181,6 @@ def memory_of(message: str) -> tuple[int | None, int | None]:
 
 def refusal(message: str, tools: Toolchain) -> str:
     """Why the compiler will not have a plan: its own words, and what to do."""
-    if unknown := unknown_flag(message, tools.kind):
-        return unknown
     if "Mosaic" in message:
         return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
     words = message.partition(": ")[2] or message

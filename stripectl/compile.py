@@ -9,10 +9,10 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from stripectl import StripectlError
+from stripectl import BadInput, StripectlError
 from stripectl.arithmetic import COUNTING
 from stripectl.bundles import kernels
-from stripectl.execute import Program, peak_bytes, typed
+from stripectl.execute import Program, peak_bytes
 from stripectl.hlo import parse, sent_bytes
 from stripectl.plan import parse_plan
 from stripectl.rewrites import rewrites
@@ -26,7 +26,7 @@ def clear(folder: Path) -> None:
         path.unlink()
 
 
-def refusal(error: Exception) -> str:
+def words(error: Exception) -> str:
     """The compiler's words in one line, with the name of Mosaic's own errors; what no compiler says is raised again."""
     kind, said = type(error).__name__, " ".join(str(error).split())
     if "Mosaic" in kind:
@@ -61,6 +61,9 @@ class Session:
         """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
         memory, collectives and how they are scheduled, rewrites, copies, and cycles where it estimates them.
 
+        Raises:
+            BadInput: no compiler is asked for this: a kernel cannot compute it, or a flag is not known.
+
         `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
         `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
         """
@@ -70,9 +73,11 @@ class Session:
         program = Program(work, parsed, self.devices(topology))
         start = time.perf_counter()
         try:
-            compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
+            compiled = program.compile(flags)
+        except BadInput:
+            raise
         except Exception as error:
-            return {"refused": refusal(error), "compile_s": time.perf_counter() - start}
+            return {"refused": words(error), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
         module = parse(compiled.as_text())
         every, alike = scheduled(module)

@@ -17,10 +17,12 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from stripectl import BadInput
 from stripectl.kernels import kernels
 from stripectl.layout import Layout, Rectangle, Tile, Window, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.scheme import Scheme, schemes
+from stripectl.toolchain import unknown_flag
 from stripectl.workload import Workload
 
 
@@ -221,6 +223,20 @@ class Program:
         in_specs = (self.spec,) * len(self.shapes)
         mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped)
+
+    def compile(self, flags: Mapping[str, str]) -> Any:
+        """The compiled program.
+
+        Raises:
+            BadInput: the compiler does not know a flag; the message has the nearest that it does know.
+        """
+        lowered = self.function.lower(*self.shapes)
+        try:
+            return lowered.compile(compiler_options=typed(flags))
+        except jax.errors.JaxRuntimeError as error:
+            if unknown := unknown_flag(str(error), self.devices[0].platform):
+                raise BadInput(unknown) from error
+            raise
 
     def random_inputs(self) -> list[jax.Array]:
         """Normal deviates, made where they lie."""

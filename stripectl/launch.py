@@ -30,11 +30,12 @@ CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
 class PlanFailed(StripectlError):
-    """A request that the workers could not do; the message is the reason. `alive` says whether the set still works."""
+    """A request that the workers could not do; the message is the reason. `alive` says whether the set still works,
+    `refused` that what was asked cannot be done by anybody, `late` that it took longer than its limit."""
 
-    def __init__(self, reason: str, alive: bool) -> None:
+    def __init__(self, reason: str, *, alive: bool, refused: bool = False, late: bool = False) -> None:
         super().__init__(reason)
-        self.alive = alive
+        self.alive, self.refused, self.late = alive, refused, late
 
 
 @dataclass
@@ -154,7 +155,7 @@ class DeviceSet:
 
     def _gather(self, deadline: float, limit_s: float) -> list[Any]:
         answers: dict[int, Mapping[str, Any]] = {}
-        error: str | None = None
+        failed: Mapping[str, Any] | None = None  # the first answer that is an error
         with selectors.DefaultSelector() as selector:
             for rank, worker in enumerate(self.workers):
                 assert worker.process.stdout
@@ -162,16 +163,17 @@ class DeviceSet:
             while len(answers) < len(self.workers):
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
-                    self._fail(error or f"took longer than its limit of {limit_s:g} s")
+                    late = {"reason": f"took longer than its limit of {limit_s:g} s", "late": True}
+                    self._fail(**(failed or late))
                 for key, _ in events:
                     answer = self._read(key.data)
                     if answer is None:
                         continue
                     answers[key.data] = answer
-                    if "error" in answer and error is None:
-                        error, deadline = answer["error"], min(deadline, time.monotonic() + GRACE_S)
-        if error is not None:
-            raise PlanFailed(error, alive=True)
+                    if "reason" in answer and failed is None:
+                        failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
+        if failed is not None:
+            raise PlanFailed(**failed, alive=True)
         return [answers[rank]["result"] for rank in range(len(self.workers))]
 
     def _read(self, rank: int) -> Mapping[str, Any] | None:
@@ -188,9 +190,9 @@ class DeviceSet:
         worker.buffer = rest
         return json.loads(line)
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
         self.stop()
-        raise PlanFailed(reason, alive=False)
+        raise PlanFailed(reason, alive=False, refused=refused, late=late)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from jax.sharding import AxisType
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
-from stripectl.execute import Program, peak_bytes, shift_program, typed
+from stripectl.execute import Program, peak_bytes, shift_program
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
@@ -147,7 +147,7 @@ class Session:
         checked = check(work, parsed, devices)
         program = Program(work, parsed, devices)
         start = time.perf_counter()
-        compiled = program.function.lower(*program.shapes).compile(compiler_options=typed(flags))
+        compiled = program.compile(flags)
         compile_s = time.perf_counter() - start
         which = str((program.spec, parsed.mesh, [(x.shape, x.dtype) for x in program.shapes]))
         if which not in self.inputs:

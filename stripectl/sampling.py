@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stripectl.hardware import Hardware
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, median_interval
-from stripectl.toolchain import unknown_flag
-from stripectl.topology import hardware_name
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
@@ -97,10 +94,7 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
     try:
         answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
     except PlanFailed as failure:
-        kind = Hardware.load(hardware_name(wanted.target)).kind
-        if unknown := unknown_flag(str(failure), kind):
-            return case.fail(unknown, "refused")
-        return case.fail(str(failure))
+        return case.fail(*why(failure))
     worst: dict[str, Any] = max((answer["check"] for answer in answers), key=_badness)
     case.warm_s = max(answer["warm_s"] for answer in answers)
     case.measurement = replace(
@@ -113,6 +107,12 @@ def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
     if not worst["max_rel_error"] <= worst["tolerance"]:
         found, allowed = f"{worst['max_rel_error']:.1e}", f"{worst['tolerance']:.0e}"
         case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; {allowed} is allowed")
+
+
+def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
+    """(reason, status) of a plan that was not compiled."""
+    hint = ". Give it more by --compile-limit" if failure.late else ""
+    return f"{failure}{hint}", "refused" if failure.refused else "failed"
 
 
 def _badness(check: dict[str, Any]) -> float:

@@ -64,7 +64,7 @@ class Toolchain:
         return None
 
 
-# Where each compiler's flags stand: (module, file in it).
+# Where the flags of each platform's compiler stand: (module, file in it).
 LIBRARIES = {
     "cpu": ("jaxlib", "libjax_common.so"),
     "tpu": ("libtpu", "libtpu.so"),
@@ -73,19 +73,21 @@ LIBRARIES = {
 UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
 
 
-def unknown_flag(message: str, kind: str) -> str | None:
+def unknown_flag(message: str, platform: str) -> str | None:
     """Where a compiler's message is that it does not know a flag: which, and the nearest that it does know."""
     found = UNKNOWN_FLAG.search(message)
     if not found:
         return None
-    near = difflib.get_close_matches(found[1], flag_names(kind), n=3, cutoff=0.6)
+    near = difflib.get_close_matches(found[1], flag_names(platform), n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"the {kind.upper()} compiler knows no flag {found[1]!r}.{hint}"
+    return f"the {platform.upper()} compiler knows no flag {found[1]!r}.{hint}"
 
 
-def flag_names(kind: str) -> list[str]:
-    """The names in a compiler's library that look like flags; none where the library is not here."""
-    module, file = LIBRARIES[kind]
+def flag_names(platform: str) -> list[str]:
+    """The names in a compiler's library that look like flags; none where the library is not known or not here."""
+    if platform not in LIBRARIES:
+        return []
+    module, file = LIBRARIES[platform]
     found = find_spec(module)
     folder = Path(found.origin).parent if found and found.origin else None
     if folder is None or not (folder / file).exists():

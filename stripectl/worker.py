@@ -12,6 +12,8 @@ import sys
 import threading
 from typing import Any, TextIO
 
+from stripectl import BadInput
+
 
 def claim_stdout() -> TextIO:
     """Standard output for answers alone: whatever a library prints goes to standard error."""
@@ -27,8 +29,10 @@ def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
     os._exit(0)
 
 
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: " + " ".join(str(error).split())[:600]
+def failure(error: Exception) -> dict[str, Any]:
+    """The answer to a request that raised: the reason in a line, and whether the request itself was bad."""
+    said, refused = " ".join(str(error).split())[:600], isinstance(error, BadInput)
+    return {"reason": said if refused else f"{type(error).__name__}: {said}", "refused": refused}
 
 
 def main() -> None:
@@ -50,7 +54,7 @@ def main() -> None:
             result = getattr(session, request["do"])(**request["with"])
             answer = {"result": result}
         except Exception as error:  # whatever a plan's program raises is that plan's result, not this worker's end
-            answer = {"error": one_line(error)}
+            answer = failure(error)
         answers.write(json.dumps(answer) + "\n")
 
 

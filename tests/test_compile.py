@@ -18,7 +18,7 @@ from stripectl.longest import longest, step_of
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate
-from stripectl.toolchain import TOOLCHAINS, Toolchain
+from stripectl.toolchain import TOOLCHAINS, Toolchain, unknown_flag
 from stripectl.topology import parse_target
 from stripectl.workload import Workload
 
@@ -128,6 +128,12 @@ def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_
     assert wrong.status == "refused" and wrong.reason and f"Did you mean {flag}" in wrong.reason
 
 
+def test_a_flag_of_a_compiler_that_nobody_has_listed_is_unknown_without_a_hint() -> None:
+    said = "INVALID_ARGUMENT: No such compile option: 'xla_x'"
+    assert unknown_flag(said, "rocm") == "the ROCM compiler knows no flag 'xla_x'."
+    assert unknown_flag("INTERNAL: something else", "rocm") is None
+
+
 @needs
 def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compilers) -> None:
     target, plan = parse_target("v5e:2x2"), parse_plan("ring/striped/xla@ring=4,tile=1024x2048")
@@ -231,9 +237,8 @@ def test_a_plan_that_does_not_fit_costs_only_itself_and_a_second_run_compiles_no
 def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
     done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-limit", "0.2s", folder=tmp_path)
     assert done.returncode == 1
-    assert (
-        "took longer than its limit" in json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
-    )
+    reason = json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
+    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-limit"
 
 
 def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_plan_that_raises_leaves_the_workers_alive() -> None:
     with DeviceSet(2) as devices:
         with pytest.raises(PlanFailed, match="unknown scheme") as failure:
             devices.ask("prepare", key="0", workload=SMALL.to_json(), plan="nonsense@ring=2", warmup=1, flags={})
-        assert failure.value.alive
+        assert failure.value.alive and failure.value.refused
         assert len(devices.ask("devices")) == 2
         assert devices.starts == 1
 
@@ -123,8 +123,9 @@ def test_a_request_past_its_limit_is_ended() -> None:
     with DeviceSet(2) as devices:
         devices.ask("devices")
         pids = [worker.process.pid for worker in devices.workers]
-        with pytest.raises(PlanFailed, match=r"took longer than its limit of 0\.001 s"):
+        with pytest.raises(PlanFailed, match=r"took longer than its limit of 0\.001 s") as failure:
             devices.ask("time_matmul", 0.001, dtype="float32")
+        assert failure.value.late and not failure.value.refused
         assert not any(map(alive, pids))
         assert len(devices.ask("devices")) == 2
         assert devices.starts == 2
@@ -173,6 +174,14 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
     report = [sys.executable, "-m", "stripectl", "report", str(path), "--no-open", "-o", str(tmp_path / "again.html")]
     assert subprocess.run(report, capture_output=True).returncode == 0
     assert json.loads(path.read_text())["schema"] == "stripectl.run/1"
+
+
+def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
+    monkeypatch.setattr("stripectl.launch.START_S", 0.0)
+    effort = Effort(budget_s=60, min_samples=3, compile_limit_s=0.01)
+    found = list(bench(request(plans=PLANS[:1], effort=effort), silent))
+    assert {m.status for m in found} == {"failed"}
+    assert all("Give it more by --compile-limit" in (m.reason or "") for m in found)
 
 
 def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -> None:
