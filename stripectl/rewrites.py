@@ -51,8 +51,7 @@ def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) 
     """The rewrites of transfers of so many elements: `sizes[itemsize]` is how many of them the program has and how many
     the compiled one."""
     (said2, sent2), (said4, sent4) = sizes[2], sizes[4]
-    narrowed = min(max(0, said4 - sent4), sent2) if said2 or said4 > sent4 else 0
-    widened = max(0, sent4 - said4) if said2 else 0
+    narrowed, widened = min(max(0, said4 - sent4), sent2), min(max(0, sent4 - said4), said2)
     dropped = said2 + said4 - sent2 - sent4
     found = []
     if narrowed:

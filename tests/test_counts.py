@@ -10,7 +10,7 @@ import pytest
 import stripectl.kernels.xla.kernel as xla
 from stripectl.arithmetic import COUNTING
 from stripectl.execute import Program
-from stripectl.hlo import collectives, parse, sent_bytes
+from stripectl.hlo import Collective, collectives, parse, sent_bytes
 from stripectl.layout import layouts
 from stripectl.plan import parse_plan
 from stripectl.reference import dense
@@ -173,6 +173,15 @@ ENTRY %main (a: f32[10]) -> f32[10] {
   %w = (s32[], f32[10]) while(%t), condition=%condition, body=%body
 }"""
     assert sent_bytes(collectives(parse(text))) == {"collective-permute": 7 * 40}
+
+
+def test_what_no_rewrite_explains_is_unexplained() -> None:
+    sent = [Collective("collective-permute", "f32", 400, 3)]
+    named = rewrites(workload(), {("collective-permute", 100, 2): 2}, sent)
+    assert {each.name: (each.transfers, each.bytes) for each in named} == {
+        "widening": (2, 400),
+        "unexplained": (1, 400),
+    }
 
 
 def test_dead_tiles_are_never_read() -> None:
