@@ -6,7 +6,7 @@ The text is the schedule: inside a computation instructions run in the order in 
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
 CONSTANT = re.compile(r"constant\((\d+)\)")
+CHAINED = 'chain_id="'
+CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
 SCOPE = re.compile(r'op_name="([^"]*)"')
 
 
@@ -58,6 +60,14 @@ class Instruction(NamedTuple):
         return sum(size_bytes(dtype, sizes) for dtype, sizes in SHAPE.findall(self.result))
 
 
+class Reached(NamedTuple):
+    """A computation on one way from the entry to it: how often it runs, and the instructions that lead there."""
+
+    name: str
+    times: int
+    callers: tuple[Instruction, ...]
+
+
 class Collective(NamedTuple):
     """A collective of the program: what a device sends each time, and how often it runs."""
 
@@ -82,18 +92,21 @@ class Module:
     entry: str
     computations: dict[str, list[Instruction]]
 
-    def reached(self, name: str | None = None, times: int = 1) -> Iterator[tuple[str, int]]:
-        """(computation, how often it runs) for every one reached from `name`, the entry first. How often a loop runs
-        is the compiler's word or the one constant of its condition; a loop that does not say counts as once a turn of
-        what is around it."""
-        yield name or self.entry, times
-        for instruction in self.computations[name or self.entry]:
-            trips = self.trips(instruction) or 1
-            for called in instruction.called:
-                yield from self.reached(called, times * trips)
+    def reached(self, enter: Callable[[Instruction], list[str]] = lambda line: line.called) -> Iterator[Reached]:
+        """Every way to a computation, the entry last; `enter` says which of those that an instruction calls are gone
+        to. A loop that does not say how often it runs counts as once a turn of what is around it."""
+
+        def visit(at: Reached) -> Iterator[Reached]:
+            for line in self.computations[at.name]:
+                for called in enter(line):
+                    yield from visit(Reached(called, at.times * (self.trips(line) or 1), (*at.callers, line)))
+            yield at
+
+        return visit(Reached(self.entry, 1, ()))
 
     def trips(self, instruction: Instruction) -> int | None:
-        """How often a loop runs; 1 for what is no loop, None for one that does not say."""
+        """How often a loop runs, by the compiler's word or the one constant of its condition; 1 for what is no loop,
+        None for one that does not say."""
         if instruction.opcode != "while":
             return 1
         if known := TRIPS.search(instruction.rest):
@@ -145,8 +158,7 @@ def is_collective(instruction: Instruction) -> bool:
 
 
 def collectives(module: Module) -> list[Collective]:
-    """Every collective that runs, one an array; an array that is printed several times (a TPU's all-gather inside
-    fusions that start, carry and end it) counts once.
+    """Every collective that runs, one an array.
 
     Raises:
         StripectlError: a loop around a collective does not say how often it runs.
@@ -156,7 +168,20 @@ def collectives(module: Module) -> list[Collective]:
 
 def located(module: Module, tell: Callable[[Instruction], Any]) -> list[tuple[Collective, Any]]:
     """Every collective with what `tell` says of its instruction."""
-    return list(_walk(module, module.entry, 1, tell))
+    found: list[tuple[Collective, Any]] = []
+    for name, times, callers in module.reached():
+        lines = begun(module.computations[name])
+        if silent := [line.name for line in callers if lines and module.trips(line) is None]:
+            raise StripectlError(f"the loop {silent[0]} holds a collective and does not say how often.")
+        found += [(each, tell(line)) for line in lines for each in _collective(line, times)]
+    return found
+
+
+def begun(lines: Sequence[Instruction]) -> list[Instruction]:
+    """The collectives that a computation begins. A TPU may print one several times, in a chain of fusions that start
+    it, carry it on beside their own work, and end it; only the first begins it."""
+    starts = any(CHAIN_START in line.rest for line in lines)
+    return [line for line in lines if is_collective(line) and (starts or CHAINED not in line.rest)]
 
 
 def sent_bytes(found: list[Collective]) -> dict[str, int]:
@@ -165,19 +190,6 @@ def sent_bytes(found: list[Collective]) -> dict[str, int]:
     for each in found:
         total[each.opcode] = total.get(each.opcode, 0) + each.sent_bytes * each.times
     return total
-
-
-def _walk(module: Module, name: str, times: int, tell: Callable) -> Iterator[tuple[Collective, Any]]:
-    for instruction in module.computations[name]:
-        if is_collective(instruction):
-            yield from ((each, tell(instruction)) for each in _collective(instruction, times))
-        for called in instruction.called:
-            if not module.talks[called]:
-                continue
-            trips = module.trips(instruction)
-            if trips is None:
-                raise StripectlError(f"the loop {instruction.name} holds a collective and does not say how often.")
-            yield from _walk(module, called, times * trips, tell)
 
 
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:

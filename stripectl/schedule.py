@@ -6,7 +6,7 @@ The kernel's loops are known by the scopes that `execute` and the kernels open (
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -130,8 +130,8 @@ def cycles(module: Module) -> dict[str, Cycles] | None:
     """Estimated cycles by pass, without tiles where those are a Pallas kernel's; None where the compiler estimates
     nothing (GPUs)."""
     found = {"forward": Cycles(), "backward": Cycles()}
-    for name, part, passes, times in _bodies(module, module.entry, None, "forward", 1):
-        lines = module.computations[name]
+    for name, times, callers in module.reached(dearest_of(module)):
+        lines, (part, passes) = module.computations[name], context(callers)
         if part == BRANCH:
             found[passes].branch += own_cycles(lines) * times
             continue
@@ -148,27 +148,29 @@ def own_cycles(lines: Sequence[Instruction]) -> int:
     return sum(int(known[1]) for line in lines if (known := CYCLES.search(line.rest)))
 
 
-def _bodies(
-    module: Module, name: str, part: str | None, passes: str, times: int
-) -> Iterator[tuple[str, str | None, str, int]]:
-    """(computation, the kernel's part it is or None, its pass, how often it runs), loops entered, and of branches, one
-    of which runs, the dearest (which is a part too where it is in no other)."""
-    yield name, part, passes, times
-    for line in module.computations[name]:
-        if line.opcode not in ("while", "conditional", "call"):
-            continue
-        inner, entered = part_of(line.scope) or part, line.called
+def dearest_of(module: Module) -> Callable[[Instruction], list[str]]:
+    """What an instruction enters: loops, calls, and of branches, one of which runs, the dearest."""
+
+    def enter(line: Instruction) -> list[str]:
         if line.opcode == "conditional":
-            entered = [max(entered, key=lambda branch: own_cycles(module.computations[branch]))]
-            inner = inner or BRANCH
-        for called in entered:
-            turns = times * (module.trips(line) or 1)
-            yield from _bodies(module, called, inner, pass_of(line.scope) or passes, turns)
+            return [max(line.called, key=lambda branch: own_cycles(module.computations[branch]))]
+        return line.called if line.opcode in ("while", "call") else []
+
+    return enter
+
+
+def context(callers: Sequence[Instruction]) -> tuple[str | None, str]:
+    """(the kernel's part or None, the pass) of what these lead to; a branch is a part too where it is in no other."""
+    part, passes = None, "forward"
+    for line in callers:
+        part = part_of(line.scope) or part or (BRANCH if line.opcode == "conditional" else None)
+        passes = pass_of(line.scope) or passes
+    return part, passes
 
 
 def copies(module: Module) -> dict[str, int]:
     """Copies of whole arrays in the ring's loops: how many a round, and how many bytes each round moves."""
-    rounds = [name for name, times in module.reached() if times > 1 and module.talks[name]]
+    rounds = [name for name, times, _ in module.reached() if times > 1 and module.talks[name]]
     found = [
         line.nbytes
         for name in dict.fromkeys(rounds)

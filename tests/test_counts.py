@@ -175,6 +175,28 @@ ENTRY %main (a: f32[10]) -> f32[10] {
     assert sent_bytes(collectives(parse(text))) == {"collective-permute": 7 * 40}
 
 
+def test_a_collective_that_is_printed_where_it_starts_goes_on_and_ends_counts_once() -> None:
+    gather = 'f32[8,100] all-gather(%p), channel_id=2, replica_groups={{0,1}}, frontend_attributes={chain_id="0"}'
+    text = f"""
+%start (p: f32[4,100]) -> f32[8,100] {{
+  %g.1 = {gather}
+  ROOT %s = (f32[4,100], f32[8,100]) custom-call(%g.1), custom_call_target="AsyncCollectiveStart"
+}}
+%async_collective_fusion.1 (p: f32[4,100]) -> f32[8,100] {{
+  %g.2 = {gather}
+}}
+%end (p: f32[4,100]) -> f32[8,100] {{
+  %g.3 = {gather}
+  ROOT %d = f32[8,100] custom-call(%p, %g.3), custom_call_target="AsyncCollectiveDone"
+}}
+ENTRY %main (a: f32[4,100]) -> f32[8,100] {{
+  %async-collective-start = (f32[4,100], f32[8,100]) fusion(%a), kind=kCustom, calls=%start
+  %fusion = f32[8,100] fusion(%async-collective-start), kind=kCustom, calls=%async_collective_fusion.1
+  ROOT %async-collective-done = f32[8,100] fusion(%fusion), kind=kCustom, calls=%end
+}}"""
+    assert sent_bytes(collectives(parse(text))) == {"all-gather": 1600}
+
+
 def test_what_no_rewrite_explains_is_unexplained() -> None:
     sent = [Collective("collective-permute", "f32", 400, 3)]
     named = rewrites(workload(), {("collective-permute", 100, 2): 2}, sent)
