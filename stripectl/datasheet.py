@@ -27,18 +27,19 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring
     needed = {"hbm_bytes_per_s": hardware.figure("hbm_bytes_per_s")}
     needed[f"matmul_flops_per_s_{workload.dtype}"] = achievable or hardware.flops_per_s(workload.dtype)
     memory, rate = figures(hardware, needed)
+    detail = {
+        "flops_per_s": rate,
+        "rate_is": "achievable" if achievable else "peak",
+        "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
+        "left_out": LEFT_OUT,
+    }
     costs = roofline(workload, tile, rate, memory)
-    machine = linked(hardware, Machine(*costs, 0.0, 0.0, hardware.overlaps, "datasheet"), wiring)
-    own = {"flops_per_s": rate, "rate_is": "achievable" if achievable else "peak"}
-    sources = {name: hardware.sources[name] for name in needed if name in hardware.sources}
-    left_out = "; ".join([LEFT_OUT, *machine.detail["left_out"]])
-    detail = {**own, **machine.detail, "sources": sources | machine.detail["sources"], "left_out": left_out}
-    return replace(machine, detail=detail)
+    return linked(hardware, Machine(*costs, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
 
 
 def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machine:
-    """The machine with hops from the datasheet; its detail says what they cost, where that is from, and what is not
-    known.
+    """The machine with hops from the datasheet; its detail says besides what they cost, where that is from, and what
+    is left out of it.
 
     Raises:
         BadInput: the profile lacks the rate of its links.
@@ -47,10 +48,12 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
     latency, hops = hardware.figure("hop_latency_s"), wiring.hops() if wiring else {}
     across = wiring is not None and any(crossed.network.any() for crossed in wiring.onward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
-    detail: dict[str, Any] = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
+    own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
+    sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
+    left_out = "; ".join([machine.detail["left_out"], *unknown])
+    detail: dict[str, Any] = machine.detail | own | {"sources": sources, "left_out": left_out}
     if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
         detail["slower_hops"] = slower
-    detail |= {"sources": {LINK: hardware.sources[LINK]}, "left_out": unknown}
     return replace(machine, hop_latency_s=latency or 0.0, link_bytes_per_s_one_way=link, hops=hops, detail=detail)
 
 

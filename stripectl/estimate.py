@@ -43,17 +43,15 @@ def compiled_machine(
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
     none = TileCost(0.0, 0.0)
-    bare = Machine(costs.get("forward", none), costs.get("backward", none), 0.0, 0.0, True, source, exposed=exposed)
-    machine = linked(hardware, bare, wiring)
     detail = {
         "clock_hz": hardware.figure("clock_hz"),
         **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
-        **machine.detail,
-        "sources": {"clock_hz": hardware.sources["clock_hz"], **machine.detail["sources"]},
-        "left_out": "; ".join([LEFT_OUT, *machine.detail["left_out"]]),
+        "sources": {"clock_hz": hardware.sources["clock_hz"]},
+        "left_out": LEFT_OUT,
         **shown,
     }
-    return replace(machine, detail=detail)
+    forward, backward = costs.get("forward", none), costs.get("backward", none)
+    return linked(hardware, Machine(forward, backward, 0.0, 0.0, True, source, detail, exposed), wiring)
 
 
 def estimated_costs(

@@ -179,6 +179,13 @@ def test_two_nodes_are_limited_by_their_network() -> None:
     assert sorted(set(rates.reshape(-1))) == [network, link]
 
 
+def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
+    target = parse_target("2*h100:8")
+    made = datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 16),)))
+    assert made.detail["left_out"].endswith("; hop latency (not published); network latency (not published)")
+    assert {"hbm_bytes_per_s", "link_bytes_per_s_one_way"} <= made.detail["sources"].keys()
+
+
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
     made = datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 8),)))
