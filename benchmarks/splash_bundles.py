@@ -42,7 +42,7 @@ def bundles(topology: str, mask: str, tile: str) -> dict[str, int]:
         if done.returncode:
             full = "RESOURCE_EXHAUSTED" in done.stderr
             raise StripectlError("does not compile" if full else done.stderr.strip().splitlines()[-1])
-        return {each.base.split("_")[2]: each.tile + each.step for each in kernels(Path(folder))}
+        return {each.name.split("_")[2]: each.tile + each.step for each in kernels(Path(folder))}
 
 
 def main(topology: str, ghz: str) -> None:

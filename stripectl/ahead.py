@@ -83,7 +83,7 @@ class Compilers:
         key = {**request, "versions": list(map(version, packages)), "around": around}
         if self.cached and isinstance(known := cache.get(key), dict):
             return known
-        dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].in_bundles else None
+        dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].bundles else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
         if not dump or found.get("bundles") or "refused" in found:

@@ -49,13 +49,7 @@ class KernelBundles:
     tile: int  # of a step that computes a tile
     step: int  # of every step besides: the loop, addresses, starting copies
     row: int  # of the start and the end of a row of tiles
-    total: int  # in the program, each counted once
     masked: bool  # whether a step can leave its tile out; where it cannot, `tile` holds most of what a step takes
-
-    @property
-    def base(self) -> str:
-        """The name without the number that tells calls apart."""
-        return self.name.rpartition(".")[0] or self.name
 
 
 class Bundle(NamedTuple):
@@ -120,7 +114,7 @@ def kernel(name: str, text: str) -> KernelBundles:
     for bundle in inside:
         region = home[bundle.address]
         sizes["tile" if region == hot else "step" if region is None or region in around else "row"] += 1
-    return KernelBundles(name, turns - PIPELINED, **sizes, total=len(bundles), masked=bool(around))
+    return KernelBundles(name, turns - PIPELINED, **sizes, masked=bool(around))
 
 
 def parse(lines: Iterable[str]) -> Iterator[Bundle]:

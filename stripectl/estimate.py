@@ -10,6 +10,7 @@ import numpy as np
 from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
+from stripectl.kernels import PallasKernel
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
@@ -20,8 +21,6 @@ LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
 COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
-KERNELS = {"forward": ("_fwd_",), "backward": ("_dq_", "_dkv_")}  # a pass is these of splash's kernels
-MATMULS = {"_fwd_": 2, "_dq_": 3, "_dkv_": 4}  # of a tile
 
 
 def compiled_machine(
@@ -63,14 +62,16 @@ def estimated_costs(
         return None
     live = live_rectangles(workload, plan)
     costs = {passes: cycle_cost(each, clock, plan.shards, live) for passes, each in cycles.items()}
-    if not kernels[plan.kernel].in_bundles:
+    pallas = kernels[plan.kernel].bundles
+    if not pallas:
         return "estimated_cycles", costs
-    parts = [part for passes in costs for part in KERNELS[passes]]
-    if not all(any(part in each["name"] for each in bundles or ()) for part in parts):
+    parts = [part for passes in costs for part in pallas[passes]]
+    if not all(any(part.name in each["name"] for each in bundles or ()) for part in parts):
         return None
     peak = hardware.flops_per_s(workload.dtype)
     return "bundles", {
-        passes: bundle_cost(bundles, passes, cost, clock, peak, workload, plan) for passes, cost in costs.items()
+        passes: bundle_cost(bundles, pallas[passes], cost, clock, peak, workload, plan)
+        for passes, cost in costs.items()
     }
 
 
@@ -92,25 +93,24 @@ def live_rectangles(workload: Workload, plan: Plan) -> float:
 
 def bundle_cost(
     bundles: Sequence[Mapping[str, Any]],
-    passes: str,
+    parts: Sequence[PallasKernel],
     other: TileCost,
     clock_hz: float,
     peak_flops_per_s: float | None,
     workload: Workload,
     plan: Plan,
 ) -> TileCost:
-    """Seconds of a Pallas kernel's tiles from bundles, or what their matmuls take at the peak rate where that is
-    longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a device share run part
-    of its steps, so a tile of the device takes that part of the time."""
+    """Seconds of the tiles of a pass, which is made of `parts`, from bundles, or what their matmuls take at the peak
+    rate where that is longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a
+    device share run part of its steps, so a tile of the device takes that part of the time."""
     assert plan.tile
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
     heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
     grid = heads * (piece // plan.tile.block_q) * (piece // plan.tile.block_kv)
-    columns = workload.kv_heads / workload.heads  # dK/dV have a start and an end for every key/value head
     whole = masked = dead = row = 0.0
-    for part in KERNELS[passes]:
-        least = 2 * MATMULS[part] * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
-        alike = [each for each in bundles if part in each["name"]]
+    for part in parts:
+        least = 2 * part.matmuls * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
+        alike = [each for each in bundles if part.name in each["name"]]
 
         def mean(which: Callable[[Mapping[str, Any]], float], masks: bool, alike: Any = alike) -> float:
             """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
@@ -121,7 +121,7 @@ def bundle_cost(
         whole += max(peak_s, mean(lambda each: each["tile"] + each["step"], False))
         masked += max(peak_s, mean(lambda each: each["tile"] + each["step"], True))
         dead += mean(lambda each: each["step"], True)
-        row += mean(lambda each: each["row"], True) * (columns if part == "_dkv_" else 1.0)
+        row += mean(lambda each: each["row"], True) * (workload.kv_heads / workload.heads if part.per_kv_head else 1)
     return replace(other, whole_s=whole, boundary_s=masked, dead_s=dead, row_s=row, masks_all=True)
 
 

@@ -4,10 +4,10 @@ A folder's `__init__.py` says what the kernel is (`about`), without JAX; its `ke
 """
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from stripectl.files import Catalogue
 from stripectl.layout import Tile
@@ -17,6 +17,14 @@ def never(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
+class PallasKernel(NamedTuple):
+    """One of the Pallas kernels that a pass is made of."""
+
+    name: str  # a part of what the HLO calls it, which no other of the pass has
+    matmuls: int  # of a tile
+    per_kv_head: bool = False  # its tiles lie in columns, of a key/value head, not in rows
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Computes the scores of a pair of shards in tiles.
@@ -24,7 +32,8 @@ class Kernel:
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
-    in_bundles: a Pallas kernel, whose tiles a TPU's compiler estimates only in its bundles.
+    bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
+        for a kernel that XLA compiles.
 
     `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH (batch, heads or key/value
     heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -42,7 +51,7 @@ class Kernel:
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
     tile_multiple: int = 1
-    in_bundles: bool = False
+    bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
 
     def fitting(self, tile: Tile, rows: int) -> Tile:
         """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the

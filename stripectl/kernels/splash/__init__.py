@@ -6,7 +6,7 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 
 from typing import Any
 
-from stripectl.kernels import Kernel
+from stripectl.kernels import Kernel, PallasKernel
 from stripectl.layout import Tile
 
 LANES = 128
@@ -31,5 +31,8 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     unsupported=unsupported,
     tile_multiple=LANES,
-    in_bundles=True,
+    bundles={
+        "forward": (PallasKernel("_fwd_", matmuls=2),),
+        "backward": (PallasKernel("_dq_", matmuls=3), PallasKernel("_dkv_", matmuls=4, per_kv_head=True)),
+    },
 )
