@@ -1,4 +1,4 @@
-"""What a terminal shows: a run as a table, progress, numbers with their units."""
+"""What a terminal shows: a run as a table, and progress."""
 
 import contextlib
 import sys
@@ -25,9 +25,9 @@ from stripectl.measurement import (
 from stripectl.plan import parse_plan
 from stripectl.run import Run
 from stripectl.topology import hardware_name
+from stripectl.units import NOTHING, duration, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
-NOTHING = "n/a"
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S = 10.0
 
@@ -36,40 +36,6 @@ def console(*, stderr: bool = False) -> Console:
     """A console as wide as what it writes to; what is piped is never wrapped or cut."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
-
-
-def digits(value: float) -> str:
-    """Three of them, and all of a larger whole number."""
-    if value == 0:
-        return "0"
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}".rstrip(".")
-
-
-def scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
-    """The value in the first of `units` (name, size; falling) that it is at least one of, or in the last."""
-    name, size = next((unit for unit in units if value >= unit[1]), units[-1])
-    return f"{digits(value / size)} {name}"
-
-
-SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
-BYTES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
-PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
-
-
-def duration(seconds: float | None) -> str:
-    return NOTHING if seconds is None else scaled(seconds, SECONDS)
-
-
-def nbytes(count: float | None) -> str:
-    return NOTHING if count is None else scaled(count, BYTES)
-
-
-def rate(per_s: float | None, unit: str) -> str:
-    return NOTHING if per_s is None else scaled(per_s, [(prefix + unit, size) for prefix, size in PREFIXES])
-
-
-def times(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}x"
 
 
 def speedup(m: Measurement) -> str:

@@ -36,15 +36,16 @@ def command(base: Path, new: Path, fail_on: str) -> int:
     from rich.table import Table
 
     from stripectl.compare import compare
-    from stripectl.console import console, duration
+    from stripectl.console import console
     from stripectl.run import Run
+    from stripectl.units import NOTHING, duration
 
     found = compare(Run.load(base), Run.load(new), parse_percent(fail_on))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("plan", "pass", "method", "base", "new", "change", "verdict"):
         table.add_column(name, no_wrap=True)
     for each in found:
-        change = "n/a" if each.change is None else f"{each.change:+.1%}"
+        change = NOTHING if each.change is None else f"{each.change:+.1%}"
         if each.interval and each.base.method == "measured":
             change += f" [{each.interval[0]:+.1%}, {each.interval[1]:+.1%}]"
         m = each.new

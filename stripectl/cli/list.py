@@ -48,7 +48,7 @@ def rows(kind: str) -> list[tuple[str, str]]:
 
 
 def machine(hardware) -> str:
-    from stripectl.console import nbytes, rate
+    from stripectl.units import nbytes, rate
 
     peak, memory, link = (
         hardware.figure(name) for name in ("matmul_flops_per_s_bfloat16", "hbm_bytes", "link_bytes_per_s_one_way")

@@ -69,13 +69,14 @@ def command(
 def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
     """A target with a mesh on it, figure by figure."""
     from stripectl.cli import wiring
-    from stripectl.console import console, rate
+    from stripectl.console import console
+    from stripectl.units import in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware
     for line in wiring.header(known, here):
         screen.print(line, markup=False)
     for name, value in machine.figures.items():
-        screen.print(f"  {name:34}{figure(name, value):>16}   {machine.sources[name]}", markup=False)
+        screen.print(f"  {name:34}{in_unit(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
     for line in [*wiring.devices(known), *wiring.axes(wired)]:
@@ -86,19 +87,6 @@ def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
         screen.print(f"  {line}", markup=False)
     if saved:
         screen.print(f"saved    {saved}; use it with --hardware {saved}", markup=False)
-
-
-def figure(name: str, value: float) -> str:
-    """A figure of a profile with the unit its name ends in."""
-    from stripectl.console import duration, nbytes, rate
-
-    if "flops_per_s" in name:
-        return rate(value, "FLOP/s")
-    if "bytes_per_s" in name:
-        return rate(value, "B/s")
-    if name.endswith("_hz"):
-        return rate(value, "Hz")
-    return duration(value) if name.endswith("_s") else nbytes(value)
 
 
 def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[str]:

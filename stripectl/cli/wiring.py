@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from stripectl import BadInput
-from stripectl.console import duration, rate
 from stripectl.hardware import format_shape
 from stripectl.plan import SEQUENCE_AXES
 from stripectl.topology import Target
+from stripectl.units import duration, rate
 from stripectl.wiring import Crossed, Wiring
 
 MOST_HOSTS = 8  # hosts whose devices are shown; --json has them all

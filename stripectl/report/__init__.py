@@ -17,24 +17,14 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stripectl import BadInput, __version__, console
-from stripectl.console import NOTHING, duration, nbytes, rate, times
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.report import figures, verdict
 from stripectl.run import Run
+from stripectl.units import NOTHING, in_unit, nbytes, rate, times
 from stripectl.workload import format_length
 
-# What a name ends in says its unit (DESIGN.md, style 4); the longest ending first.
-UNITS = (
-    ("bytes_per_s_one_way", lambda value: rate(value, "B/s")),
-    ("bytes_per_s", lambda value: rate(value, "B/s")),
-    ("flops_per_s", lambda value: rate(value, "FLOP/s")),
-    ("hz", lambda value: rate(value, "Hz")),
-    ("bytes", nbytes),
-    ("error", lambda value: f"{value:+.1%}"),
-    ("_s", duration),
-)
 WORDS = {
     "whole_s": "a whole tile",
     "boundary_s": "a boundary tile",
@@ -282,8 +272,7 @@ def quantity(name: str, value: Any) -> str:
         return {None: NOTHING, True: "yes", False: "no"}.get(value, str(value))
     if isinstance(value, Mapping):
         return ", ".join(f"{words(key)} {quantity(key, each)}" for key, each in value.items())
-    written = next((written for ending, written in UNITS if name.endswith(ending)), str)
-    return written(value)
+    return in_unit(name, value)
 
 
 def command_line(m: Measurement) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.console import describe, duration, plan_cell, spread
+from stripectl.console import describe, plan_cell, spread
 from stripectl.measurement import METHODS, Measurement
 from stripectl.plan import parse_plan
+from stripectl.units import NOTHING, SECONDS, duration, unit_of
 from stripectl.workload import format_length
 
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside the word wherever a number stands
@@ -23,7 +24,6 @@ WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
 MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
 LEAST_NUMBERED = 19  # pixels of a cell that holds a number
 MOST_WORKS, MOST_TIMES = 8, 20
-UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 def utf8(text: str) -> str:
@@ -87,7 +87,7 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
     order = list(dict.fromkeys(m.plan for m in members))
     shown = sorted(fastest, key=lambda m: (order.index(m.plan), m.method))
     longest = max(m.median_s or 0.0 for m in shown)
-    unit, size = next((known for known in UNITS if longest >= known[1]), UNITS[-1])
+    unit, size = unit_of(longest, SECONDS)
     rows = [
         {
             "order": index,
@@ -99,7 +99,7 @@ def _times(members: Sequence[Measurement]) -> dict[str, Any]:
             "text": duration(m.median_s),
             "low": m.ci95_s[0] / size if m.ci95_s else None,
             "high": m.ci95_s[1] / size if m.ci95_s else None,
-            "interval": f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}" if m.ci95_s else "n/a",
+            "interval": f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}" if m.ci95_s else NOTHING,
         }
         for index, m in enumerate(shown)
     ]

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
-from stripectl.console import duration, times
 from stripectl.measurement import (
     METHODS,
     Measurement,
@@ -18,6 +17,7 @@ from stripectl.measurement import (
     twin,
 )
 from stripectl.plan import parse_plan
+from stripectl.units import duration, times
 
 WIDE = 0.05  # half an interval over its median
 
