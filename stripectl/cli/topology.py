@@ -19,16 +19,7 @@ from stripectl.cli import options as shared
 @click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="All of it as JSON, with every device and every hop.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-def command(
-    target: str,
-    hardware: str | None,
-    mesh: str | None,
-    model: str,
-    measure: bool,
-    save: Path,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def command(**given: Any) -> None:
     """Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.
 
     A target is a TPU slice by its shape in chips (v4:2x2x4) or by the cloud's name (v4-32), a node of GPUs (h100:8),
@@ -53,17 +44,17 @@ def command(
     from stripectl.wiring import wire
     from stripectl.workload import Model
 
-    sizes = Model.load(model)
-    wanted = parse_mesh(mesh) if mesh else None
-    with Reporter(quiet) as reporter, Devices(reporter.say) as devices:
-        place = devices.place(target, shared.parse_hardware(hardware))
-        machine = measured_profile(place, devices, save) if measure else place.target.hardware
+    sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
+    mesh = parse_mesh(given["mesh"]) if given["mesh"] else None
+    with Reporter(given["quiet"]) as reporter, Devices(reporter.say) as devices:
+        place = devices.place(given["target"], shared.parse_hardware(given["hardware"]))
+        machine = measured_profile(place, devices, save) if save else place.target.hardware
     known = replace(place.target, hardware=machine)
-    wired = wire(known, make_mesh({"ring": known.devices}) if wanted is None else wanted)
-    if as_json:
+    wired = wire(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)
+    if given["as_json"]:
         click.echo(json.dumps(wiring.content(wired), indent=1))
     else:
-        show(wired, place.here, sizes, save if measure else None)
+        show(wired, place.here, sizes, save)
 
 
 def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
