@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from stripectl import BadInput, StripectlError
+from stripectl import StripectlError
 from stripectl.arithmetic import COUNTING
 from stripectl.bundles import kernels
 from stripectl.execute import Program, peak_bytes
@@ -44,6 +44,21 @@ def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
         return None
 
 
+def told(program: Program, compiled: Any) -> dict[str, Any]:
+    """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them."""
+    module = parse(compiled.as_text())
+    every, alike = scheduled(module)
+    estimated, simulated = cycles(module), simulate(program.workload, program.plan, COUNTING)
+    return {
+        "peak_bytes": peak_bytes(compiled),
+        "bytes": sent_bytes(every),
+        "collectives": [each.to_json() for each in alike],
+        "rewrites": [each._asdict() for each in rewrites(program.workload, simulated.transfers, every)],
+        "copies": copies(module),
+        "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
+    }
+
+
 @dataclass
 class Session:
     """The requests a compiling worker answers; every argument and result is JSON."""
@@ -59,39 +74,24 @@ class Session:
         dump: str | None,
     ) -> dict[str, Any]:
         """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
-        memory, collectives and how they are scheduled, rewrites, copies, and cycles where it estimates them.
-
-        Raises:
-            BadInput: no compiler is asked for this: a kernel cannot compute it, or a flag is not known.
+        what it `told`, and the bundles of its kernels.
 
         `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
         `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
+
+        Raises:
+            BadInput: the compiler does not know a flag, or was not asked, because the kernel cannot compute this.
         """
         if dump:
             clear(Path(dump))
-        work, parsed = Workload.from_json(workload), parse_plan(plan)
-        program = Program(work, parsed, self.devices(topology))
+        program = Program(Workload.from_json(workload), parse_plan(plan), self.devices(topology))
         start = time.perf_counter()
         try:
             compiled = program.compile(flags)
-        except BadInput:
-            raise
         except Exception as error:
             return {"refused": words(error), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
-        module = parse(compiled.as_text())
-        every, alike = scheduled(module)
-        estimated = cycles(module)
-        return {
-            "compile_s": compile_s,
-            "peak_bytes": peak_bytes(compiled),
-            "bytes": sent_bytes(every),
-            "collectives": [each.to_json() for each in alike],
-            "rewrites": [each._asdict() for each in rewrites(work, simulate(work, parsed, COUNTING).transfers, every)],
-            "copies": copies(module),
-            "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
-            "bundles": bundles_of(Path(dump)) if dump else None,
-        }
+        return {"compile_s": compile_s, **told(program, compiled), "bundles": bundles_of(Path(dump)) if dump else None}
 
     def ready(self) -> bool:
         """That the worker is there."""
