@@ -95,6 +95,7 @@ class Hardware:
         ):
             if axes and len(axes) != given["torus_dims"]:
                 raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, and {len(axes)} in {name}.")
+        _check_compiler(path, given)
         if given["host"]:
             given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]
         return cls(figures=figures, sources=sources, **given)
@@ -151,6 +152,25 @@ FIELDS = {
     "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
     "compiler": Field({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
 }
+
+
+def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
+    """That what a compiler asks of a device can be told to it.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    for name, value in given["compiler"].items():
+        what = "a positive number"
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+        if name == "compute_capability":
+            what, fits = "two numbers with a dot, such as 9.0", re.fullmatch(r"\d+\.\d+", str(value))
+        if not fits:
+            raise BadInput(f"the hardware {path} says {name}: {value!r} in compiler; it must be {what}.")
+    if given["compiler"] and not given["device_kinds"]:
+        raise BadInput(
+            f"the hardware {path} has a compiler and no device_kinds, whose first is the device it asks for."
+        )
 
 
 def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]]:
