@@ -8,8 +8,8 @@ beside its own simulation.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stripectl import BadInput, Missing
@@ -17,52 +17,19 @@ from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
-from stripectl.hardware import Hardware
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest, step_of, with_default_tile
-from stripectl.measurement import METHODS, Measurement
-from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
+from stripectl.request import SMALL_HEADS, SMALL_LEN, Request
 from stripectl.sampling import Effort, Interrupted, Say, measure
+from stripectl.schema import METHODS
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
 from stripectl.workload import Workload, format_length
 
-SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a bench is asked. Plans without a mesh get the target's devices on their scheme's axes."""
-
-    workloads: Sequence[Workload]
-    plans: Sequence[Plan]
-    target: str = "local"
-    hardware: Hardware | None = None
-    method: str = "auto"
-    effort: Effort = field(default_factory=Effort)
-    flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan with each of them
-    longest: bool = False  # find the longest sequence each plan fits, in place of the workloads' own
-    cached: bool = True  # take from the disk what was compiled before
-    done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
-    any_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
-    any_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
-
-    def on(self, place: Place) -> "Request":
-        """The request with its dtype decided by what the target turned out to be."""
-        if not self.any_dtype or place.target.hardware.kind != "cpu":
-            return self
-        workloads = [replace(workload, dtype="float32") for workload in self.workloads]
-        return replace(self, workloads=workloads, any_dtype=False)
-
-    def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
-        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
-        unless only the plan's own can compute the workload."""
-        own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
-        usual = replace(own, kernel=place.target.hardware.kernel) if self.any_kernel else own
-        only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
-        return own if only_own else usual
 
 
 def cases(request: Request, place: Place) -> list[Measurement]:
@@ -101,6 +68,8 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
     effort = request.effort
     with Devices(say, found) as devices, Compilers(say, effort.compile_limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
+        if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
+            place = replace(place, target=Target(place.target.hardware, (place.here,)))
         request = request.on(place)
         if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
             raise BadInput("the longest sequence is the compiler's word on a target's memory. Try --target v5e:4x4.")
@@ -112,7 +81,7 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
-        wanted += one_device(request, place, wanted)
+        wanted += one_device(request, place, wanted) if request.baseline else []
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             group = [case for case in wanted if case.workload == workload and not is_done(request, case)]
@@ -249,7 +218,8 @@ def measured(
             together = [case for case in runnable if case.devices == count]
             workers = devices.of(count if place.processes else None)
             share_s = budget_s * len(together) / len(runnable)
-            made |= {result.what: result for result in measure(workers, together, effort, share_s, say)}
+            link = place.target.hardware.figure("link_bytes_per_s_one_way")
+            made |= {result.what: result for result in measure(workers, together, effort, share_s, say, link)}
     except Interrupted as interrupt:
         made |= {result.what: result for result in interrupt.measured}
         yield from (made[case.what] for case in group if case.what in made)
@@ -264,7 +234,7 @@ def small_ring(
     samples fit the budget, with as many heads."""
     local = replace(place, target=Target(place.target.hardware, (place.here,)))
     turns = request.effort.min_samples + request.effort.warmup
-    for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (4, 2, 1)):
+    for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (SMALL_HEADS, 2, 1)):
         wanted = small_cases(request, local, seq_len, groups)
         expected = [simulated(case, local, devices) for case in wanted]
         turn_s = sum(each.median_s or 0.0 for each in expected)

@@ -15,7 +15,6 @@ from stripectl.longest import formula_lengths
 from stripectl.measurement import (
     Measurement,
     attention_bound,
-    is_number,
     over_one_device,
     simulation_error,
     twin,
@@ -24,6 +23,7 @@ from stripectl.measurement import (
 )
 from stripectl.plan import parse_plan
 from stripectl.run import Run
+from stripectl.schema import is_number
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, nbytes, rate, times
 from stripectl.workload import Workload, format_length

@@ -5,8 +5,9 @@ head_dim. Every collective of the program is in `Comm`.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -37,9 +38,11 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Comm:
-    """The collectives of a scheme over the axes of a mesh."""
+    """The collectives of a scheme over the axes of a mesh. Each call opens a scope of its own, by which a profile knows
+    the transfers that belong together."""
 
     plan: Plan
+    calls: Iterator[int] = field(default_factory=itertools.count)
 
     def size(self, axis: str) -> int:
         return self.plan.size(axis)
@@ -52,12 +55,14 @@ class Comm:
         if size == 1:
             return x
         ring = [(i, (i + 1) % size) for i in range(size)]
-        return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
+        with jax.named_scope(f"shift_{next(self.calls)}"):
+            return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
 
     def all_gather(self, x, axis: str):
         if self.size(axis) == 1:
             return jax.tree.map(lambda leaf: leaf[None], x)
-        return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), x)
+        with jax.named_scope(f"all_gather_{next(self.calls)}"):
+            return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), x)
 
     def select(self, stacked, index):
         return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)

@@ -192,6 +192,11 @@ def sent_bytes(found: list[Collective]) -> dict[str, int]:
     return total
 
 
+def sends(instruction: Instruction) -> int:
+    """Bytes a device sends each time a collective runs; of one that this cannot tell, its result's."""
+    return sum(each.sent_bytes for each in _collective(instruction, 1))
+
+
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
     contexts, and several operands may have been combined into one collective."""

@@ -7,6 +7,7 @@ and a step has taken what the slowest says.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,6 +24,8 @@ from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
 from stripectl.reference import dense
+from stripectl.trace.capture import WITHOUT_GRAPHS, capture
+from stripectl.trace.folder import HLO
 from stripectl.workload import Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
@@ -81,6 +84,8 @@ class Ready:
 
     function: Callable[..., Any]
     inputs: list[jax.Array]
+    program: Program
+    flags: Mapping[str, str]
 
 
 def bytes_of(compiled: Any) -> dict[str, int] | None:
@@ -152,7 +157,7 @@ class Session:
         which = str((program.spec, parsed.mesh, [(x.shape, x.dtype) for x in program.shapes]))
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
-        self.ready[key] = Ready(compiled, self.inputs[which])
+        self.ready[key] = Ready(compiled, self.inputs[which], program, flags)
         warm_s = [self.sample(key) for _ in range(max(1, warmup))]
         return {
             "check": checked,
@@ -165,6 +170,18 @@ class Session:
     def sample(self, key: str) -> float:
         ready = self.ready[key]
         return seconds(ready.function, *ready.inputs)
+
+    def profile(self, key: str, steps: int, folder: str) -> str:
+        """Capture so many steps of a prepared plan, its HLO beside them; this process's file."""
+        ready = self.ready[key]
+        function = ready.function
+        if jax.default_backend() == "gpu":
+            function = ready.program.compile({**ready.flags, **WITHOUT_GRAPHS})
+            seconds(function, *ready.inputs)
+        path = capture(function, ready.inputs, steps, Path(folder), barrier)
+        if jax.process_index() == 0:
+            (Path(folder) / HLO).write_text(function.as_text(), encoding="utf-8")
+        return str(path)
 
     def release(self) -> None:
         """Forget every plan and its inputs."""

@@ -5,81 +5,16 @@ reason.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from stripectl.plan import parse_plan
+from stripectl.schema import FIELDS
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
-Method = Literal["measured", "compiled", "simulated"]
-METHODS: tuple[str, ...] = get_args(Method)
 RESAMPLES = 2000
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
-
-
-def is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(map(is_number, value))
-
-
-def is_counts(value: Any) -> bool:
-    """What `tiles` holds: a count for every device and round, and shares."""
-    rounds = value.get("per_round") if isinstance(value, dict) else None
-    counted = isinstance(rounds, list) and all(map(is_numbers, rounds)) and len({len(device) for device in rounds}) == 1
-    return counted and all(is_number(value.get(name)) for name in ("computed", "useful", "efficiency"))
-
-
-def is_program(value: Any) -> bool:
-    """What a compiler said, as far as it is shown: lists of mappings with all their fields."""
-
-    def has(part: Any, numbers: Sequence[str], others: Sequence[str]) -> bool:
-        return isinstance(part, dict) and all(is_number(part.get(n)) for n in numbers) and part.keys() >= {*others}
-
-    if not isinstance(value, dict):
-        return False
-    transfers, changes = value.get("collectives") or [], value.get("rewrites") or []
-    told = ("opcode", "pass", "dtype", "asynchronous", "beside_tiles")
-    return (
-        isinstance(transfers, list)
-        and isinstance(changes, list)
-        and all(has(each, ("sent_bytes", "times"), told) for each in transfers)
-        and all(has(each, (), ("name",)) and is_plain(each.get("bytes"), int) for each in changes)
-        and (not value.get("longest") or has(value["longest"], ("refused",), ("reason",)))
-        and (not value.get("copies") or has(value["copies"], ("per_round", "bytes_per_round"), ()))
-    )
-
-
-def is_plain(value: Any, kind: type = object) -> bool:
-    """Nested data without numbers that no unit can show."""
-    if isinstance(value, dict):
-        return all(map(is_plain, value.values()))
-    if isinstance(value, list):
-        return all(map(is_plain, value))
-    return isinstance(value, kind) and (not isinstance(value, int | float) or is_number(abs(value)))
-
-
-# What a run.json written by anybody must hold for the rest of stripectl to read it: (test, words) by field.
-FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
-    "method": (lambda x: x in METHODS, "a method"),
-    "status": (lambda x: x in ("ok", "refused", "failed"), "a status"),
-    "samples_s": (is_numbers, "a list of seconds"),
-    "ci95_s": (lambda x: is_numbers(x) and len(x) == 2, "two numbers"),
-    **dict.fromkeys(("median_s", "compile_s", "peak_flops_per_s", "peak_bytes", "hbm_bytes"), (is_number, "a number")),
-    "tiles": (is_counts, "counts of tiles"),
-    "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
-    "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
-    "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
-    **dict.fromkeys(
-        ("speedup", "overlap", "calibration", "flags"),
-        (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
-    ),
-    "program": (is_program, "what a compiler said"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +43,7 @@ class Measurement:
     calibration: Mapping[str, Any] | None = None
     flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
     program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
+    trace: Mapping[str, Any] | None = None  # what a profile says of a measured one
 
     @property
     def what(self) -> tuple[str, ...]:
@@ -258,3 +194,13 @@ def verdict(speedup: Mapping[str, Any] | None) -> str | None:
         return None
     low, high = speedup["ci95"]
     return "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
+
+
+def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
+    """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
+    work, hardware = m.what[0], hardware_name(m.target)
+    for other in run:
+        same = other.method == "compiled" and (other.what[0], other.plan) == (work, m.plan)
+        if same and hardware_name(other.target) == hardware and other.overlap:
+            return other.overlap.get("ratio")
+    return None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, median_interval
+from stripectl.trace import Tracer
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
@@ -33,6 +34,7 @@ class Effort:
     min_samples: int = 5
     warmup: int = 1
     compile_limit_s: float = 600.0
+    tracer: Tracer | None = None  # captures a profile of every plan
 
 
 @dataclass
@@ -64,9 +66,15 @@ class Sampled:
 
 
 def measure(
-    devices: DeviceSet, wanted: Sequence[Measurement], effort: Effort, budget_s: float, say: Say
+    devices: DeviceSet,
+    wanted: Sequence[Measurement],
+    effort: Effort,
+    budget_s: float,
+    say: Say,
+    link_bytes_per_s: float | None = None,
 ) -> list[Measurement]:
-    """The measurements wanted (workload, plan, target given), sampled in turns for at most `budget_s`.
+    """The measurements wanted (workload, plan, target given), sampled in turns for at most `budget_s`, and traced where
+    that is asked for; the rate of a link one way tells whether it is what limits a hop.
 
     A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
     again.
@@ -81,6 +89,7 @@ def measure(
             _prepare(devices, case, effort)
             _prepare_again(devices, cases[:done], effort)
         _sample(devices, cases, effort, budget_s, say)
+        _trace(devices, cases, effort, say, link_bytes_per_s)
         if devices.workers:
             devices.ask("release")
     except KeyboardInterrupt as interrupt:
@@ -127,6 +136,17 @@ def _prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort)
             _prepare(devices, case, effort)
             if not devices.workers:
                 break
+
+
+def _trace(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, say: Say, link: float | None) -> None:
+    """Profiles of the plans that have samples, where they are asked for."""
+    live = [case for case in cases if case.open]
+    for done, case in enumerate(live if effort.tracer else ()):
+        assert effort.tracer
+        say(f"profile {case.measurement.plan}", done, len(live))
+        limit_s = 60 + 20 * case.warm_s * (effort.tracer.steps + 1)
+        case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
+        _prepare_again(devices, live, effort)
 
 
 def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say) -> None:

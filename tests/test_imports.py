@@ -13,7 +13,7 @@ from stripectl.run import Run
 from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent
-MAY_IMPORT_JAX = {"compile", "execute", "measure", "worker"}
+MAY_IMPORT_JAX = {"compile", "execute", "measure", "trace.capture", "trace.events", "worker"}
 
 
 def modules() -> dict[str, ast.Module]:

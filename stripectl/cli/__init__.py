@@ -9,7 +9,7 @@ import click
 
 from stripectl import StripectlError, __version__
 
-COMMANDS = ("bench", "topology", "report", "compare", "list", "doctor")
+COMMANDS = ("bench", "trace", "topology", "report", "compare", "list", "doctor")
 
 
 class Commands(click.Group):
@@ -33,6 +33,7 @@ class Commands(click.Group):
 # Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
 SUMMARIES = {
     "bench": "Time plans side by side.",
+    "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
     "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
     "report": "Render a run as one HTML file.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",

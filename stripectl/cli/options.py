@@ -57,6 +57,15 @@ TARGET = (
     ),
     click.option("--hardware", metavar="FILE", help="Hardware profile to use in place of the target's own."),
 )
+FLAGS = (
+    click.option(
+        "--xla-flag",
+        "xla_flags",
+        multiple=True,
+        metavar="NAME=VALUE[,VALUE]",
+        help="Flag of the compiler, every value of it; repeat it.",
+    ),
+)
 EFFORT = (
     click.option(
         "--method",
@@ -65,13 +74,7 @@ EFFORT = (
         show_default=True,
         help="How numbers are obtained; auto takes the strongest that fits the budget.",
     ),
-    click.option(
-        "--xla-flag",
-        "xla_flags",
-        multiple=True,
-        metavar="NAME=VALUE[,VALUE]",
-        help="Flag of the compiler, every value of it; repeat it.",
-    ),
+    *FLAGS,
     click.option("--compile-limit", default="10m", show_default=True, help="Time for compiling one plan."),
     click.option("--cache/--no-cache", default=True, help="Take what was compiled before from the disk (the default)."),
     click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),

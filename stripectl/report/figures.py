@@ -11,8 +11,9 @@ from typing import Any
 import altair as alt
 
 from stripectl.console import describe, plan_cell, spread
-from stripectl.measurement import METHODS, Measurement
+from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
+from stripectl.schema import METHODS
 from stripectl.units import NOTHING, SECONDS, duration, unit_of
 from stripectl.workload import format_length
 

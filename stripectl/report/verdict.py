@@ -8,7 +8,6 @@ from typing import Any
 
 from stripectl import console
 from stripectl.measurement import (
-    METHODS,
     Measurement,
     attention_bound,
     over_one_device,
@@ -17,6 +16,7 @@ from stripectl.measurement import (
     twin,
 )
 from stripectl.plan import parse_plan
+from stripectl.schema import METHODS
 from stripectl.units import duration, times
 
 WIDE = 0.05  # half an interval over its median

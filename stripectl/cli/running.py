@@ -1,0 +1,158 @@
+"""What commands that run plans share: options become a request, its measurements a run in a folder, and that a table,
+a report and an exit code."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl import BadInput, StripectlError
+from stripectl.cli import options as shared
+
+
+def parse_request(given: Mapping[str, Any]) -> Any:
+    """The request that the options make."""
+    from stripectl.request import Request
+    from stripectl.sampling import Effort
+
+    shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
+    longest = given["seqlen"].strip() == "max"
+    workloads = shared.parse_workloads(
+        given["dtype"] or "bfloat16",
+        seqlen="1" if longest else given["seqlen"],
+        shape=shape,
+        batch=given["batch"],
+        mask=given["mask"],
+        passes=given["passes"],
+    )
+    names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
+    return Request(
+        workloads=workloads,
+        plans=shared.parse_plans(
+            given["plans"], **{name: given[name] for name in names} | {"kernel": given["kernel"] or "xla"}
+        ),
+        any_kernel=given["kernel"] is None and not given["plans"],
+        target=given["target"],
+        hardware=shared.parse_hardware(given["hardware"]),
+        method=given["method"],
+        any_dtype=given["dtype"] is None,
+        flags=shared.parse_flags(given["xla_flags"]),
+        longest=longest,
+        cached=given["cache"],
+        effort=Effort(
+            shared.parse_duration(given["budget"]),
+            given["min_samples"],
+            given["warmup"],
+            shared.parse_duration(given["compile_limit"]),
+        ),
+    )
+
+
+def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
+    """Run what is requested, save and show all of it however it ends; the exit code."""
+    from stripectl.bench import bench
+    from stripectl.console import Reporter, console
+    from stripectl.launch import interruptible
+    from stripectl.trace import Tracer
+
+    run, folder = open_run(given)
+    request = replace(request, done=tuple(run.measurements))
+    screen = console(stderr=given["as_json"])
+    stopped: BaseException | None = None
+    try:
+        with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(folder, given.get("steps", 3)) as tracer:
+            effort = replace(request.effort, tracer=tracer if profile else None)
+            for measurement in bench(replace(request, effort=effort), reporter.say, run.environment["devices"]):
+                run.measurements.append(measurement)
+                run.save(folder)
+    except (KeyboardInterrupt, StripectlError) as error:
+        stopped = error
+    if run.measurements or stopped is None:
+        finish(run, folder, screen, given["as_json"])
+    if stopped is not None:
+        raise stopped
+    return exit_code(run, explicit=bool(given["plans"]))
+
+
+def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
+    """A new run and the folder for it, or with --resume the run to go on with."""
+    from stripectl.environment import environment
+    from stripectl.files import ensure_writable
+    from stripectl.run import Run, newest_run
+
+    if given["resume"]:
+        folder: Path = given["out"] or newest_run(shared.RUNS).parent
+        ensure_writable(folder)
+        run = Run.load(folder)
+        run.measurements = [m for m in run.measurements if m.status != "failed"]  # what failed is tried again
+        return run, folder
+    now = datetime.now(UTC)
+    identity = now.strftime("%Y%m%d-%H%M%S")
+    command_line = shlex.join(["stripectl", *sys.argv[1:]])
+    run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
+    folder = given["out"] or unused(shared.RUNS / identity)
+    if (folder / "run.json").exists():
+        raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
+    ensure_writable(folder)
+    return run, folder
+
+
+def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
+    """The table, the report, and where they lie."""
+    from stripectl.console import calibrations, longest, tables
+    from stripectl.report import write_report
+
+    if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
+        run.environment["warnings"] = []
+    run.save(folder)
+    if as_json:
+        click.echo(json.dumps(run.to_json(), indent=1))
+    for part in [*tables(run, screen.width), *longest(run.measurements), *calibrations(run)]:
+        screen.print(part)
+    show_traces(run, folder, screen)
+    for warning in run.environment["warnings"]:
+        screen.print(f"warning {warning}", markup=False)
+    write_report(run, folder / "report.html")
+    screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)
+
+
+def show_traces(run: Any, folder: Path, screen: Any) -> None:
+    """What the run's profiles say, and where they open."""
+    from stripectl.console import describe, plan_cell
+    from stripectl.measurement import predicted_overlap
+    from stripectl.trace import FOLDER
+    from stripectl.trace.screen import screen_parts
+
+    traced = [m for m in run.measurements if m.trace]
+    for m in traced:
+        title = f"{plan_cell(m)} {m.workload.passes}, {describe(m.workload)} on {m.target}"
+        for part in screen_parts(m.trace, title, predicted_overlap(m, run.measurements), screen.width):
+            screen.print(part)
+        screen.print()
+    if any("profile" in m.trace for m in traced):
+        screen.print(f"profile xprof --logdir {folder / FOLDER} --port 8791    (or tensorboard)", markup=False)
+
+
+def unused(folder: Path) -> Path:
+    """The folder, or the first of folder-2, folder-3 ... that is not there."""
+    candidates = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in range(1, 10**6))
+    return next(candidate for candidate in candidates if not candidate.exists())
+
+
+def exit_code(run: Any, explicit: bool) -> int:
+    """4: wrong numbers; 1: a plan failed; 2: a plan that was named was refused, or all were; 0: done."""
+    from stripectl.sampling import WRONG_NUMBERS
+
+    failed = [m for m in run.measurements if m.status == "failed"]
+    if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
+        return 4
+    if failed:
+        return 1
+    refused = [m.status == "refused" for m in run.measurements]
+    return 2 if all(refused) or (explicit and any(refused)) else 0

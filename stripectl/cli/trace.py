@@ -1,0 +1,81 @@
+"""`stripectl trace`: how much communication hides behind compute, from an XLA profile."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from stripectl import BadInput
+from stripectl.cli import options as shared
+from stripectl.cli import running
+
+FIXED = {  # what `bench` asks for and a trace of one plan does not
+    **{"scheme": "ring", "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
+    **{"method": "measured", "budget": "10s", "min_samples": 3, "compile_limit": "10m", "cache": True},
+}
+SIZE = ("seqlen", "model", "heads", "kv_heads", "head_dim")
+
+
+@click.command("trace")
+@click.argument("plan", required=False)
+@shared.options(shared.WORKLOAD, shared.TARGET, shared.FLAGS, shared.OUTPUT)
+@click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
+@click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
+@click.option("--resume", is_flag=True, help="Add to the run in --out, beside what was compiled or measured there.")
+@click.option("--profile", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile; run nothing.")
+@click.option("--mesh", metavar="MESH", help="Mesh of the program in --profile: ring=8,tensor=2; names its axes.")
+def command(plan: str | None, **given: Any) -> int:
+    """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
+
+    A length or heads that nobody gives are those of `bench`; on CPU 16k tokens and 4 heads. With --profile, a profile
+    that any JAX program left (an xplane.pb file, or the folder given to jax.profiler.trace) is read instead.
+
+    \b
+    Examples:
+      stripectl trace ring/striped/xla@ring=2,tile=512 --seqlen 16k --pass forward
+      stripectl trace ring/striped/splash@ring=8 --seqlen 256k --model 7b
+      stripectl trace --profile /tmp/profile --mesh data=4,ring=8 --target v5p:4x4x2
+    """
+    if (plan is None) == (given["profile"] is None):
+        raise BadInput(
+            "name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --profile with a profile."
+        )
+    if plan is None:
+        return show_profile(given)
+    if given["mesh"]:
+        raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
+    context = click.get_current_context()
+    sized = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in SIZE)
+    given |= FIXED | {"plans": (plan,), "profile": True}
+    request = replace(running.parse_request(given), baseline=False, any_size=not sized)
+    return running.run_bench(given, request, profile=True)
+
+
+def show_profile(given: Mapping[str, Any]) -> int:
+    """What a profile says that another program left."""
+    from stripectl.console import Reporter, console
+    from stripectl.launch import interruptible
+    from stripectl.plan import parse_mesh
+    from stripectl.topology import parse_target
+    from stripectl.trace import Tracer
+    from stripectl.trace.screen import screen_parts
+
+    link = None
+    if given["target"] != "local":
+        target = parse_target(given["target"], shared.parse_hardware(given["hardware"]))
+        link = target.hardware.figure("link_bytes_per_s_one_way")
+    axes = dict(parse_mesh(given["mesh"])) if given["mesh"] else {}
+    with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(Path()) as tracer:
+        reporter.say(f"read {given['profile']}", 0, 1)
+        found = tracer.read(given["profile"].absolute(), axes, {"link_bytes_per_s": link})
+    if given["as_json"]:
+        click.echo(json.dumps(found, indent=1))
+        return 0
+    screen = console()
+    for part in screen_parts(found, str(given["profile"]), None, screen.width):
+        screen.print(part)
+    return 0

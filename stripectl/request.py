@@ -1,0 +1,53 @@
+"""What a bench is asked, and what of it the target decides."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stripectl.devices import Place
+from stripectl.hardware import Hardware
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan, unsupported, with_mesh
+from stripectl.sampling import Effort
+from stripectl.workload import Workload
+
+SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
+SMALL_HEADS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a bench is asked. Plans without a mesh get the target's devices on their scheme's axes."""
+
+    workloads: Sequence[Workload]
+    plans: Sequence[Plan]
+    target: str = "local"
+    hardware: Hardware | None = None
+    method: str = "auto"
+    effort: Effort = field(default_factory=Effort)
+    flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan with each of them
+    longest: bool = False  # find the longest sequence each plan fits, in place of the workloads' own
+    cached: bool = True  # take from the disk what was compiled before
+    done: Sequence[Measurement] = ()  # of a run that is resumed: not made again
+    any_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
+    any_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
+    any_size: bool = False  # nobody asked for a length or heads: those of the small ring on CPU, as given elsewhere
+    baseline: bool = True  # also run the single-device baseline
+
+    def on(self, place: Place) -> "Request":
+        """The request with what nobody asked for decided by what the target turned out to be."""
+        if place.target.hardware.kind != "cpu":
+            return self
+        own: dict[str, Any] = {"dtype": "float32"} if self.any_dtype else {}
+        small = {"seq_len": SMALL_LEN, "heads": SMALL_HEADS, "kv_heads": SMALL_HEADS, "model": None}
+        own |= small if self.any_size else {}
+        workloads = [replace(workload, **own) for workload in self.workloads]
+        return replace(self, workloads=workloads, any_dtype=False, any_size=False)
+
+    def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
+        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
+        unless only the plan's own can compute the workload."""
+        own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
+        usual = replace(own, kernel=place.target.hardware.kernel) if self.any_kernel else own
+        only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
+        return own if only_own else usual

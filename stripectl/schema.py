@@ -1,0 +1,100 @@
+"""What a run.json written by anybody must hold for the rest of stripectl to read it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+Method = Literal["measured", "compiled", "simulated"]
+METHODS: tuple[str, ...] = get_args(Method)
+TRACE_LISTS = ("devices", "hops", "axes", "operations")
+DEVICE_FIGURES = ("step_s", "compute_s", "hidden_s", "exposed_s", "skew_s", "idle_s")
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+
+
+def is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_number, value))
+
+
+def is_counts(value: Any) -> bool:
+    """What `tiles` holds: a count for every device and round, and shares."""
+    rounds = value.get("per_round") if isinstance(value, dict) else None
+    counted = isinstance(rounds, list) and all(map(is_numbers, rounds)) and len({len(device) for device in rounds}) == 1
+    return counted and all(is_number(value.get(name)) for name in ("computed", "useful", "efficiency"))
+
+
+def has(part: Any, numbers: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether it is a mapping with these fields, the former numbers."""
+    return isinstance(part, dict) and all(is_number(part.get(n)) for n in numbers) and part.keys() >= {*others}
+
+
+def is_program(value: Any) -> bool:
+    """What a compiler said, as far as it is shown: lists of mappings with all their fields."""
+    if not isinstance(value, dict):
+        return False
+    transfers, changes = value.get("collectives") or [], value.get("rewrites") or []
+    told = ("opcode", "pass", "dtype", "asynchronous", "beside_tiles")
+    return (
+        isinstance(transfers, list)
+        and isinstance(changes, list)
+        and all(has(each, ("sent_bytes", "times"), told) for each in transfers)
+        and all(has(each, (), ("name",)) and is_plain(each.get("bytes"), int) for each in changes)
+        and (not value.get("longest") or has(value["longest"], ("refused",), ("reason",)))
+        and (not value.get("copies") or has(value["copies"], ("per_round", "bytes_per_round"), ()))
+    )
+
+
+def is_trace(value: Any) -> bool:
+    """What a profile says: why it says nothing, or figures by device, hop and axis, and the timeline of a step."""
+    if not isinstance(value, dict) or not is_plain(value):
+        return False
+    if "devices" not in value:
+        return isinstance(value.get("reason"), str)
+    devices, hops, axes, operations = parts = [value.get(name) or [] for name in TRACE_LISTS]
+    drawn = value.get("timeline") or {"end_s": 1, "devices": []}
+    if not all(isinstance(part, list) for part in parts) or not has(drawn, ("end_s",), ("devices",)):
+        return False
+    by_device = ("window_s", "hidden_s", "exposed_s", "skew_s")
+    return (
+        all(has(each, DEVICE_FIGURES, ("name",)) for each in devices)
+        and all(has(each, ("hop", "sent_bytes", "transfer_s"), ("opcode", "axis", "pass")) for each in hops)
+        and all(is_numbers(each.get(name)) and len(each[name]) == len(devices) for each in hops for name in by_device)
+        and all(has(each, ("hidden_s", "exposed_s", "sent_bytes"), ("axis",)) for each in axes)
+        and all(has(each, ("self_s", "count"), ("name", "category")) for each in operations)
+        and all(is_segment(each) for row in drawn["devices"] for each in row)
+    )
+
+
+def is_segment(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and is_numbers(value[1:])
+
+
+def is_plain(value: Any, kind: type = object) -> bool:
+    """Nested data without numbers that no unit can show."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return isinstance(value, kind) and (not isinstance(value, int | float) or is_number(abs(value)))
+
+
+# (test, words) by field of a measurement.
+FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
+    "method": (lambda x: x in METHODS, "a method"),
+    "status": (lambda x: x in ("ok", "refused", "failed"), "a status"),
+    "samples_s": (is_numbers, "a list of seconds"),
+    "ci95_s": (lambda x: is_numbers(x) and len(x) == 2, "two numbers"),
+    **dict.fromkeys(("median_s", "compile_s", "peak_flops_per_s", "peak_bytes", "hbm_bytes"), (is_number, "a number")),
+    "tiles": (is_counts, "counts of tiles"),
+    "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
+    "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
+    "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
+    **dict.fromkeys(
+        ("speedup", "overlap", "calibration", "flags"),
+        (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
+    ),
+    "program": (is_program, "what a compiler said"),
+    "trace": (is_trace, "what a profile says"),
+}

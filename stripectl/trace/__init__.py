@@ -1,0 +1,83 @@
+"""How much communication hides behind compute, from an XLA profile: captured here, or anybody's.
+
+capture (in the workers that run the program) -> events (a profile's columns) -> program (what its instructions are) ->
+steps (one device's step) -> analysis (figures by device, hop and axis) -> cause (why a hop is exposed). Profiles are
+read in a worker of their own, because reading a broken one may end the process.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stripectl import BadInput
+from stripectl.launch import DeviceSet, PlanFailed
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.workload import format_length
+
+LIMIT_S = 600.0
+FOLDER = "profiles"  # in the folder of a run
+
+
+@dataclass
+class Tracer:
+    """Captures and reads the profiles of a run. Use it with `with`."""
+
+    folder: Path  # of the run
+    steps: int = 3
+    reader: DeviceSet = field(
+        default_factory=lambda: DeviceSet(session="trace.session", variables={"JAX_PLATFORMS": "cpu"})
+    )
+
+    def __enter__(self) -> "Tracer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.reader.stop()
+
+    def trace(self, devices: DeviceSet, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
+        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
+        folder = self.folder.absolute() / FOLDER / name_of(m)
+        plan = parse_plan(m.plan)
+        told = {"layout": plan.layout, "unroll": plan.unroll, "link_bytes_per_s": link}
+        try:
+            devices.ask("profile", limit_s, key=key, steps=self.steps, folder=str(folder))
+            found = self.read(folder, plan.axes, told)
+        except PlanFailed as failure:
+            return replace(m, trace={"reason": f"no profile: {failure}"})
+        except BadInput as error:
+            return replace(m, trace={"reason": str(error)})
+        found["profile"] = str(folder.relative_to(self.folder.absolute()))
+        shown = found.pop("overlap")
+        source = f"XLA profile, {found['steps']} steps"
+        return replace(m, trace=found, overlap=shown and shown | {"source": source})
+
+    def read(self, profile: Path, axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
+        """What a profile says (`trace.session.Session.analyse`).
+
+        Raises:
+            BadInput: it is no profile, or one that cannot be read.
+        """
+        try:
+            return self.reader.ask("analyse", LIMIT_S, profile=str(profile), axes=dict(axes), told=dict(told))[0]
+        except PlanFailed as failure:
+            said = str(failure) if failure.refused else f"{profile} cannot be read: the reader {failure}"
+            raise BadInput(said) from failure
+
+
+def name_of(m: Measurement) -> str:
+    """A folder's name for the profile of a measurement, which nothing else in its run has."""
+    work = m.workload
+    heads = (
+        f"{work.heads}x{work.head_dim}"
+        if work.heads == work.kv_heads
+        else f"{work.heads}-{work.kv_heads}x{work.head_dim}"
+    )
+    flags = [f"{name}-{value}" for name, value in (m.flags or {}).items()]
+    parts = [format_length(work.seq_len), heads, str(work.batch), work.dtype, work.mask, work.passes, m.plan, *flags]
+    return re.sub(r"[^\w.]+", "-", "-".join(parts))[:200]

@@ -1,0 +1,218 @@
+"""What a profile says of a program's steps: how much communication hides, for every step, device, hop and mesh axis.
+
+For each device and step (DESIGN.md): C the union of its compute, M the union of its communication windows;
+hidden = |C and M|, exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device does nothing but
+wait for a transfer; what skew is, `seen` says.
+
+Figures are medians over steps. Those of the whole are of the device that computes longest, as in a simulation: others
+wait for it, which is imbalance and not slow communication; skew and stall are of the device that has most.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stripectl.overlap import common, length, overlap, union
+from stripectl.trace.cause import cause
+from stripectl.trace.events import Device
+from stripectl.trace.program import Program
+from stripectl.trace.seen import KINDS, Seen, seen_steps
+from stripectl.trace.steps import HopKey
+
+BINS = 500  # of a timeline
+MOST_HOPS = 64  # that are told apart; of more, those most exposed
+MOST_OPERATIONS = 12
+EXPOSED = 0.05  # of a hop's window: with less exposed it hides
+
+
+def analyse(
+    processes: Sequence[Sequence[Device]], module: str, program: Program, told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What is said of a profile (`stripectl.schema.is_trace`). `told` holds what a cause is judged by: the link's rate
+    (`link_bytes_per_s`), the platform, the plan's layout and unrolling, where they are known."""
+    steps = seen_steps(processes, module, program)
+    names = device_names(processes)
+    found: dict[str, Any] = {
+        "module": module,
+        "steps": len(steps),
+        "overlap": None,
+        "devices": [],
+        "hops": [],
+        "axes": [],
+    }
+    figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
+    medians = [{name: median(step[name] for step in each) for name in each[0]} for each in figures]
+    for name, known in zip(names, medians, strict=True):
+        found["devices"].append({"name": name, **known, "ratio": ratio(known)})
+    found["timeline"] = timeline(steps[len(steps) // 2 if len(steps) < 3 else middle(steps)])
+    if not any(step.hops for seen in steps for step in seen.steps):
+        return found | {"reason": "the profile holds no collective of the program"}
+    longest = max(medians, key=lambda each: each["compute_s"])
+    stalls = [each["stall_s"] for each in medians if "stall_s" in each]
+    found["overlap"] = {
+        "ratio": ratio(longest),
+        "hidden_s": longest["hidden_s"],
+        "exposed_s": longest["exposed_s"],
+        "skew_s": max(each["skew_s"] for each in medians),
+        "stall_s": max(stalls) if stalls else None,
+    }
+    hops = hop_rows(steps, told)
+    found["hops"] = sorted(
+        sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MOST_HOPS], key=lambda hop: hop["start_s"]
+    )
+    found["hops_left_out"] = len(hops) - len(found["hops"])
+    found["axes"] = axis_rows(steps, medians.index(longest))
+    return found
+
+
+def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
+    """A device by its name, its process, or both, as it takes to tell them apart."""
+    if len(processes) == 1:
+        return [device.name for device in processes[0]]
+    return [
+        f"process {at}" if len(found) == 1 else f"process {at}, {device.name}"
+        for at, found in enumerate(processes)
+        for device in found
+    ]
+
+
+def median(values: Any) -> float:
+    return float(np.median(list(values)))
+
+
+def ratio(figures: Mapping[str, float]) -> float | None:
+    total = figures["hidden_s"] + figures["exposed_s"]
+    return figures["hidden_s"] / total if total > 0 else None
+
+
+def middle(steps: Sequence[Seen]) -> int:
+    """The step of median length."""
+    return int(np.argsort([seen.end_s for seen in steps])[len(steps) // 2])
+
+
+def timeline(seen: Seen) -> dict[str, Any]:
+    """A step of every device as (kind, start, end), as fine as `BINS`: what most of a moment is, that moment is."""
+    edges = np.linspace(0.0, seen.end_s, BINS + 1)
+    rows = []
+    for at in range(len(seen.steps)):
+        parts = seen.parts(at)
+        shares = np.array([np.diff(covered(parts[kind], edges)) for kind in KINDS])
+        kinds = shares.argmax(axis=0)
+        turns = np.flatnonzero(np.diff(kinds)) + 1
+        bounds = [0, *turns.tolist(), BINS]
+        rows.append([[KINDS[kinds[a]], edges[a], edges[b]] for a, b in itertools.pairwise(bounds)])
+    return {"end_s": seen.end_s, "devices": rows}
+
+
+def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How many seconds of intervals lie before each moment."""
+    if not len(intervals):
+        return np.zeros(len(at))
+    lengths = intervals[:, 1] - intervals[:, 0]
+    known = np.repeat(np.cumsum(lengths), 2)
+    known[::2] -= lengths
+    return np.interp(at, intervals.reshape(-1), known, left=0.0)
+
+
+def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every hop: its figures by device, and what exposes it, in the order in which hops begin."""
+    devices = range(len(steps[0].steps))
+    keys = dict.fromkeys(key for seen in steps for step in seen.steps for key in step.hops)
+    rows = []
+    for key in keys:
+        by_device = {
+            name: [
+                median(values) if values else 0.0
+                for values in ([f(seen, at, key) for seen in steps if key in seen.steps[at].hops] for at in devices)
+            ]
+            for name, f in HOP_FIGURES.items()
+        }
+        sent = max(step.sent_bytes.get(key, 0) for seen in steps for step in seen.steps)
+        rows.append(hop_row(key, by_device, sent, told))
+    rows.sort(key=lambda row: row["start_s"])
+    return [{"hop": at + 1, **row} for at, row in enumerate(rows)]
+
+
+def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Mapping[str, Any]) -> dict[str, Any]:
+    worst = int(np.argmax(by_device["exposed_s"]))
+    transfer_s = min(filter(None, by_device["window_s"]), default=0.0)
+    row = {
+        "opcode": key.site.opcode,
+        "pass": key.site.passes,
+        "axis": key.site.axis,
+        "turn": key.turn,
+        "sent_bytes": sent,
+        "asynchronous": key.site.asynchronous,
+        "start_s": min(by_device.pop("start_s")),
+        **by_device,
+        "transfer_s": transfer_s,
+        "bytes_per_s": sent / transfer_s if transfer_s and sent else None,
+    }
+    if by_device["exposed_s"][worst] <= EXPOSED * by_device["window_s"][worst]:
+        return row
+    figures = {name: values[worst] for name, values in by_device.items()}
+    return row | cause(key.site, figures, transfer_s, sent, told)
+
+
+def own_operations(devices: Sequence[Device], module: str, program: Program) -> list[dict[str, Any]]:
+    """The operations of a module that took longest, from the events of all devices; what runs others is left out."""
+    total: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for device, run in ((each, run) for each in devices for run in each.executions if run.module == module):
+        events = device.operations.between(run.start_s, run.end_s)
+        counts = np.bincount(events.which, minlength=len(events.names))
+        lengths = np.bincount(events.which, events.end_s - events.start_s, minlength=len(events.names))
+        for name, count, seconds in zip(events.names, counts.tolist(), lengths.tolist(), strict=True):
+            role = program.role(name)
+            if count and (role is None or role.kind not in ("container", "none")):
+                total[name] = [total[name][0] + count, total[name][1] + seconds]
+    every_s = sum(seconds for _, seconds in total.values())
+    longest = sorted(total.items(), key=lambda item: -item[1][1])[:MOST_OPERATIONS]
+    return [
+        {
+            "name": name,
+            "category": program.opcode(name),
+            "count": count,
+            "self_s": seconds,
+            "share": seconds / every_s if every_s else None,
+        }
+        for name, (count, seconds) in longest
+    ]
+
+
+def round_compute_s(seen: Seen, at: int, key: HopKey) -> float:
+    """What a device computes from a hop's start to the first hop that starts after it has ended."""
+    step = seen.steps[at]
+    start, end = step.hops[key][0, 0], step.hops[key][-1, 1]
+    later = [windows[0, 0] for windows in step.hops.values() if windows[0, 0] >= end]
+    return length(common(step.compute, np.array([[start, min(later, default=step.end_s)]])))
+
+
+HOP_FIGURES = {
+    "start_s": lambda seen, at, key: seen.steps[at].hops[key][0, 0],
+    "window_s": lambda seen, at, key: length(seen.steps[at].hops[key]),
+    "hidden_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).hidden_s,
+    "exposed_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).exposed_s,
+    "skew_s": lambda seen, at, key: seen.skews[at][key],
+    "round_compute_s": round_compute_s,
+}
+
+
+def axis_rows(steps: Sequence[Seen], at: int) -> list[dict[str, Any]]:
+    """Communication along each axis of the mesh, on one device: time, bytes, and the rate while any is under way."""
+    rows = []
+    for axis in dict.fromkeys(key.site.axis for seen in steps for step in seen.steps for key in step.hops):
+        found = []
+        for seen in steps:
+            step = seen.steps[at]
+            windows = union(*(part for key, part in step.hops.items() if key.site.axis == axis))
+            found.append((*overlap(step.compute, windows), length(windows)))
+        hidden_s, exposed_s, window_s = (median(column) for column in zip(*found, strict=True))
+        step = steps[0].steps[at]
+        sent = sum(count for key, count in step.sent_bytes.items() if key.site.axis == axis)
+        row = {"axis": axis, "hidden_s": hidden_s, "exposed_s": exposed_s, "sent_bytes": sent}
+        row["ratio"] = ratio(row)
+        rows.append(row | {"bytes_per_s": sent / window_s if window_s and sent else None})
+    return rows

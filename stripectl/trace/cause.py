@@ -1,0 +1,76 @@
+"""Why a hop is exposed, with the figures, and what to do about it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stripectl.trace.program import Site
+from stripectl.units import duration, nbytes, rate
+
+MOSTLY = 0.5  # of what is exposed: waiting for slower peers
+NOTHING_LEFT = 0.05  # of a transfer's time: with less compute after it there is nothing to hide behind
+FLAGS = {
+    "tpu": "try --xla-flag xla_enable_async_collective_permute=true",
+    "gpu": "try --xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
+    "cpu": "XLA on CPU runs a transfer inside a loop on the thread that computes: try unroll in the plan",
+}
+LONGER = "give each device a longer block (a longer sequence, fewer devices on this axis)"
+
+
+def cause(
+    site: Site, figures: Mapping[str, float], transfer_s: float, sent_bytes: int, told: Mapping[str, Any]
+) -> dict[str, str]:
+    """{cause, why, advice} of a hop, on the device where it is most exposed; `cause` is one of skew, link, synchronous,
+    late, short.
+
+    `transfer_s` is the least time that the hop took on any device. `told` may hold the `platform`, the `layout` and
+    `unroll` of the plan, and `link_bytes_per_s`, the published rate of a link one way.
+    """
+    rated = told.get("link_bytes_per_s")
+    least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
+    exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
+    took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
+    if sent_bytes and transfer_s:
+        link = f", a link has {rate(rated, 'B/s')}" if rated else ""
+        took += f" ({rate(sent_bytes / transfer_s, 'B/s')}{link})"
+    beside = f"{duration(compute_s)} of compute follow it in its round"
+    if skew_s > MOSTLY * exposed_s:
+        why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
+        return {"cause": "skew", "why": why, "advice": layout_advice(told)}
+    if compute_s < NOTHING_LEFT * least_s:
+        why = f"nothing is left to compute beside it; {took}"
+        return {
+            "cause": "late",
+            "why": why,
+            "advice": unroll_advice(told) or "start it earlier, or fuse it with the next step",
+        }
+    if least_s > compute_s:
+        advice = f"{LONGER}, share key/value heads, or lay this axis on faster links (stripectl topology)"
+        return {"cause": "link", "why": f"{took}, longer than the compute beside it: {beside}", "advice": advice}
+    if not site.asynchronous:
+        advice = FLAGS.get(str(told.get("platform")), "let the compiler run it asynchronously")
+        return {"cause": "synchronous", "why": f"the program runs it synchronously; {took}, {beside}", "advice": advice}
+    if not site.beside_compute:
+        advice = unroll_advice(told) or "issue it before the compute that does not need it"
+        return {
+            "cause": "late",
+            "why": f"the schedule has no work between its start and its end; {took}",
+            "advice": advice,
+        }
+    why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
+    return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+
+
+def layout_advice(told: Mapping[str, Any]) -> str:
+    """What evens out the work."""
+    if told.get("layout") in (None, "contiguous"):
+        return "use a layout that balances the causal mask: striped or zigzag"
+    return "look for what slows the other device down: other load, clocks, packing"
+
+
+def unroll_advice(told: Mapping[str, Any]) -> str:
+    """To unroll, where the plan does not."""
+    return (
+        "unroll the ring's loop (unroll in the plan), so that it can start a round earlier"
+        if told.get("unroll") == 1
+        else ""
+    )

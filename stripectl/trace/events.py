@@ -1,0 +1,183 @@
+"""The device events of an XLA profile, as columns: one reading for TPU, GPU and CPU, whose profiles differ.
+
+TPU: a plane a chip, with lines of operations, of asynchronous ones and of module runs. GPU: a plane a device, with a
+line a stream, and steps marked on the host. CPU: no device plane; every line of the host's holds events that name their
+device and run.
+"""
+
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.profiler import ProfileData
+
+from stripectl import BadInput
+
+DEVICE = re.compile(r"/device:(TPU|GPU):(\d+)")
+HOST = "/host:CPU"
+OPERATIONS, ASYNCHRONOUS, MODULES = "XLA Ops", "Async XLA Ops", "XLA Modules"
+PEER_COPY = re.compile(r"(?i)^nccl|p2p")
+NS = 1e-9
+
+
+class Execution(NamedTuple):
+    """A run of a module on a device; `run` is the same on all devices that took part, where the profile tells."""
+
+    module: str
+    run: int | None
+    start_s: float
+    end_s: float
+
+
+class Columns:
+    """Events in the making."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.which, self.lines = array("i"), array("h")
+        self.start_ns, self.end_ns = array("d"), array("d")
+
+    def add(self, name: str, line: int, event: Any) -> None:
+        self.which.append(self.names.setdefault(name, len(self.names)))
+        self.lines.append(line)
+        start = event.start_ns
+        self.start_ns.append(start)
+        self.end_ns.append(start + event.duration_ns)
+
+    def done(self) -> "Events":
+        start_s, end_s = (np.array(column) * NS for column in (self.start_ns, self.end_ns))
+        order = np.lexsort((-end_s, start_s))
+        which, lines = np.array(self.which, np.int32)[order], np.array(self.lines, np.int16)[order]
+        return Events(tuple(self.names), which, lines, start_s[order], end_s[order])
+
+
+class Events(NamedTuple):
+    """Events in order of their start: `names[which[i]]` ran on line `lines[i]`."""
+
+    names: tuple[str, ...]
+    which: np.ndarray
+    lines: np.ndarray
+    start_s: np.ndarray
+    end_s: np.ndarray
+
+    def between(self, start_s: float, end_s: float) -> "Events":
+        """Those that start in a time."""
+        first, last = np.searchsorted(self.start_s, [start_s, end_s])
+        return Events(self.names, *(column[first:last] for column in self[1:]))
+
+
+@dataclass
+class Device:
+    """What one device did. `asynchronous` holds the windows that a TPU shows on a line of their own."""
+
+    name: str
+    kind: str
+    operations: Events
+    asynchronous: Events
+    executions: list[Execution]
+    peers: set[str] = field(default_factory=set)  # names that are communication whatever the program says
+
+
+def read(path: Path) -> list[Device]:
+    """The devices of one process.
+
+    Raises:
+        BadInput: the file is not a profile.
+    """
+    try:
+        data = ProfileData.from_file(str(path))
+    except RuntimeError as error:
+        raise BadInput(f"{path} is not an XLA profile (xplane.pb), or was cut short: {error}.") from error
+    planes = {plane.name: plane for plane in data.planes}
+    accelerators = sorted((found[1], int(found[2]), name) for name in planes if (found := DEVICE.fullmatch(name)))
+    steps = marked(planes[HOST]) if HOST in planes else []
+    if accelerators:
+        readers = {"TPU": read_tpu, "GPU": read_gpu}
+        return [readers[kind](planes[name], f"{kind} {at}", steps) for kind, at, name in accelerators]
+    return list(read_cpu(planes[HOST])) if HOST in planes else []
+
+
+def marked(plane: Any) -> list[Execution]:
+    """Steps that the program marked (`StepTraceAnnotation`), in order."""
+    found = []
+    for line in plane.lines:
+        for event in line.events:
+            if line.name == "python" and (stats := dict(event.stats)).get("step_num") is not None:
+                start = event.start_ns * NS
+                found.append(Execution(event.name, stats["step_num"], start, start + event.duration_ns * NS))
+    return sorted(found, key=lambda step: step.start_s)
+
+
+def read_tpu(plane: Any, name: str, steps: list[Execution]) -> Device:
+    """A chip, or the core of one."""
+    columns = {OPERATIONS: Columns(), ASYNCHRONOUS: Columns()}
+    executions = []
+    for line in plane.lines:
+        if line.name == MODULES:
+            for event in line.events:
+                start, run = event.start_ns * NS, dict(event.stats).get("run_id")
+                executions.append(Execution(event.name, run, start, start + event.duration_ns * NS))
+        elif line.name in columns:
+            for event in line.events:
+                columns[line.name].add(event.name, 0, event)
+    operations, asynchronous = (each.done() for each in columns.values())
+    return Device(name, "tpu", operations, asynchronous, executions or whole(operations))
+
+
+def read_gpu(plane: Any, name: str, steps: list[Execution]) -> Device:
+    """A GPU: kernels and copies of every stream; copies to and from the host are neither compute nor communication."""
+    columns, peers, modules = Columns(), set[str](), defaultdict[str, float](float)
+    for at, line in enumerate(plane.lines):
+        if not line.name.startswith("Stream"):
+            continue
+        for event in line.events:
+            stats = dict(event.stats)
+            known = str(stats.get("hlo_op") or event.name)
+            if PEER_COPY.search(event.name):
+                peers.add(known)
+            if module := stats.get("hlo_module"):
+                modules[module_name(module, stats)] += event.duration_ns
+            columns.add(known, at, event)
+    operations = columns.done()
+    module = max(modules, key=lambda each: modules[each]) if modules else ""
+    ends = [*(step.start_s for step in steps[1:]), np.inf]
+    executions = [step._replace(module=module, end_s=end) for step, end in zip(steps, ends, strict=True)]
+    return Device(name, "gpu", operations, Columns().done(), executions or whole(operations, module), peers)
+
+
+def read_cpu(plane: Any) -> Iterator[Device]:
+    """The devices of a process, in order."""
+    columns: dict[int, Columns] = defaultdict(Columns)
+    runs: dict[int, dict[tuple[str, int], list[float]]] = defaultdict(dict)
+    ignored: dict[str, bool] = {}
+    for at, line in enumerate(plane.lines):
+        for event in line.events:
+            name = event.name
+            if ignored.setdefault(name, name.startswith("end: ") or "::" in name):
+                continue
+            stats = dict(event.stats)
+            if "hlo_op" not in stats:
+                continue
+            device = stats.get("device_ordinal", 0)
+            columns[device].add(name, at, event)
+            start, run = event.start_ns * NS, (module_name(stats["hlo_module"], stats), stats.get("run_id", 0))
+            span = runs[device].setdefault(run, [start, start])
+            span[0], span[1] = min(span[0], start), max(span[1], start + event.duration_ns * NS)
+    for device in sorted(columns):
+        executions = sorted((Execution(*run, *span) for run, span in runs[device].items()), key=lambda run: run.start_s)
+        yield Device(f"CPU {device}", "cpu", columns[device].done(), Columns().done(), executions)
+
+
+def module_name(module: Any, stats: dict[str, Any]) -> str:
+    """As xprof names it."""
+    return f"{module}({stats['program_id']})" if "program_id" in stats else str(module)
+
+
+def whole(events: Events, module: str = "") -> list[Execution]:
+    """All events as one run, where nothing divides them."""
+    return [Execution(module, None, events.start_s[0], events.end_s.max() + NS)] if len(events.which) else []

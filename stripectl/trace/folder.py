@@ -1,0 +1,86 @@
+"""The files of a profile: where they lie, the program's HLO beside or inside them, and xprof's table of operations.
+
+xprof writes what it has worked out beside the profile that it reads, so it reads a copy.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stripectl import BadInput
+
+HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured
+SUFFIX = ".xplane.pb"
+TOP = 12
+
+
+def profile_files(path: Path) -> list[Path]:
+    """The profile's files, one a process: a file by itself, or those of the newest run in a folder.
+
+    Raises:
+        BadInput: there are none.
+    """
+    if path.is_file():
+        return [path]
+    found = sorted(path.rglob(f"*{SUFFIX}"))
+    if not found:
+        what = f"{path} holds no profile (*{SUFFIX})" if path.is_dir() else f"there is no file or folder {path}"
+        raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
+    newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
+    return [file for file in found if file.parent == newest]
+
+
+def program_text(files: Sequence[Path], module: str) -> str | None:
+    """The HLO of a module: kept beside the profile, or what the profile itself holds; None where neither is."""
+    for folder in (files[0].parent, *list(files[0].parents)[:4]):
+        beside = folder / HLO
+        if beside.is_file():
+            return beside.read_text(encoding="utf-8", errors="replace")
+    options = {"graph_viewer_options": {"module_name": module, "type": "long_txt"}}
+    text = ask_xprof(files[:1], "graph_viewer", options)
+    return text if text and "ENTRY" in text else None
+
+
+def operations(files: Sequence[Path]) -> list[dict[str, Any]] | None:
+    """The operations that took longest, by xprof; None where it knows none (CPU)."""
+    text = ask_xprof(files, "hlo_stats", {})
+    try:
+        table = json.loads(text or "")
+        at = {column["id"]: index for index, column in enumerate(table["cols"])}
+        rows: list[list[Any]] = [[cell["v"] if cell else None for cell in row["c"]] for row in table["rows"]]
+        total = sum(row[at["total_self_time"]] for row in rows)
+        rows.sort(key=lambda row: -row[at["total_self_time"]])
+        return [
+            {
+                "name": str(row[at["hlo_op_name"]]),
+                "category": str(row[at["category"]]),
+                "count": int(row[at["occurrences"]]),
+                "self_s": row[at["total_self_time"]] * 1e-6,
+                "share": row[at["total_self_time"]] / total if total else None,
+            }
+            for row in rows[:TOP]
+        ] or None
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str | None:
+    """A tool's answer as text; None where xprof cannot read the profile or lacks the tool."""
+    from xprof.convert import raw_to_tool_data
+
+    with copied(files) as copies:
+        try:
+            found, _ = raw_to_tool_data.xspace_to_tool_data([str(copy) for copy in copies], tool, options)
+        except Exception:  # whatever a foreign profile does to it
+            return None
+    return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
+
+
+@contextmanager
+def copied(files: Sequence[Path]) -> Iterator[list[Path]]:
+    with tempfile.TemporaryDirectory(prefix="stripectl-xprof-") as folder:
+        yield [Path(shutil.copy(file, folder)) for file in files]

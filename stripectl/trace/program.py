@@ -1,0 +1,214 @@
+"""What the instructions of a profiled program are: opcodes from its HLO, never from names; which collectives make one
+hop, over which axis of the mesh, and how many bytes a device sends.
+
+A hop is the transfers that the program issues together: of one place in it (computation and scope), between the same
+devices, none waiting for another. In a rolled loop each turn is another hop of the same place.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from stripectl.hlo import CHAIN_START, CHAINED, INSTRUCTION, OPCODES, Instruction, Module, sends
+from stripectl.schedule import OPERAND, pass_of
+
+CHAIN_DONE = 'custom_call_target="AsyncCollectiveDone"'
+PEERS = ("send", "recv", "collective-broadcast", "ragged-all-to-all")
+CONTAINERS = ("while", "conditional", "call")
+NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id")
+MATMULS = ("dot", "convolution")
+PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
+IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+NUMBERS = re.compile(r"\{([\d,]+)\}")
+
+
+class Site(NamedTuple):
+    """Where in the program a hop is issued, and what is the same for each time it runs."""
+
+    place: tuple[str, ...]  # computation, scope, who sends to whom, how many hops before it in one turn
+    opcode: str
+    passes: str
+    axis: str
+    asynchronous: bool
+    beside_compute: bool  # whether the schedule has work between its start and its done
+
+
+class Role(NamedTuple):
+    """What an event of the program is: `compute`, `container`, `move` (a collective that blocks), `start` or `done` of
+    one that does not, or `none` of these."""
+
+    kind: str
+    site: Site | None = None
+    sent_bytes: int = 0
+    start: str = ""  # of a done: the instruction it ends
+    computes: bool = False  # a fusion that sends and multiplies at once
+
+
+def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
+    """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
+    mesh of that many devices is known: how many devices take part, and the stride between them."""
+    groups = groups_of(instruction)
+    if not groups:
+        return "all devices" if len(axes) != 1 else next(iter(axes))
+    size = int(np.prod(list(axes.values()))) if axes else 0
+    if size > max(map(max, groups)):
+        places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
+        moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
+        return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
+    strides = sorted({abs(b - a) for group in groups for a, b in itertools.pairwise(group)})
+    return f"{len({each for group in groups for each in group})} devices, stride {strides[0] if strides else 0}"
+
+
+def groups_of(instruction: Instruction) -> list[list[int]]:
+    """The devices that exchange data: pairs of a permute, groups of another collective; none where all do."""
+    if (found := PAIRS.search(instruction.rest)) or (found := LISTED.search(instruction.rest)):
+        return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
+    if found := IOTA.search(instruction.rest):
+        shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
+        order = np.arange(np.prod(dimensions)).reshape(dimensions)
+        if found[3]:
+            order = order.transpose([int(each) for each in found[3].split(",")])
+        return order.reshape(shape).tolist()
+    return []
+
+
+def base(opcode: str) -> str:
+    return opcode.removesuffix("-start").removesuffix("-done").removesuffix("-update")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A module's instructions by name, on a mesh that may not be known."""
+
+    module: Module
+    axes: Mapping[str, int]
+
+    @cached_property
+    def roles(self) -> dict[str, Role]:
+        """The role of every instruction."""
+        return {
+            name: role
+            for computation, lines in self.module.computations.items()
+            for name, role in self._computation(computation, lines).items()
+        }
+
+    def role(self, text: str) -> Role | None:
+        """Of an event's name, which is an instruction's name or, on TPUs, its whole text; None for neither."""
+        found = INSTRUCTION.match(f"  {text}")
+        name = found[1] if found else text.lstrip("%")
+        if name in self.roles or not found:
+            return self.roles.get(name)
+        return self._computation("", [Instruction(*found.groups())])[name]
+
+    @cached_property
+    def opcodes(self) -> dict[str, str]:
+        return {line.name: line.opcode for lines in self.module.computations.values() for line in lines}
+
+    def opcode(self, text: str) -> str:
+        """Of an event's name; `kernel` for what the program does not know."""
+        found = INSTRUCTION.match(f"  {text}")
+        return found[3] if found else self.opcodes.get(text.lstrip("%"), "kernel")
+
+    def inside(self, instruction: Instruction) -> list[Instruction]:
+        """What a fusion or an asynchronous call holds, fusions in it too."""
+        found = []
+        for name in instruction.called:
+            for line in self.module.computations.get(name, ()):
+                found += [line, *self.inside(line)]
+        return found
+
+    def sent(self, instruction: Instruction) -> Instruction | None:
+        """The collective that an instruction is or holds; None where it is none."""
+        if instruction.opcode in CONTAINERS:
+            return None
+        lines = [instruction, *self.inside(instruction)]
+        return next((line for line in lines if base(line.opcode) in (*OPCODES, *PEERS)), None)
+
+    def _computation(self, computation: str, lines: list[Instruction]) -> dict[str, Role]:
+        """The roles of one computation's instructions."""
+        at = {line.name: index for index, line in enumerate(lines)}
+        operands = {line.name: [name for name in OPERAND.findall(line.rest) if name in at] for line in lines}
+        moves = {line.name: sent for line in lines if (sent := self.sent(line))}
+        starts = {line.name for line in lines if line.name in moves and self._begins(line)}
+        begun = {line.name: self._origin(line.name, operands, starts, moves) for line in lines if self._ends(line)}
+        ends = {start: name for name, start in begun.items() if start}
+        depths: dict[tuple[str, ...], dict[str, int]] = {}
+
+        def role(line: Instruction) -> Role:
+            if line.name in begun:
+                return Role("done", start=begun[line.name]) if begun[line.name] else Role("none")
+            sent = moves.get(line.name)
+            if sent is None or self._carries(line):
+                return Role(self._kind(line))
+            where = sent.scope, str(groups_of(sent))
+            if where not in depths:
+                depths[where] = waited_for(where, lines, moves, operands)
+            site = Site(
+                (computation, *where, str(depths[where][line.name])),
+                base(sent.opcode),
+                pass_of(sent.scope) or "forward",
+                axis_of(sent, self.axes),
+                line.name in starts,
+                any(self._works(each) for each in lines[at[line.name] + 1 : at.get(ends.get(line.name, ""), 0)]),
+            )
+            fused = any(each.opcode in MATMULS for each in self.inside(line))
+            return Role("start" if line.name in starts else "move", site, sends(sent), computes=fused)
+
+        return {line.name: role(line) for line in lines}
+
+    def _begins(self, line: Instruction) -> bool:
+        """Whether it starts a transfer that another instruction ends."""
+        chain = any(CHAIN_START in each.rest for each in self.inside(line))
+        return chain or line.opcode in ("send", "recv") or line.opcode.endswith("-start")
+
+    def _ends(self, line: Instruction) -> bool:
+        return line.opcode.endswith("-done") or any(CHAIN_DONE in each.rest for each in self.inside(line))
+
+    def _carries(self, line: Instruction) -> bool:
+        """Whether it is the middle of a transfer: work of its own that carries one on, or a mere update."""
+        inside = self.inside(line)
+        chained = any(CHAINED in each.rest for each in inside) and not self._begins(line)
+        return chained or line.opcode.endswith("-update")
+
+    def _origin(
+        self, name: str, operands: Mapping[str, list[str]], starts: set[str], moves: Mapping[str, Instruction]
+    ) -> str:
+        """The start that an end belongs to, through what carries it; empty where that is not here."""
+        for operand in operands[name]:
+            if operand in starts:
+                return operand
+            if operand in moves and (found := self._origin(operand, operands, starts, moves)):
+                return found
+        return ""
+
+    def _kind(self, line: Instruction) -> str:
+        if line.opcode in CONTAINERS:
+            return "container"
+        return "none" if line.opcode in NO_WORK or line.opcode.endswith(("-start", "-update")) else "compute"
+
+    def _works(self, line: Instruction) -> bool:
+        """Whether it is work that a transfer may hide behind."""
+        own = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS)
+        return own and self.sent(line) is None
+
+
+def waited_for(
+    where: tuple[str, str],
+    lines: Sequence[Instruction],
+    moves: Mapping[str, Instruction],
+    operands: Mapping[str, Sequence[str]],
+) -> dict[str, int]:
+    """For every instruction of a computation: how many transfers of a scope and group come before it, one waiting for
+    another."""
+    depth: dict[str, int] = {}
+    for line in lines:
+        sent = moves.get(line.name)
+        here = sent is not None and where == (sent.scope, str(groups_of(sent)))
+        depth[line.name] = max((depth.get(name, 0) for name in operands[line.name]), default=0) + here
+    return depth

@@ -1,0 +1,50 @@
+"""What a worker that reads profiles does: a broken one takes only the worker along."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stripectl.hlo import Module, parse
+from stripectl.trace.analysis import analyse, own_operations
+from stripectl.trace.events import read
+from stripectl.trace.folder import operations, profile_files, program_text
+from stripectl.trace.program import Program
+from stripectl.trace.seen import main_module
+
+DIGITS = 6
+
+
+class Session:
+    """The requests it answers; every argument and result is JSON."""
+
+    def analyse(self, profile: str, axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
+        """What a profile says (`stripectl.schema.is_trace`). `axes` is the mesh, the last varying fastest, where it is
+        known.
+
+        Raises:
+            BadInput: it is not a profile.
+        """
+        files = profile_files(Path(profile))
+        processes = [found for found in map(read, files) if found]
+        devices = [device for found in processes for device in found]
+        nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
+        if not any(device.executions for device in devices):
+            return nothing | {"reason": "the profile holds no operation of any device"}
+        module = main_module(devices)
+        text = program_text(files, module)
+        program = Program(parse(text) if text else Module("", {}), axes)
+        told = {"platform": devices[0].kind, **told}
+        found = analyse(processes, module, program, told)
+        table = operations(files) if devices[0].kind != "cpu" else None
+        found["operations"] = table or own_operations(devices, module, program)
+        found["operations_by"] = "xprof" if table else "events of the profile"
+        return rounded(found)
+
+
+def rounded(value: Any) -> Any:
+    """Nested data with numbers cut to the digits that mean something."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
