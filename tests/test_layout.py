@@ -63,7 +63,7 @@ limits = st.one_of(st.integers(-40, 40), st.sampled_from([-UNBOUNDED, UNBOUNDED]
 
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9), st.integers(1, 9), limits, limits)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_tiles_are_counted_by_what_they_hold(
     rows: int, cols: int, block_q: int, block_kv: int, low: int, high: int
 ) -> None:
