@@ -29,7 +29,7 @@ from stripectl.units import NOTHING, duration, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
-PLAIN_EVERY_S = 10.0
+PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -234,7 +234,7 @@ class Reporter:
         self.quiet = quiet
         self.screen = console(stderr=True)
         self.bar: Progress | None = None
-        self.spoken = (0.0, "")
+        self.spoken_s = time.monotonic() - PLAIN_EVERY_S + PLAIN_AFTER_S
 
     def __enter__(self) -> "Reporter":
         if not self.quiet and self.screen.is_terminal:
@@ -263,6 +263,6 @@ class Reporter:
             if done == 0:  # another kind of step, which takes another time
                 self.bar.reset(self.task)
             self.bar.update(self.task, description=now, completed=done, total=total)
-        elif not self.quiet and time.monotonic() - self.spoken[0] > PLAIN_EVERY_S:
+        elif not self.quiet and time.monotonic() - self.spoken_s > PLAIN_EVERY_S:
             self.screen.print(f"{now} ({done} of {total})", markup=False)
-            self.spoken = (time.monotonic(), now)
+            self.spoken_s = time.monotonic()

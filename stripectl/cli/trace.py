@@ -62,6 +62,7 @@ def show_profile(given: Mapping[str, Any]) -> int:
     from stripectl.plan import parse_mesh
     from stripectl.topology import parse_target
     from stripectl.trace import Tracer
+    from stripectl.trace.folder import profile_files
     from stripectl.trace.screen import screen_parts
 
     link = None
@@ -69,9 +70,10 @@ def show_profile(given: Mapping[str, Any]) -> int:
         target = parse_target(given["target"], shared.parse_hardware(given["hardware"]))
         link = target.hardware.figure("link_bytes_per_s_one_way")
     axes = dict(parse_mesh(given["mesh"])) if given["mesh"] else {}
+    files = profile_files(given["profile"])
     with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(Path()) as tracer:
         reporter.say(f"read {given['profile']}", 0, 1)
-        found = tracer.read(given["profile"].absolute(), axes, {"link_bytes_per_s": link})
+        found = tracer.read(files, axes, {"link_bytes_per_s": link})
     if given["as_json"]:
         click.echo(json.dumps(found, indent=1))
         return 0

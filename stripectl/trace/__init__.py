@@ -6,7 +6,7 @@ read in a worker of their own, because reading a broken one may end the process.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from stripectl import BadInput
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
+from stripectl.trace.folder import profile_files
 from stripectl.workload import format_length
 
 LIMIT_S = 600.0
@@ -47,7 +48,7 @@ class Tracer:
         told = {"layout": plan.layout, "unroll": plan.unroll, "link_bytes_per_s": link}
         try:
             devices.ask("profile", limit_s, key=key, steps=self.steps, folder=str(folder))
-            found = self.read(folder, plan.axes, told)
+            found = self.read(profile_files(folder), plan.axes, told)
         except PlanFailed as failure:
             return replace(m, trace={"reason": f"no profile: {failure}"})
         except BadInput as error:
@@ -57,16 +58,16 @@ class Tracer:
         source = f"XLA profile, {found['steps']} steps"
         return replace(m, trace=found, overlap=shown and shown | {"source": source})
 
-    def read(self, profile: Path, axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, files: Sequence[Path], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
         """What a profile says (`trace.session.Session.analyse`).
 
         Raises:
             BadInput: it is no profile, or one that cannot be read.
         """
         try:
-            return self.reader.ask("analyse", LIMIT_S, profile=str(profile), axes=dict(axes), told=dict(told))[0]
+            return self.reader.ask("analyse", LIMIT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told))[0]
         except PlanFailed as failure:
-            said = str(failure) if failure.refused else f"{profile} cannot be read: the reader {failure}"
+            said = str(failure) if failure.refused else f"{files[0]} cannot be read: {failure}"
             raise BadInput(said) from failure
 
 

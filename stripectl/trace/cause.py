@@ -7,7 +7,7 @@ from stripectl.trace.program import Site
 from stripectl.units import duration, nbytes, rate
 
 MOSTLY = 0.5  # of what is exposed: waiting for slower peers
-NOTHING_LEFT = 0.05  # of a transfer's time: with less compute after it there is nothing to hide behind
+NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
 FLAGS = {
     "tpu": "try --xla-flag xla_enable_async_collective_permute=true",
     "gpu": "try --xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
@@ -37,7 +37,7 @@ def cause(
         why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
         return {"cause": "skew", "why": why, "advice": layout_advice(told)}
     if compute_s < NOTHING_LEFT * least_s:
-        why = f"nothing is left to compute beside it; {took}"
+        why = f"only {duration(compute_s)} of compute lie between its start and the next hop; {took}"
         return {
             "cause": "late",
             "why": why,

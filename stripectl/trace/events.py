@@ -95,21 +95,27 @@ def read(path: Path) -> list[Device]:
         raise BadInput(f"{path} is not an XLA profile (xplane.pb), or was cut short: {error}.") from error
     planes = {plane.name: plane for plane in data.planes}
     accelerators = sorted((found[1], int(found[2]), name) for name in planes if (found := DEVICE.fullmatch(name)))
+    if not accelerators:
+        return list(read_cpu(planes[HOST])) if HOST in planes else []
     steps = marked(planes[HOST]) if HOST in planes else []
-    if accelerators:
-        readers = {"TPU": read_tpu, "GPU": read_gpu}
-        return [readers[kind](planes[name], f"{kind} {at}", steps) for kind, at, name in accelerators]
-    return list(read_cpu(planes[HOST])) if HOST in planes else []
+    readers = {"TPU": read_tpu, "GPU": read_gpu}
+    return [readers[kind](planes[name], f"{kind} {at}", steps) for kind, at, name in accelerators]
 
 
 def marked(plane: Any) -> list[Execution]:
-    """Steps that the program marked (`StepTraceAnnotation`), in order."""
-    found = []
+    """Steps that the program marked (`StepTraceAnnotation`), in order. Events of a name are alike, so the first says
+    whether to look at the others."""
+    found, others = [], set[str]()
     for line in plane.lines:
         for event in line.events:
-            if line.name == "python" and (stats := dict(event.stats)).get("step_num") is not None:
-                start = event.start_ns * NS
-                found.append(Execution(event.name, stats["step_num"], start, start + event.duration_ns * NS))
+            name = event.name
+            if name in others:
+                continue
+            if (number := dict(event.stats).get("step_num")) is None:
+                others.add(name)
+                continue
+            start = event.start_ns * NS
+            found.append(Execution(name, number, start, start + event.duration_ns * NS))
     return sorted(found, key=lambda step: step.start_s)
 
 

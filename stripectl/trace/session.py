@@ -7,7 +7,7 @@ from typing import Any
 from stripectl.hlo import Module, parse
 from stripectl.trace.analysis import analyse, own_operations
 from stripectl.trace.events import read
-from stripectl.trace.folder import operations, profile_files, program_text
+from stripectl.trace.folder import operations, program_text
 from stripectl.trace.program import Program
 from stripectl.trace.seen import main_module
 
@@ -17,25 +17,25 @@ DIGITS = 6
 class Session:
     """The requests it answers; every argument and result is JSON."""
 
-    def analyse(self, profile: str, axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
+    def analyse(self, files: list[str], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
         """What a profile says (`stripectl.schema.is_trace`). `axes` is the mesh, the last varying fastest, where it is
         known.
 
         Raises:
             BadInput: it is not a profile.
         """
-        files = profile_files(Path(profile))
-        processes = [found for found in map(read, files) if found]
+        paths = list(map(Path, files))
+        processes = [found for found in map(read, paths) if found]
         devices = [device for found in processes for device in found]
         nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
         module = main_module(devices)
-        text = program_text(files, module)
+        text = program_text(paths, module)
         program = Program(parse(text) if text else Module("", {}), axes)
         told = {"platform": devices[0].kind, **told}
         found = analyse(processes, module, program, told)
-        table = operations(files) if devices[0].kind != "cpu" else None
+        table = operations(paths) if devices[0].kind != "cpu" else None
         found["operations"] = table or own_operations(devices, module, program)
         found["operations_by"] = "xprof" if table else "events of the profile"
         return rounded(found)
