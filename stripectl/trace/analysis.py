@@ -34,38 +34,42 @@ def analyse(
     """What is said of a profile (`stripectl.schema.is_trace`). `told` holds what a cause is judged by: the link's rate
     (`link_bytes_per_s`), the platform, the plan's layout and unrolling, where they are known."""
     steps = seen_steps(processes, module, program)
+    found: dict[str, Any] = {"module": module, "steps": len(steps), "overlap": None}
+    found |= {"devices": [], "hops": [], "axes": [], "timeline": None}
+    if not steps:
+        return found | {"reason": "the profile holds no step that all its devices have"}
     names = device_names(processes)
-    found: dict[str, Any] = {
-        "module": module,
-        "steps": len(steps),
-        "overlap": None,
-        "devices": [],
-        "hops": [],
-        "axes": [],
-    }
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
-    medians = [{name: median(step[name] for step in each) for name in each[0]} for each in figures]
-    for name, known in zip(names, medians, strict=True):
-        found["devices"].append({"name": name, **known, "ratio": ratio(known)})
-    found["timeline"] = timeline(steps[len(steps) // 2 if len(steps) < 3 else middle(steps)])
+    devices = [{"name": name, **device_row(each)} for name, each in zip(names, figures, strict=True)]
+    found |= {"devices": devices, "timeline": timeline(middle(steps))}
     if not any(step.hops for seen in steps for step in seen.steps):
         return found | {"reason": "the profile holds no collective of the program"}
-    longest = max(medians, key=lambda each: each["compute_s"])
-    stalls = [each["stall_s"] for each in medians if "stall_s" in each]
-    found["overlap"] = {
-        "ratio": ratio(longest),
-        "hidden_s": longest["hidden_s"],
-        "exposed_s": longest["exposed_s"],
-        "skew_s": max(each["skew_s"] for each in medians),
+    hops = hop_rows(steps, told)
+    exposed = sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MOST_HOPS]
+    busiest = max(range(len(devices)), key=lambda at: devices[at]["compute_s"])
+    return found | {
+        "overlap": whole(devices, busiest),
+        "hops": sorted(exposed, key=lambda hop: hop["start_s"]),
+        "hops_left_out": len(hops) - len(exposed),
+        "axes": axis_rows(steps, busiest),
+    }
+
+
+def whole(devices: Sequence[Mapping[str, Any]], busiest: int) -> dict[str, float | None]:
+    """The figures of all devices together."""
+    stalls = [device["stall_s"] for device in devices if "stall_s" in device]
+    return {
+        **{name: devices[busiest][name] for name in ("ratio", "hidden_s", "exposed_s")},
+        "skew_s": max(device["skew_s"] for device in devices),
         "stall_s": max(stalls) if stalls else None,
     }
-    hops = hop_rows(steps, told)
-    found["hops"] = sorted(
-        sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MOST_HOPS], key=lambda hop: hop["start_s"]
-    )
-    found["hops_left_out"] = len(hops) - len(found["hops"])
-    found["axes"] = axis_rows(steps, medians.index(longest))
-    return found
+
+
+def device_row(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """A device's figures: medians over steps, and those of each."""
+    by_step = {name: [step[name] for step in steps] for name in steps[0]}
+    medians = {name: median(values) for name, values in by_step.items()}
+    return {**medians, "ratio": ratio(medians), "by_step": by_step}
 
 
 def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
@@ -88,9 +92,9 @@ def ratio(figures: Mapping[str, float]) -> float | None:
     return figures["hidden_s"] / total if total > 0 else None
 
 
-def middle(steps: Sequence[Seen]) -> int:
+def middle(steps: Sequence[Seen]) -> Seen:
     """The step of median length."""
-    return int(np.argsort([seen.end_s for seen in steps])[len(steps) // 2])
+    return sorted(steps, key=lambda seen: seen.end_s)[len(steps) // 2]
 
 
 def timeline(seen: Seen) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from stripectl.units import duration, nbytes, rate
 MOSTLY = 0.5  # of what is exposed: waiting for slower peers
 NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
 FLAGS = {
-    "tpu": "try --xla-flag xla_enable_async_collective_permute=true",
-    "gpu": "try --xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
-    "cpu": "XLA on CPU runs a transfer inside a loop on the thread that computes: try unroll in the plan",
+    "tpu": "--xla-flag xla_enable_async_collective_permute=true",
+    "gpu": "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
+    "cpu": "XLA on CPU hides transfers only in a ring that is unrolled whole (unroll=N-1), with threads to spare",
 }
 LONGER = "give each device a longer block (a longer sequence, fewer devices on this axis)"
 
@@ -63,7 +63,7 @@ def cause(
 def layout_advice(told: Mapping[str, Any]) -> str:
     """What evens out the work."""
     if told.get("layout") in (None, "contiguous"):
-        return "use a layout that balances the causal mask: striped or zigzag"
+        return "balance the devices' work: under a causal mask, a striped or zigzag layout"
     return "look for what slows the other device down: other load, clocks, packing"
 
 

@@ -107,6 +107,7 @@ def main_module(devices: Sequence[Device]) -> str:
     """The module that took the devices longest."""
     total: dict[str, float] = defaultdict(float)
     for device in devices:
+        last = device.operations.end_s.max(initial=0.0)
         for run in device.executions:
-            total[run.module] += min(run.end_s, device.operations.end_s.max()) - run.start_s
+            total[run.module] += (run.end_s if np.isfinite(run.end_s) else last) - run.start_s
     return max(total, key=lambda module: total[module])

@@ -31,6 +31,8 @@ class Session:
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
         module = main_module(devices)
+        ran = ([each for each in found if any(run.module == module for run in each.executions)] for found in processes)
+        processes = [found for found in ran if found]
         text = program_text(paths, module)
         program = Program(parse(text) if text else Module("", {}), axes)
         told = {"platform": devices[0].kind, **told}
