@@ -89,8 +89,8 @@ def tables(run: Run, width: int) -> list[Table | Text]:
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
         pairs = any(twin(m, measurements) for m in members)
-        ahead = any(m.method == "compiled" for m in members)
-        columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *COMPILED_COLUMNS * ahead, *COLUMNS[LEAST:]]
+        extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
+        columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
         cells = [row(m, measurements) for m in members]
         made = fitted(columns, cells, width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]

@@ -155,6 +155,8 @@ def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Map
         "transfer_s": transfer_s,
         "bytes_per_s": sent / transfer_s if transfer_s and sent else None,
     }
+    if row["bytes_per_s"] and told.get("link_bytes_per_s"):
+        row["of_link"] = row["bytes_per_s"] / told["link_bytes_per_s"]
     if by_device["exposed_s"][worst] <= EXPOSED * by_device["window_s"][worst]:
         return row
     figures = {name: values[worst] for name, values in by_device.items()}

@@ -160,7 +160,7 @@ class Program:
             fused = any(each.opcode in MATMULS for each in self.inside(line))
             return Role("start" if line.name in starts else "move", site, sends(sent), computes=fused)
 
-        return {line.name: role(line) for line in lines}
+        return together({line.name: role(line) for line in lines})
 
     def _begins(self, line: Instruction) -> bool:
         """Whether it starts a transfer that another instruction ends."""
@@ -196,6 +196,18 @@ class Program:
         """Whether it is work that a transfer may hide behind."""
         own = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS)
         return own and self.sent(line) is None
+
+
+def together(roles: Mapping[str, Role]) -> dict[str, Role]:
+    """The roles with the transfers of a place at one site: asynchronous, or beside compute, where all of them are."""
+    sites: dict[tuple[str, ...], Site] = {}
+    for site in (role.site for role in roles.values() if role.site):
+        known = sites.setdefault(site.place, site)
+        sites[site.place] = known._replace(
+            asynchronous=known.asynchronous and site.asynchronous,
+            beside_compute=known.beside_compute and site.beside_compute,
+        )
+    return {name: role._replace(site=sites[role.site.place]) if role.site else role for name, role in roles.items()}
 
 
 def waited_for(

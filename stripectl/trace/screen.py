@@ -82,7 +82,10 @@ def hops(trace: Mapping[str, Any]) -> Iterator[Table | Text]:
 
 def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     worst = max(range(len(devices)), key=lambda at: hop["exposed_s"][at])
-    moved = nbytes(hop["sent_bytes"]), duration(hop["transfer_s"]), rate(hop.get("bytes_per_s"), "B/s")
+    achieved = rate(hop.get("bytes_per_s"), "B/s") + (
+        f" ({percent(hop['of_link'])} of a link)" if hop.get("of_link") else ""
+    )
+    moved = nbytes(hop["sent_bytes"]), duration(hop["transfer_s"]), achieved
     times = (duration(hop[name][worst]) for name in ("hidden_s", "exposed_s", "skew_s"))
     ends = devices[worst]["name"], hop.get("cause") or "hidden"
     return str(hop["hop"]), hop["pass"], hop["axis"], *moved, *times, *ends
