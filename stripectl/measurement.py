@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from stripectl.plan import parse_plan
-from stripectl.schema import FIELDS
+from stripectl.schema import FIELDS, is_number
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
@@ -201,6 +201,6 @@ def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | Non
     work, hardware = m.what[0], hardware_name(m.target)
     for other in run:
         same = other.method == "compiled" and (other.what[0], other.plan) == (work, m.plan)
-        if same and hardware_name(other.target) == hardware and other.overlap:
-            return other.overlap.get("ratio")
+        if same and hardware_name(other.target) == hardware and is_number((other.overlap or {}).get("ratio")):
+            return (other.overlap or {})["ratio"]
     return None

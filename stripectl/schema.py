@@ -5,8 +5,20 @@ from typing import Any, Literal, get_args
 
 Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
-TRACE_LISTS = ("devices", "hops", "axes", "operations")
 DEVICE_FIGURES = ("step_s", "compute_s", "hidden_s", "exposed_s", "skew_s", "idle_s")
+HOP_FIGURES = ("window_s", "hidden_s", "exposed_s", "skew_s")  # of a hop, a list by device
+# What the parts of a trace hold: numbers, texts, numbers and texts that may be absent.
+TRACE_PARTS = {
+    "devices": (DEVICE_FIGURES, ("name",), ("ratio", "stall_s"), ()),
+    "hops": (
+        ("hop", "sent_bytes", "transfer_s"),
+        ("opcode", "axis", "pass"),
+        ("bytes_per_s", "of_link"),
+        ("cause", "why", "advice"),
+    ),
+    "axes": (("hidden_s", "exposed_s", "sent_bytes"), ("axis",), ("ratio", "bytes_per_s"), ()),
+    "operations": (("self_s", "count"), ("name", "category"), ("share",), ()),
+}
 
 
 def is_number(value: Any) -> bool:
@@ -49,20 +61,32 @@ def is_trace(value: Any) -> bool:
     """What a profile says: why it says nothing, or figures by device, hop and axis, and the timeline of a step."""
     if not isinstance(value, dict) or not is_plain(value):
         return False
+    if not holds(value, (), (), ("steps", "hops_left_out"), ("module", "reason", "profile")):
+        return False
     if "devices" not in value:
         return isinstance(value.get("reason"), str)
-    devices, hops, axes, operations = parts = [value.get(name) or [] for name in TRACE_LISTS]
+    parts = {name: value.get(name) or [] for name in TRACE_PARTS}
     drawn = value.get("timeline") or {"end_s": 1, "devices": []}
-    if not all(isinstance(part, list) for part in parts) or not has(drawn, ("end_s",), ("devices",)):
+    if not all(isinstance(part, list) for part in parts.values()) or not has(drawn, ("end_s",), ("devices",)):
         return False
-    by_device = ("window_s", "hidden_s", "exposed_s", "skew_s")
+    rows, count = drawn["devices"], len(parts["devices"])
     return (
-        all(has(each, DEVICE_FIGURES, ("name",)) for each in devices)
-        and all(has(each, ("hop", "sent_bytes", "transfer_s"), ("opcode", "axis", "pass")) for each in hops)
-        and all(is_numbers(each.get(name)) and len(each[name]) == len(devices) for each in hops for name in by_device)
-        and all(has(each, ("hidden_s", "exposed_s", "sent_bytes"), ("axis",)) for each in axes)
-        and all(has(each, ("self_s", "count"), ("name", "category")) for each in operations)
-        and all(is_segment(each) for row in drawn["devices"] for each in row)
+        all(holds(each, *TRACE_PARTS[name]) for name, part in parts.items() for each in part)
+        and all(is_numbers(hop.get(name)) and len(hop[name]) == count for hop in parts["hops"] for name in HOP_FIGURES)
+        and isinstance(rows, list)
+        and all(isinstance(row, list) and all(map(is_segment, row)) for row in rows)
+    )
+
+
+def holds(
+    part: Any, numbers: Sequence[str], texts: Sequence[str], perhaps: Sequence[str], words: Sequence[str]
+) -> bool:
+    """Whether it is a mapping with these numbers and texts; `perhaps` (numbers) and `words` (texts) may be absent."""
+    return (
+        has(part, numbers, texts)
+        and all(isinstance(part[name], str) for name in texts)
+        and all(part.get(name) is None or is_number(part[name]) for name in perhaps)
+        and all(part.get(name) is None or isinstance(part[name], str) for name in words)
     )
 
 

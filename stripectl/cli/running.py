@@ -127,6 +127,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
     from stripectl.console import describe, plan_cell
     from stripectl.measurement import predicted_overlap
     from stripectl.trace import FOLDER
+    from stripectl.trace.cells import opening
     from stripectl.trace.screen import screen_parts
 
     traced = [m for m in run.measurements if m.trace]
@@ -136,7 +137,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
             screen.print(part)
         screen.print()
     if any("profile" in m.trace for m in traced):
-        screen.print(f"profile xprof --logdir {folder / FOLDER} --port 8791    (or tensorboard)", markup=False)
+        screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
 def unused(folder: Path) -> Path:

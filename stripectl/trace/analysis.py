@@ -8,7 +8,6 @@ Figures are medians over steps. Those of the whole are of the device that comput
 wait for it, which is imbalance and not slow communication; skew and stall are of the device that has most.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from stripectl.overlap import common, length, overlap, union
+from stripectl.trace.bins import BINS, joined, moments
 from stripectl.trace.cause import cause
 from stripectl.trace.events import Device
 from stripectl.trace.program import Program
-from stripectl.trace.seen import KINDS, Seen, seen_steps
+from stripectl.trace.seen import Seen, seen_steps
 from stripectl.trace.steps import HopKey
 
-BINS = 500  # of a timeline
 MOST_HOPS = 64  # that are told apart; of more, those most exposed
 MOST_OPERATIONS = 12
 EXPOSED = 0.05  # of a hop's window: with less exposed it hides
@@ -98,27 +97,9 @@ def middle(steps: Sequence[Seen]) -> Seen:
 
 
 def timeline(seen: Seen) -> dict[str, Any]:
-    """A step of every device as (kind, start, end), as fine as `BINS`: what most of a moment is, that moment is."""
-    edges = np.linspace(0.0, seen.end_s, BINS + 1)
-    rows = []
-    for at in range(len(seen.steps)):
-        parts = seen.parts(at)
-        shares = np.array([np.diff(covered(parts[kind], edges)) for kind in KINDS])
-        kinds = shares.argmax(axis=0)
-        turns = np.flatnonzero(np.diff(kinds)) + 1
-        bounds = [0, *turns.tolist(), BINS]
-        rows.append([[KINDS[kinds[a]], edges[a], edges[b]] for a, b in itertools.pairwise(bounds)])
+    """A step of every device as (kind, start, end), as fine as `BINS`."""
+    rows = [joined(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps))]
     return {"end_s": seen.end_s, "devices": rows}
-
-
-def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """How many seconds of intervals lie before each moment."""
-    if not len(intervals):
-        return np.zeros(len(at))
-    lengths = intervals[:, 1] - intervals[:, 0]
-    known = np.repeat(np.cumsum(lengths), 2)
-    known[::2] -= lengths
-    return np.interp(at, intervals.reshape(-1), known, left=0.0)
 
 
 def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -16,8 +16,6 @@ from stripectl.trace.events import Device, Execution
 from stripectl.trace.program import Program
 from stripectl.trace.steps import HopKey, Step, step_of
 
-KINDS = ("compute", "hidden", "exposed", "skew", "idle")
-
 
 @dataclass(frozen=True)
 class Seen:

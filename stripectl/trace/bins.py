@@ -1,0 +1,47 @@
+"""A step's timeline, as coarse as it is drawn: what most of a moment is, that moment is."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+KINDS = ("compute", "hidden", "exposed", "skew", "idle")
+BINS = 500  # of a timeline that is kept
+
+
+def by_kind(segments: Iterable[Sequence[Any]]) -> dict[str, np.ndarray]:
+    """The intervals of each kind, of (kind, start, end)."""
+    found: dict[str, list[Sequence[float]]] = {kind: [] for kind in KINDS}
+    for kind, start, end in segments:
+        if kind in found and start < end:
+            found[kind].append((start, end))
+    return {kind: np.array(intervals, float).reshape(-1, 2) for kind, intervals in found.items()}
+
+
+def moments(parts: Mapping[str, np.ndarray], end_s: float, count: int) -> list[str]:
+    """The kind of each of `count` moments from 0 to `end_s`, from the intervals of each kind; what nothing covers is
+    idle."""
+    edges = np.linspace(0.0, end_s, count + 1)
+    busy = [np.diff(covered(parts[kind], edges)) for kind in KINDS[:-1]]
+    shares = np.array([*busy, np.diff(edges) - sum(busy)])
+    return [KINDS[at] for at in shares.argmax(axis=0)]
+
+
+def joined(kinds: Sequence[str], end_s: float) -> list[list[Any]]:
+    """Equal moments as (kind, start, end), neighbours of one kind together."""
+    edges = np.linspace(0.0, end_s, len(kinds) + 1).tolist()
+    turns = [0, *(at for at in range(1, len(kinds)) if kinds[at] != kinds[at - 1]), len(kinds)]
+    return [[kinds[a], edges[a], edges[b]] for a, b in itertools.pairwise(turns)]
+
+
+def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How many seconds of intervals lie before each moment."""
+    return before(intervals[:, 0], at) - before(intervals[:, 1], at)
+
+
+def before(moments_s: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The seconds from each of `moments_s` that has passed to `at`, added up."""
+    ordered = np.sort(moments_s)
+    passed = np.searchsorted(ordered, at)
+    return at * passed - np.concatenate([[0.0], np.cumsum(ordered)])[passed]

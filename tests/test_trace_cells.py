@@ -1,0 +1,129 @@
+"""What a profile says as words and cells, a timeline coarsened, and the traces that a run.json may hold."""
+
+import copy
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from stripectl.schema import is_trace
+from stripectl.trace.bins import by_kind, joined, moments
+from stripectl.trace.cells import causes, hop_cells, opening, source, summary
+from stripectl.trace.screen import screen_parts
+
+FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
+DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]
+
+
+def hop(at: int, exposed_s: list[float], **given: Any) -> dict[str, Any]:
+    figures = {"window_s": [1.0, 1.0], "hidden_s": [0.75, 0.5], "exposed_s": exposed_s, "skew_s": [0.0, 0.125]}
+    told = {"opcode": "collective-permute", "pass": "forward", "axis": "ring", "sent_bytes": 2**20, "transfer_s": 0.5}
+    return {"hop": at, **told, **figures, **given}
+
+
+TRACE: dict[str, Any] = {
+    "module": "jit_step",
+    "steps": 3,
+    "devices": DEVICES,
+    "hops": [
+        hop(1, [0.25, 0.5], cause="link", why="it moves 1 MiB in 500 ms", advice="a longer block", bytes_per_s=2e6),
+        hop(2, [0.75, 0.5], cause="link", why="it moves 1 MiB in 750 ms", advice="a longer block"),
+        hop(3, [0.0, 0.0]),
+    ],
+    "axes": [{"axis": "ring", "hidden_s": 0.5, "exposed_s": 0.5, "sent_bytes": 2**20}],
+    "operations": [{"name": "fusion.1", "category": "fusion", "count": 6, "self_s": 1.0, "share": 0.5}],
+    "timeline": {"end_s": 2.0, "devices": [[["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]], [["exposed", 0.0, 0.5]]]},
+}
+
+
+def test_a_moment_is_what_most_of_it_is() -> None:
+    parts = by_kind([["compute", 0.0, 0.9], ["exposed", 0.9, 1.2], ["hidden", 1.2, 2.0], ["unheard of", 3.0, 4.0]])
+    assert moments(parts, 4.0, 4) == ["compute", "hidden", "idle", "idle"]
+    assert joined(["compute", "hidden", "idle", "idle"], 4.0) == [
+        ["compute", 0.0, 1.0],
+        ["hidden", 1.0, 2.0],
+        ["idle", 2.0, 4.0],
+    ]
+
+
+def test_a_timeline_as_fine_as_it_is_kept_comes_back_whole() -> None:
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["compute", "hidden", "exposed", "skew", "idle"], 500).tolist()
+    assert moments(by_kind(joined(kinds, 1.7)), 1.7, 500) == kinds
+
+
+def test_the_share_is_of_the_device_that_computes_longest() -> None:
+    assert summary(TRACE, None) == "25% of the communication hides on the device that computes longest"
+    assert summary(TRACE, 0.875).endswith("(the compiled schedule predicts 88%)")
+    assert summary(TRACE | {"reason": "no collective"}, None) == "overlap n/a: no collective"
+    assert summary({"devices": []}, 0.5) == "overlap n/a: the profile holds no device"
+    assert source(TRACE) == "3 steps of jit_step"
+
+
+def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
+    cells = ("1", "forward", "ring", "1.00 MiB", "500 ms", "2.00 MB/s", "500 ms", "500 ms", "125 ms", "TPU:1", "link")
+    assert hop_cells(TRACE["hops"][0], DEVICES) == cells
+    assert hop_cells(TRACE["hops"][2], DEVICES)[-1] == "hidden"
+    assert hop_cells(TRACE["hops"][0] | {"of_link": 0.5}, DEVICES)[5] == "2.00 MB/s (50% of a link)"
+
+
+def test_causes_that_are_alike_stand_once_with_the_worst_figures() -> None:
+    (found,) = causes(TRACE)
+    assert found["which"] == "hop 2 and 1 more"
+    assert found["why"] == "it moves 1 MiB in 750 ms"
+    assert causes({"hops": [hop(1, [1.0, 1.0], cause="late")]})[0]["why"] == "n/a"
+
+
+def test_the_command_for_a_profile() -> None:
+    assert opening("run/profiles") == "xprof --logdir run/profiles --port 8791"
+
+
+def without(*path: Any) -> dict[str, Any]:
+    made = copy.deepcopy(TRACE)
+    *to, last = path
+    part: Any = made
+    for each in to:
+        part = part[each]
+    del part[last]
+    return made
+
+
+@pytest.mark.parametrize("path", ["module", "steps", "hops", "axes", "operations", "timeline"])
+def test_a_trace_without_a_part_is_read_and_shown(path: str) -> None:
+    found = without(path)
+    assert is_trace(found)
+    shown = StringIO()
+    for part in screen_parts(found, "plan", None, 80):
+        Console(file=shown, width=200).print(part)
+    assert "25% of the communication" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("devices", 0, "ratio"), "half"),
+        (("devices", 0, "name"), ["TPU"]),
+        (("devices", 0, "step_s"), float("nan")),
+        (("hops", 0, "exposed_s"), [1.0]),
+        (("hops", 0, "advice"), 7),
+        (("hops", 0, "bytes_per_s"), -1),
+        (("hops", 0, "of_link"), "half"),
+        (("operations", 0, "share"), "x"),
+        (("timeline", "devices"), [5]),
+        (("timeline", "devices", 0), [["compute", 0.0]]),
+        (("timeline", "devices", 0, 0, 0), None),
+        (("steps",), "three"),
+        (("profile",), {"path": "x"}),
+    ],
+)
+def test_a_trace_that_no_reader_can_show_is_refused(at: tuple[Any, ...], value: Any) -> None:
+    made = copy.deepcopy(TRACE)
+    *to, last = at
+    part: Any = made
+    for each in to:
+        part = part[each]
+    part[last] = value
+    assert is_trace(TRACE)
+    assert not is_trace(made)
