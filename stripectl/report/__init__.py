@@ -20,7 +20,7 @@ from stripectl import BadInput, __version__, console
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
-from stripectl.report import figures, verdict
+from stripectl.report import figures, timeline, traces, verdict
 from stripectl.run import Run
 from stripectl.units import NOTHING, in_unit, nbytes, rate, times
 from stripectl.workload import format_length
@@ -80,7 +80,12 @@ def _templates() -> jinja2.Environment:
     )
     made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,])", plan)))
     made.filters["heat_map"] = lambda chart, most: Markup(figures.heat_map(chart, most))
-    made.filters["time_chart"] = lambda chart: Markup(figures.time_chart(chart))
+    for name, draw in (
+        ("time_chart", figures.time_chart),
+        ("step_chart", timeline.step_chart),
+        ("hop_chart", timeline.hop_chart),
+    ):
+        made.filters[name] = lambda chart, draw=draw: Markup(draw(chart))
     return made
 
 
@@ -90,7 +95,7 @@ def context(run: Run) -> dict[str, Any]:
     works, charts = figures.works(shown), figures.times(shown)
     surroundings = dict(run.environment) if isinstance(run.environment, Mapping) else {"environment": run.environment}
     warnings = surroundings.pop("warnings", None) or []
-    whole = replace(run, measurements=shown).to_json()
+    text, left_out = traces.carried(replace(run, measurements=shown).to_json())
     return {
         "id": run.id,
         "created": run.created,
@@ -107,10 +112,13 @@ def context(run: Run) -> dict[str, Any]:
         "environment": facts(surroundings),
         "checks": checks(shown),
         "calibrations": calibrations(shown),
+        "traces": traces.traces(shown),
+        "colours": timeline.COLOURS,
         "compiled": [row for m in shown for row in collectives(m)],
         "longest": [str(line) for line in console.longest(shown)],
         "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
-        "run_json": base64.b64encode(json.dumps(whole, separators=(",", ":")).encode()).decode(),
+        "run_json": base64.b64encode(text.encode()).decode(),
+        "run_json_left_out": left_out,
     }
 
 

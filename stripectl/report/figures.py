@@ -5,6 +5,7 @@ Vega-Lite's. Text and lines take the page's own colour, so a chart is legible in
 """
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ INK = "currentColor"
 WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
 MOST_CELLS = 32  # devices or rounds drawn; of more, every k-th
 LEAST_NUMBERED = 19  # pixels of a cell that holds a number
+LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
 MOST_WORKS, MOST_TIMES = 8, 20
 
 
@@ -140,7 +142,7 @@ def heat_map(chart: Mapping[str, Any], most: int) -> str:
     )
     size = {"width": max(cell * rounds, WIDTH - 42), "height": alt.Step(cell)}
     layers = alt.layer(squares, *([numbers] if numbered else [])).resolve_scale(color="independent")
-    return _svg(layers.properties(**size))
+    return svg(layers.properties(**size))
 
 
 def _ink(count: int, most: int) -> str:
@@ -183,18 +185,19 @@ def time_chart(chart: Mapping[str, Any]) -> str:
     text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": 0}
     plans = base.mark_text(dy=-13, fontSize=11, **text).encode(text="plan:N")
     labels = base.mark_text(dy=2, fontSize=11, opacity=0.8, **text).encode(text="label:N")
-    return _svg(alt.layer(bars, interval, ends, plans, labels).properties(width=WIDTH, height=alt.Step(54)))
+    return svg(alt.layer(bars, interval, ends, plans, labels).properties(width=WIDTH, height=alt.Step(54)))
 
 
 def _by_method(channel: Any, values: Sequence[str]) -> Any:
     return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)
 
 
-def _svg(chart: Any) -> str:
+def svg(chart: Any) -> str:
+    """The drawing as text, in the page's ink."""
     axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
     faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
     drawn = io.StringIO()
     chart.configure(background="transparent", aria=False, font="sans-serif").configure_view(stroke=None).configure_axis(
         **axes, **faint, gridOpacity=0.12
     ).configure_legend(**axes, titleOrient="left").save(drawn, format="svg")
-    return drawn.getvalue()
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: LONG.sub("", found[0]), drawn.getvalue())

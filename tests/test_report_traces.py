@@ -1,0 +1,185 @@
+"""What the report says of profiles: as data, drawn, and from a run.json that is anybody's."""
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_report import HOSTILE, Page, check_harmless, made, poison, run_of
+from test_trace_cells import TRACE, hop
+
+from stripectl.measurement import Measurement
+from stripectl.report import context, render
+from stripectl.report.figures import utf8
+from stripectl.report.timeline import step_chart
+from stripectl.report.traces import MOST_LANES, MOST_PROFILES, MOST_ROWS, profile, thinned
+from stripectl.run import Run
+from stripectl.trace.bins import KINDS
+
+BUDGET = 1_500_000  # bytes of a page
+PROFILE = "profiles/8k ring; rm -rf x"
+
+
+def traced(trace: dict[str, Any], layout: str = "striped", **given: Any) -> Measurement:
+    return made(layout, 0.6, trace=trace, **given)
+
+
+def shown(trace: dict[str, Any]) -> dict[str, Any]:
+    (found,) = context(run_of(traced(trace)))["traces"]["profiles"]
+    return found
+
+
+def large(devices: int, hops: int, parts: int) -> dict[str, Any]:
+    """As much as a profile may hold: every part of a step of another kind than its neighbour."""
+    width = 1.0 / parts
+    row = [[KINDS[at % len(KINDS)], at * width, (at + 1) * width] for at in range(parts)]
+    figures = {name: [0.001 * (at % 7 + 1) for at in range(devices)] for name in ("window_s", "hidden_s", "exposed_s")}
+    told = {"skew_s": [0.0005] * devices, "cause": "link", "why": "it is slow", "advice": "a longer block"}
+    return TRACE | {
+        "devices": [TRACE["devices"][0] | {"name": f"TPU:{at}"} for at in range(devices)],
+        "hops": [hop(at, []) | figures | told for at in range(hops)],
+        "timeline": {"end_s": 1.0, "devices": [row] * devices},
+    }
+
+
+def test_a_run_without_a_trace_has_no_section() -> None:
+    page = render(run_of(made("striped", 0.6)))
+    assert "How much of the communication hides?" not in page
+    assert "#overlap" not in page
+    assert "<dt>skew</dt>" not in page
+
+
+def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
+    plan = traced(TRACE | {"profile": PROFILE})
+    compiled = replace(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
+    (found,) = context(run_of(plan, compiled))["traces"]["profiles"]
+    assert found["headline"] == (
+        "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"
+    )
+    assert found["what"].endswith("on cpu:4; 3 steps of jit_step")
+    assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
+    text = " ".join(Page(render(run_of(plan, compiled))).text)
+    for words in ("How much of the communication hides?", "Try: a longer block", PROFILE, "Overlap", "slower peer"):
+        assert words in text
+    unread = replace(compiled, overlap={"ratio": "half"})
+    assert "predicts" not in context(run_of(plan, unread))["traces"]["profiles"][0]["headline"]
+
+
+def test_a_step_is_lanes_and_their_seconds() -> None:
+    found = shown(TRACE)["timeline"]
+    assert (found["unit"], found["end"], found["devices"]) == ("s", 2.0, 2)
+    assert [lane["device"] for lane in found["lanes"]] == ["TPU:0", "TPU:1"]
+    assert found["lanes"][0]["parts"] == [["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]]
+    assert found["lanes"][1]["parts"] == [["exposed", 0.0, 0.5], ["idle", 0.5, 2.0]]
+    assert found["seconds"]["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
+    assert found["seconds"]["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
+    assert found["seconds"]["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
+    assert found["segments"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
+
+
+def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
+    drawn = step_chart(shown(TRACE)["timeline"])
+    for path, colour in (
+        ("M0,0L290,0", "#0072B2"),  # compute, alone and beside a transfer
+        ("M145,0L290,0", "#009E73"),
+        ("M0,0L72.5,0", "#D55E00"),
+    ):
+        assert any(path in mark and colour in mark for mark in drawn.split("<path"))
+    assert "TPU:1</text>" in drawn
+
+
+def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:
+    found = shown(TRACE)["hops"]
+    assert found["names"] == ["1", "2", "3"]
+    first = {bar["kind"]: (bar["low"], bar["high"]) for bar in found["bars"] if bar["hop"] == "1"}
+    assert found["unit"] == "s"
+    assert first == {"hidden": (0.0, 0.5), "exposed": (0.5, 0.875), "skew": (0.875, 1.0)}
+    assert not [bar for bar in found["bars"] if bar["hop"] == "2" and bar["kind"] == "skew"]
+    assert found["table"]["columns"][-2:] == ["on", "cause"]
+    assert found["table"]["numbers"][3:9] == [True] * 6
+    assert shown(TRACE | {"hops_left_out": 4})["hops"]["table"]["left_out"] == 4
+
+
+def test_other_tables() -> None:
+    found = shown(TRACE)
+    assert found["causes"][0]["which"] == "hop 2 and 1 more"
+    assert [row[0] for row in found["devices"]["rows"]] == ["TPU:0", "TPU:1"]
+    assert found["axes"]["rows"] == [["ring", "1.00 MiB", "n/a", "500 ms", "500 ms", "n/a"]]
+    assert found["operations"]["rows"] == [["fusion.1", "fusion", "6", "1.00 s", "50%"]]
+
+
+def test_a_profile_that_says_nothing_says_why() -> None:
+    run = run_of(traced({"reason": "no profile: the worker died"}))
+    found = context(run)["traces"]
+    assert found["profiles"] == []
+    assert found["others"]["rows"][0][-1] == "overlap n/a: no profile: the worker died"
+    page = Page(render(run))
+    check_harmless(page)
+    assert "overlap n/a: no profile: the worker died" in page.text
+
+
+@pytest.mark.parametrize("gone", ["hops", "axes", "operations", "timeline", "module", "steps"])
+def test_parts_may_be_absent(gone: str) -> None:
+    check_harmless(Page(render(run_of(traced({name: part for name, part in TRACE.items() if name != gone})))))
+
+
+@pytest.mark.parametrize("end_s", [0.0, 5e-324, 1e-300, 1e299])
+def test_a_step_of_any_length(end_s: float) -> None:
+    row = [["compute", 0.0, end_s], ["compute", end_s, 0.0], ["what", 0.0, end_s], ["hidden", 0.0, 1e299]]
+    check_harmless(Page(render(run_of(traced(TRACE | {"timeline": {"end_s": end_s, "devices": [row]}})))))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_are_shown_and_never_run(text: str) -> None:
+    run = run_of(traced(poison(TRACE | {"profile": "x"}, text)), traced({"reason": text}, "zigzag"))
+    strange = replace(run.measurements[0], plan=text)
+    page = Page(render(replace(run, measurements=[*run.measurements, strange])))
+    check_harmless(page)
+    assert utf8(text) in " ".join(page.text)
+
+
+def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -> None:
+    trace = large(64, 3, 10)
+    trace["devices"][37]["compute_s"] = 9.0
+    found = shown(trace)["timeline"]
+    assert len(found["lanes"]) == MOST_LANES
+    assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
+    assert found["segments"] is None
+    assert "16 of 64 devices" in render(run_of(traced(trace)))
+    assert thinned(3, 16, 2) == [0, 1, 2]
+    assert thinned(100_000, 16, 99_999)[-1] == 99_999
+
+
+def test_a_huge_trace_is_cut_and_says_so() -> None:
+    found = profile(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), [])
+    assert len(found["devices"]["rows"]) <= MOST_ROWS
+    assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
+    assert found["hops"]["table"]["left_out"] == 100 - MOST_ROWS
+    assert len(found["hops"]["names"]) == MOST_ROWS
+    assert found["axes"]["left_out"] == 1000 - MOST_ROWS
+    row = large(1, 1, 100_000)["timeline"]["devices"][0]
+    drawn = profile(traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}}), [])["timeline"]
+    assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
+
+
+def test_a_large_run_keeps_the_page_small() -> None:
+    trace = large(64, 64, 500)
+    plans = [traced(trace, flags={"number": str(at)}) for at in range(MOST_PROFILES + 3)]
+    page = render(run_of(*plans))
+    assert len(page.encode()) < BUDGET
+    assert "3 more profiles are not drawn" in page
+    assert page.count("one step, ring/striped") == MOST_PROFILES
+    assert "without its profiles" in page
+    parsed = Page(page)
+    check_harmless(parsed)
+    link = next(attributes["href"] for _, attributes in parsed.tags if "download" in attributes)
+    held = Run.from_json(json.loads(base64.b64decode((link or "").partition(",")[2])), "page")
+    assert [m.trace for m in held.measurements] == [None] * len(plans)
+
+
+def test_a_run_that_fits_is_carried_whole() -> None:
+    parsed = Page(render(run_of(traced(TRACE))))
+    link = next(attributes["href"] for _, attributes in parsed.tags if "download" in attributes)
+    held = json.loads(base64.b64decode((link or "").partition(",")[2]))
+    assert held["measurements"][0]["trace"] == TRACE
