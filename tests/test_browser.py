@@ -2,11 +2,16 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_report_traces import large
+from test_trace_cells import TRACE
 
 from stripectl.cli import main
+from stripectl.report import write_report
+from stripectl.run import Run
 
 selenium = pytest.importorskip("selenium.webdriver")
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -22,7 +27,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(SystemExit):
         what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,1000"]
         main(["bench", *what, "--quiet", "--out", str(folder / "run")])
-    return folder / "run" / "report.html"
+    run = Run.load(folder / "run")
+    first = run.measurements[0]
+    traces = TRACE | {"profile": "profiles/" + "long-name-" * 12}, large(40, 40, 200), {"reason": "no profile: " * 20}
+    run.measurements += [replace(first, trace=trace) for trace in traces]
+    write_report(run, folder / "traced.html")
+    return folder / "traced.html"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +63,8 @@ def test_the_page_reads_well(browser, page: Path, width: int, scheme: str) -> No
     assert not [each for each in requests if '"url":"http' in each]
     assert browser.execute_script("return innerWidth") == width
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    legends = "return [...document.querySelectorAll('#overlap .key')].map(key => key.getBoundingClientRect().right)"
+    assert 0 < max(browser.execute_script(legends)) <= width
     charts = browser.execute_script(
         """return [...document.querySelectorAll('svg')].map(svg => {
             const box = svg.getBoundingClientRect();
@@ -62,7 +74,7 @@ def test_the_page_reads_well(browser, page: Path, width: int, scheme: str) -> No
             return [box.width, box.height, room];
         })"""
     )
-    assert len(charts) >= 4
+    assert len(charts) >= 4 + 2 * len(("step", "hops"))
     assert all(wide > 100 and tall > 50 and wide <= room + 1 for wide, tall, room in charts)
     ink, paper = browser.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
