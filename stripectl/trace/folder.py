@@ -74,13 +74,14 @@ def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str 
 
     with copied(files) as copies:
         try:
-            found, _ = raw_to_tool_data.xspace_to_tool_data([str(copy) for copy in copies], tool, options)
+            raw_to_tool_data.xspace_to_tool_names(copies)  # what a profile holds of its programs, put beside it
+            found, _ = raw_to_tool_data.xspace_to_tool_data(copies, tool, options)
         except Exception:  # whatever a foreign profile does to it
             return None
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
 
 @contextmanager
-def copied(files: Sequence[Path]) -> Iterator[list[Path]]:
+def copied(files: Sequence[Path]) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="stripectl-xprof-") as folder:
-        yield [Path(shutil.copy(file, folder)) for file in files]
+        yield [shutil.copy(str(file), folder) for file in files]
