@@ -94,6 +94,8 @@ def read(path: Path) -> list[Device]:
     except RuntimeError as error:
         raise BadInput(f"{path} is not an XLA profile (xplane.pb), or was cut short: {error}.") from error
     planes = {plane.name: plane for plane in data.planes}
+    if not planes:
+        raise BadInput(f"{path} is empty: an XLA profile (xplane.pb) has planes.")
     accelerators = sorted((found[1], int(found[2]), name) for name in planes if (found := DEVICE.fullmatch(name)))
     if not accelerators:
         return list(read_cpu(planes[HOST])) if HOST in planes else []
