@@ -147,7 +147,7 @@ def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Map
 def own_operations(devices: Sequence[Device], module: str, program: Program) -> list[dict[str, Any]]:
     """The operations of a module that took longest, from the events of all devices; what runs others is left out."""
     total: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
-    for device, run in ((each, run) for each in devices for run in each.executions if run.module == module):
+    for device, run in ((each, run) for each in devices for run in each.runs(module)):
         events = device.operations.between(run.start_s, run.end_s)
         counts = np.bincount(events.which, minlength=len(events.names))
         lengths = np.bincount(events.which, events.end_s - events.start_s, minlength=len(events.names))

@@ -82,6 +82,9 @@ class Device:
     executions: list[Execution]
     peers: set[str] = field(default_factory=set)  # names that are communication whatever the program says
 
+    def runs(self, module: str) -> list[Execution]:
+        return [each for each in self.executions if each.module == module]
+
 
 def read(path: Path) -> list[Device]:
     """The devices of one process.

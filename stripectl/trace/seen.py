@@ -80,9 +80,8 @@ def leading(intervals: np.ndarray, seconds: float) -> np.ndarray:
 def seen_steps(processes: Sequence[Sequence[Device]], module: str, program: Program) -> list[Seen]:
     """Every step that all devices have, in order."""
     devices = [(process, device) for process, found in enumerate(processes) for device in found]
-    runs = [[each for each in device.executions if each.module == module] for _, device in devices]
     found = []
-    for together in matched(runs):
+    for together in matched([device.runs(module) for _, device in devices]):
         bases: dict[int, float] = {}
         for (process, _), execution in zip(devices, together, strict=True):
             bases[process] = min(execution.start_s, bases.get(process, np.inf))

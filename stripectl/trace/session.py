@@ -25,14 +25,14 @@ class Session:
             BadInput: it is not a profile.
         """
         paths = list(map(Path, files))
-        processes = [found for found in map(read, paths) if found]
+        processes = [[device for device in found if len(device.operations.which)] for found in map(read, paths)]
         devices = [device for found in processes for device in found]
         nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
         module = main_module(devices)
-        ran = ([each for each in found if any(run.module == module for run in each.executions)] for found in processes)
-        processes = [found for found in ran if found]
+        processes = [ran for found in processes if (ran := [each for each in found if each.runs(module)])]
+        devices = [device for found in processes for device in found]
         text = program_text(paths, module)
         program = Program(parse(text) if text else Module("", {}), axes)
         told = {"platform": devices[0].kind, **told}
