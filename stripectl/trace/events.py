@@ -82,6 +82,11 @@ class Device:
     executions: list[Execution]
     peers: set[str] = field(default_factory=set)  # names that are communication whatever the program says
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The names of its events."""
+        return self.operations.names + self.asynchronous.names
+
     def runs(self, module: str) -> list[Execution]:
         return [each for each in self.executions if each.module == module]
 

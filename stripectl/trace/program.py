@@ -7,7 +7,7 @@ devices, none waiting for another. In a rolled loop each turn is another hop of 
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -76,6 +76,12 @@ def groups_of(instruction: Instruction) -> list[list[int]]:
             order = order.transpose([int(each) for each in found[3].split(",")])
         return order.reshape(shape).tolist()
     return []
+
+
+def module_of(names: Iterable[Iterable[str]]) -> Module:
+    """What events tell of a program by themselves, where their names are the texts of its instructions."""
+    found = (INSTRUCTION.match(f"  {name}") for name in dict.fromkeys(itertools.chain.from_iterable(names)))
+    return Module("", {"": [Instruction(*each.groups()) for each in found if each]})
 
 
 def base(opcode: str) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stripectl.hlo import Module, parse
+from stripectl.hlo import parse
 from stripectl.trace.analysis import analyse, own_operations
 from stripectl.trace.events import read
 from stripectl.trace.folder import operations, program_text
-from stripectl.trace.program import Program
+from stripectl.trace.program import Program, module_of
 from stripectl.trace.seen import main_module
 
 DIGITS = 6
@@ -34,7 +34,9 @@ class Session:
         processes = [ran for found in processes if (ran := [each for each in found if each.runs(module)])]
         devices = [device for found in processes for device in found]
         text = program_text(paths, module)
-        program = Program(parse(text) if text else Module("", {}), axes)
+        program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
+        if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
+            return nothing | {"reason": f"the profile does not hold the program (HLO) of {module}, nor is one beside it"}
         told = {"platform": devices[0].kind, **told}
         found = analyse(processes, module, program, told)
         table = operations(paths) if devices[0].kind != "cpu" else None
