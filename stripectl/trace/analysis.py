@@ -108,15 +108,14 @@ def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, A
     keys = dict.fromkeys(key for seen in steps for step in seen.steps for key in step.hops)
     rows = []
     for key in keys:
+        took_part = [[seen for seen in steps if key in seen.steps[at].hops] for at in devices]
         by_device = {
-            name: [
-                median(values) if values else 0.0
-                for values in ([f(seen, at, key) for seen in steps if key in seen.steps[at].hops] for at in devices)
-            ]
+            name: [median(f(seen, at, key) for seen in took_part[at]) if took_part[at] else 0.0 for at in devices]
             for name, f in HOP_FIGURES.items()
         }
+        start_s = min(median(seen.steps[at].hops[key][0, 0] for seen in took_part[at]) for at in devices if took_part[at])
         sent = max(step.sent_bytes.get(key, 0) for seen in steps for step in seen.steps)
-        rows.append(hop_row(key, by_device, sent, told))
+        rows.append({"start_s": start_s, **hop_row(key, by_device, sent, told)})
     rows.sort(key=lambda row: row["start_s"])
     return [{"hop": at + 1, **row} for at, row in enumerate(rows)]
 
@@ -131,7 +130,6 @@ def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Map
         "turn": key.turn,
         "sent_bytes": sent,
         "asynchronous": key.site.asynchronous,
-        "start_s": min(by_device.pop("start_s")),
         **by_device,
         "transfer_s": transfer_s,
         "bytes_per_s": sent / transfer_s if transfer_s and sent else None,
@@ -178,7 +176,6 @@ def round_compute_s(seen: Seen, at: int, key: HopKey) -> float:
 
 
 HOP_FIGURES = {
-    "start_s": lambda seen, at, key: seen.steps[at].hops[key][0, 0],
     "window_s": lambda seen, at, key: length(seen.steps[at].hops[key]),
     "hidden_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).hidden_s,
     "exposed_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).exposed_s,

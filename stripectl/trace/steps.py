@@ -52,7 +52,7 @@ def step_of(device: Device, execution: Execution, program: Program, base_s: floa
     events = device.operations.between(execution.start_s, execution.end_s)
     roles = roles_of(device, events, program)
     kinds = np.array([role.kind for role in roles])[events.which] if len(roles) else np.empty(0, str)
-    found = transfers(device, events, roles, kinds, execution, program)
+    found = list(transfers(device, events, roles, kinds, execution, program))
     hops: dict[HopKey, list[tuple[float, float]]] = defaultdict(list)
     sent: Counter[HopKey] = Counter()
     turns: Counter[str] = Counter()
@@ -69,7 +69,7 @@ def step_of(device: Device, execution: Execution, program: Program, base_s: floa
         hops={key: union(windows) for key, windows in hops.items()},
         sent_bytes=dict(sent),
         stall=None if device.kind == "gpu" else minus(union(intervals(events, waits)), busy) - base_s,
-        end_s=end_of(device, events, execution) - base_s,
+        end_s=max([end_of(device, events, execution), *(each.end_s for each in found)]) - base_s,
     )
 
 
