@@ -9,9 +9,15 @@ from stripectl.units import duration, nbytes, rate
 MOSTLY = 0.5  # of what is exposed: waiting for slower peers
 NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
 FLAGS = {
-    "tpu": "--xla-flag xla_enable_async_collective_permute=true",
     "gpu": "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
     "cpu": "XLA on CPU hides transfers only in a ring that is unrolled whole (unroll=N-1), with threads to spare",
+}
+TPU_FLAGS = {
+    "collective-permute": "xla_enable_async_collective_permute",
+    "all-gather": "xla_enable_async_all_gather",
+    "all-reduce": "xla_enable_async_all_reduce",
+    "reduce-scatter": "xla_enable_async_reduce_scatter_fusion",
+    "all-to-all": "xla_tpu_enable_async_all_to_all",
 }
 LONGER = "give each device a longer block (a longer sequence, fewer devices on this axis)"
 
@@ -47,8 +53,11 @@ def cause(
         advice = f"{LONGER}, share key/value heads, or lay this axis on faster links (stripectl topology)"
         return {"cause": "link", "why": f"{took}, longer than the compute beside it: {beside}", "advice": advice}
     if not site.asynchronous:
-        advice = FLAGS.get(str(told.get("platform")), "let the compiler run it asynchronously")
-        return {"cause": "synchronous", "why": f"the program runs it synchronously; {took}, {beside}", "advice": advice}
+        return {
+            "cause": "synchronous",
+            "why": f"the program runs it synchronously; {took}, {beside}",
+            "advice": async_advice(site, told),
+        }
     if not site.beside_compute:
         advice = unroll_advice(told) or "issue it before the compute that does not need it"
         return {
@@ -58,6 +67,13 @@ def cause(
         }
     why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
     return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+
+
+def async_advice(site: Site, told: Mapping[str, Any]) -> str:
+    """What lets it run beside compute."""
+    if told.get("platform") == "tpu" and site.opcode in TPU_FLAGS:
+        return f"--xla-flag {TPU_FLAGS[site.opcode]}=true"
+    return FLAGS.get(str(told.get("platform")), "let the compiler run it asynchronously")
 
 
 def layout_advice(told: Mapping[str, Any]) -> str:
