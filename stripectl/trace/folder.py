@@ -4,6 +4,7 @@ xprof writes what it has worked out beside the profile that it reads, so it read
 """
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,12 +27,17 @@ def profile_files(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    found = sorted(path.rglob(f"*{SUFFIX}"))
+    found = list(path.rglob(f"*{SUFFIX}"))
     if not found:
         what = f"{path} holds no profile (*{SUFFIX})" if path.is_dir() else f"there is no file or folder {path}"
         raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
     newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
-    return [file for file in found if file.parent == newest]
+    return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """For sorting: numbers in names by their value, so that process 2 comes before process 10."""
+    return [(int(part), "") if at % 2 else (0, part) for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def program_text(files: Sequence[Path], module: str) -> str | None:
