@@ -113,7 +113,9 @@ def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, A
             name: [median(f(seen, at, key) for seen in took_part[at]) if took_part[at] else 0.0 for at in devices]
             for name, f in HOP_FIGURES.items()
         }
-        start_s = min(median(seen.steps[at].hops[key][0, 0] for seen in took_part[at]) for at in devices if took_part[at])
+        start_s = min(
+            median(seen.steps[at].hops[key][0, 0] for seen in took_part[at]) for at in devices if took_part[at]
+        )
         sent = max(step.sent_bytes.get(key, 0) for seen in steps for step in seen.steps)
         rows.append({"start_s": start_s, **hop_row(key, by_device, sent, told)})
     rows.sort(key=lambda row: row["start_s"])

@@ -52,7 +52,7 @@ class Role(NamedTuple):
 
 def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
     """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
-    mesh of that many devices is known: how many devices take part, and the stride between them."""
+    mesh of that many devices is known: how many devices reach each other, and the stride between them."""
     groups = groups_of(instruction)
     if not groups:
         return "all devices" if len(axes) != 1 else next(iter(axes))
@@ -61,8 +61,17 @@ def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
         places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
         moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
         return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
-    strides = sorted({abs(b - a) for group in groups for a, b in itertools.pairwise(group)})
-    return f"{len({each for group in groups for each in group})} devices, stride {strides[0] if strides else 0}"
+    most = sorted(max(joined(groups), key=len))
+    return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
+
+
+def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+    """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
+    found: dict[int, set[int]] = {}
+    for group in groups:
+        together = set[int]().union(*(found.get(device, {device}) for device in group))
+        found |= dict.fromkeys(together, together)
+    return list(found.values())
 
 
 def groups_of(instruction: Instruction) -> list[list[int]]:

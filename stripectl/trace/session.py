@@ -36,7 +36,9 @@ class Session:
         text = program_text(paths, module)
         program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
-            return nothing | {"reason": f"the profile does not hold the program (HLO) of {module}, nor is one beside it"}
+            return nothing | {
+                "reason": f"the profile does not hold the program (HLO) of {module}, nor is one beside it"
+            }
         told = {"platform": devices[0].kind, **told}
         found = analyse(processes, module, program, told)
         table = operations(paths) if devices[0].kind != "cpu" else None
