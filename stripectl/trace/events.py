@@ -161,8 +161,8 @@ def read_gpu(plane: Any, name: str, steps: list[Execution]) -> Device:
             columns.add(known, at, event)
     operations = columns.done()
     module = max(modules, key=lambda each: modules[each]) if modules else ""
-    ends = [*(step.start_s for step in steps[1:]), np.inf]
-    executions = [step._replace(module=module, end_s=end) for step, end in zip(steps, ends, strict=True)]
+    bounds = [*(step.start_s for step in steps), np.inf]
+    executions = [step._replace(module=module, end_s=end) for step, end in zip(steps, bounds[1:], strict=True)]
     return Device(name, "gpu", operations, Columns().done(), executions or whole(operations, module), peers)
 
 
