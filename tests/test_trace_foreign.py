@@ -1,0 +1,174 @@
+"""What others leave, through the real command: profiles of JAX as it writes them, and what is no profile at all."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import PROFILES, written
+
+PROGRAM = """
+import sys
+from functools import partial
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+
+@jax.jit
+@partial(jax.shard_map, mesh=Mesh(np.array(jax.devices()), "ring"), in_specs=P("ring"), out_specs=P("ring"))
+def step(x):
+    for _ in range(3):
+        moved = jax.lax.ppermute(x, "ring", [(0, 1), (1, 0)])
+        x = moved + x @ x.T @ x
+    return x
+
+x = jnp.ones((256, 128), jnp.float32)
+step(x).block_until_ready()
+with jax.profiler.trace(sys.argv[1]):
+    for _ in range(2):
+        step(x).block_until_ready()
+"""
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as jax.profiler.trace leaves it: two steps, on two virtual devices, of three rounds whose permutes wait
+    for one another; 64 x 128 x 4 bytes each."""
+    folder = tmp_path_factory.mktemp("real")
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **flags}, check=True, timeout=120)
+    return folder
+
+
+def trace(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stripectl", "trace", "--quiet", "--profile", str(profile), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def read(profile: Path, *arguments: str) -> dict[str, Any]:
+    done = trace(profile, "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def one_file(folder: Path) -> Path:
+    (found,) = folder.rglob("*.xplane.pb")
+    return found
+
+
+def check(found: dict[str, Any]) -> None:
+    """What is certain of the program, however long it took."""
+    assert found["module"].startswith("jit_step(") and found["steps"] == 2
+    assert [device["name"] for device in found["devices"]] == ["CPU 0", "CPU 1"]
+    assert [hop["sent_bytes"] for hop in found["hops"]] == [128 * 128 * 4] * 3
+    assert [hop["turn"] for hop in found["hops"]] == [0, 0, 0]
+    for device in found["devices"]:
+        assert 0 < device["compute_s"] < device["step_s"]
+        assert device["hidden_s"] + device["exposed_s"] > 0
+    assert 0 <= found["overlap"]["ratio"] <= 1
+    assert "collective-permute" in {row["category"] for row in found["operations"]}
+
+
+def test_a_profile_of_jax_holds_its_program(real: Path) -> None:
+    """The folder given to jax.profiler.trace, with the mesh named."""
+    found = read(real, "--mesh", "ring=2")
+    check(found)
+    assert [row["axis"] for row in found["axes"]] == ["ring"]
+
+
+def test_its_file_by_itself_says_the_same(real: Path, tmp_path: Path) -> None:
+    alone = shutil.copy(one_file(real), tmp_path / "anything.pb")
+    assert read(alone) == read(real)
+
+
+def test_its_tables_are_whole(real: Path) -> None:
+    done = trace(real)
+    assert done.returncode == 0 and not done.stderr
+    for word in ("2 steps of jit_step(", "CPU 0", "CPU 1", "64.0 KiB", "collective-permute", "Try: "):
+        assert word in done.stdout
+
+
+def test_the_newest_run_of_a_folder_is_taken(real: Path, tmp_path: Path) -> None:
+    """Whatever its name: the older one would say that there is no device."""
+    runs = tmp_path / "plugins" / "profile"
+    written(runs / "2026_01_02", (PROFILES / "host.txtpb").read_text())
+    newest = runs / "2026_01_01"
+    newest.mkdir()
+    os.utime(runs / "2026_01_02" / "process0.xplane.pb", (0, 0))
+    shutil.copy(one_file(real), newest)
+    check(read(tmp_path))
+
+
+def test_every_host_of_a_run_is_read(tmp_path: Path) -> None:
+    """Eleven, in the order of their numbers: the one that waits is process 10, not 2."""
+    slow, fast = [
+        text.replace("duration_ps: 6000000 stats", f"duration_ps: {length} stats")
+        for text in [(PROFILES / "cpu.txtpb").read_text()]
+        for length in (6000000, 1000000)
+    ]
+    written(tmp_path, *[slow] * 10, fast, program=(PROFILES / "cpu.hlo.txt").read_text())
+    found = read(tmp_path)
+    assert [device["name"] for device in found["devices"][-3:]] == [
+        *("process 9, CPU 1", "process 10, CPU 0", "process 10, CPU 1")
+    ]
+    compute = [device["compute_s"] for device in found["devices"]]
+    assert compute[:20:2] == [14e-6] * 10 and compute[20] == 9e-6
+
+
+@pytest.mark.parametrize("name", ["host", "cpu"])
+def test_without_a_device_or_a_program_it_says_so(tmp_path: Path, name: str) -> None:
+    done = trace(written(tmp_path, (PROFILES / f"{name}.txtpb").read_text()))
+    reason = {"host": "the profile holds no operation of any device", "cpu": "does not hold the program (HLO)"}[name]
+    assert done.returncode == 0 and f"overlap n/a: {reason}" in done.stdout.replace("the profile does", "does")
+
+
+BAD = {
+    "cut short": "is not an XLA profile (xplane.pb), or was cut short",
+    "random": "is not an XLA profile (xplane.pb), or was cut short",
+    "text": "is not an XLA profile (xplane.pb), or was cut short",
+    "empty": "is empty",
+    "empty folder": "holds no profile (*.xplane.pb)",
+    "folder of others": "holds no profile (*.xplane.pb)",
+    "missing": "there is no file or folder",
+    "folder with one bad file": "is not an XLA profile",
+}
+
+
+def bad(kind: str, real: Path, folder: Path) -> Path:
+    path = folder / "a profile.xplane.pb"
+    if kind == "cut short":
+        whole = one_file(real).read_bytes()
+        path.write_bytes(whole[: len(whole) * 2 // 3])
+    elif kind == "random":
+        path.write_bytes(b"\x07\xff" + bytes(range(256)) * 40)
+    elif kind == "text":
+        path.write_text("Not a profile, but the reader's notes about one.\n")
+    elif kind == "empty":
+        path.touch()
+    elif kind == "folder with one bad file":
+        shutil.copy(one_file(real), folder)
+        path.write_text("no profile\n")
+        return folder
+    elif kind != "missing":
+        if kind == "folder of others":
+            (folder / "trace.json.gz").write_bytes(b"{}")
+        return folder
+    return path
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_profile_is_one_line(real: Path, tmp_path: Path, kind: str) -> None:
+    done = trace(bad(kind, real, tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and BAD[kind] in line and str(tmp_path) in line
+
+
+def test_a_program_beside_a_profile_that_is_none_is_one_line(tmp_path: Path) -> None:
+    done = trace(written(tmp_path, (PROFILES / "cpu.txtpb").read_text(), program="no program\n"))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and "has no entry" in line
