@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.overlap import common, length, overlap, union
+from stripectl.overlap import busiest, common, length, overlap, union
 from stripectl.trace.bins import BINS, joined, moments
 from stripectl.trace.cause import cause
 from stripectl.trace.events import Device
@@ -45,20 +45,20 @@ def analyse(
         return found | {"reason": "the profile holds no collective of the program"}
     hops = hop_rows(steps, told)
     exposed = sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MOST_HOPS]
-    busiest = max(range(len(devices)), key=lambda at: devices[at]["compute_s"])
+    at = busiest(devices)
     return found | {
-        "overlap": whole(devices, busiest),
+        "overlap": whole(devices, at),
         "hops": sorted(exposed, key=lambda hop: hop["start_s"]),
         "hops_left_out": len(hops) - len(exposed),
-        "axes": axis_rows(steps, busiest),
+        "axes": axis_rows(steps, at),
     }
 
 
-def whole(devices: Sequence[Mapping[str, Any]], busiest: int) -> dict[str, float | None]:
+def whole(devices: Sequence[Mapping[str, Any]], at: int) -> dict[str, float | None]:
     """The figures of all devices together."""
     stalls = [device["stall_s"] for device in devices if "stall_s" in device]
     return {
-        **{name: devices[busiest][name] for name in ("ratio", "hidden_s", "exposed_s")},
+        **{name: devices[at][name] for name in ("ratio", "hidden_s", "exposed_s")},
         "skew_s": max(device["skew_s"] for device in devices),
         "stall_s": max(stalls) if stalls else None,
     }

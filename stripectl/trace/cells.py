@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stripectl.overlap import busiest
 from stripectl.units import NOTHING, duration, nbytes, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
@@ -24,8 +25,7 @@ def summary(trace: Mapping[str, Any], predicted: float | None) -> str:
 
 def longest(trace: Mapping[str, Any]) -> int:
     """The device that computes longest."""
-    devices = trace["devices"]
-    return max(range(len(devices)), key=lambda at: devices[at]["compute_s"])
+    return busiest(trace["devices"])
 
 
 def source(trace: Mapping[str, Any]) -> str:
