@@ -219,7 +219,7 @@ def test_cause_synchronous(tmp_path: Path) -> None:
     hop = caused(tmp_path, drawing)
     assert hop["cause"] == "synchronous"
     assert hop["why"].endswith("it moves 3.91 KiB in 4.00 us (1.00 GB/s), 6.00 us of compute follow it in its round")
-    assert hop["advice"] == "try --xla-flag xla_enable_async_all_reduce=true"
+    assert hop["advice"] == "--xla-flag xla_enable_async_all_reduce=true"
 
 
 def test_what_hides_has_no_cause(tmp_path: Path) -> None:
@@ -242,15 +242,15 @@ BESIDE, ALONE = BLOCKING._replace(asynchronous=True, beside_compute=True), BLOCK
 @pytest.mark.parametrize(
     ("site", "exposed_us", "skew_us", "round_us", "told", "expected"),
     [
-        (BESIDE, 10, 6, 0, {}, ("skew", "use a layout that balances")),
+        (BESIDE, 10, 6, 0, {}, ("skew", "balance the devices' work")),
         (BESIDE, 10, 6, 0, {"layout": "striped"}, ("skew", "look for what slows the other device")),
         (BESIDE, 10, 5, 0, {}, ("late", "start it earlier")),  # half of it is not most of it
         (BLOCKING, 10, 0, 0.4, {}, ("late", "start it earlier")),  # less than 5 % of 10 us
         (BLOCKING, 10, 0, 0.4, {"unroll": 1}, ("late", "unroll the ring")),
         (BLOCKING, 10, 0, 9, {}, ("link", "give each device a longer block")),
         (BLOCKING, 10, 0, 11, {"platform": "cpu"}, ("synchronous", "XLA on CPU")),
-        (BLOCKING, 10, 0, 11, {"platform": "gpu"}, ("synchronous", "try --xla-flag xla_gpu_enable_latency")),
-        (BLOCKING, 10, 0, 11, {"platform": "tpu"}, ("synchronous", "try --xla-flag xla_enable_async_collective_perm")),
+        (BLOCKING, 10, 0, 11, {"platform": "gpu"}, ("synchronous", "--xla-flag xla_gpu_enable_latency")),
+        (BLOCKING, 10, 0, 11, {"platform": "tpu"}, ("synchronous", "--xla-flag xla_enable_async_collective_perm")),
         (ALONE, 10, 0, 11, {}, ("late", "issue it before the compute")),
         (BESIDE, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("short", "give each device")),  # a link needs 8 us
         (BESIDE, 10, 0, 7, {"link_bytes_per_s": 250e9}, ("link", "give each device")),
