@@ -84,6 +84,21 @@ def test_gpu_without_marked_steps_is_one_step(tmp_path: Path) -> None:
     assert us(found["devices"][0]) == {"step": 9, "compute": 5, "hidden": 1, "exposed": 4, "skew": 0, "idle": 0}
 
 
+@pytest.mark.parametrize("marks", ["sssttt.........", "sssssss....tttt"], ids=["under way", "without work"])
+def test_steps_that_a_host_marks_ahead_of_a_gpu_do_not_divide_its_work(tmp_path: Path, marks: str) -> None:
+    """Two steps that were sent off together, at 0 and 3, while the GPU runs the first until 6 and the second until 11.
+    By the marks, the second would be all there is. So is one marked when all is done."""
+    legend: Any = {"a": ("gemm", {"hlo_op": "fusion.1", "hlo_module": "jit_step"}), "n": "ncclDevKernel_AllGather"}
+    host = plane("/host:CPU", f"python  {marks}", {each: ("train", {"step_num": at}) for at, each in enumerate("st")})
+    gpu = """
+        Stream #1(Compute)  .aaaa..aaa.
+        Stream #2(NCCL)     ...nnn..nnn
+    """
+    found = analysed(tmp_path, host + plane("/device:GPU:0", gpu, legend), (PROFILES / "ring.hlo.txt").read_text())
+    assert found["steps"] == 1
+    assert us(found["devices"][0]) == {"step": 10, "compute": 7, "hidden": 4, "exposed": 2, "skew": 0, "idle": 1}
+
+
 def test_cpu(tmp_path: Path) -> None:
     """Both devices use both threads; what runs on which says the event. The loop and the call around dot.1 contain.
 

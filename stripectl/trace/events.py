@@ -22,6 +22,7 @@ DEVICE = re.compile(r"/device:(TPU|GPU):(\d+)")
 HOST = "/host:CPU"
 OPERATIONS, ASYNCHRONOUS, MODULES = "XLA Ops", "Async XLA Ops", "XLA Modules"
 PEER_COPY = re.compile(r"(?i)^nccl|p2p")
+HOST_COPY = ("MemcpyH2D", "MemcpyD2H", "Memset")  # neither compute nor communication
 NS = 1e-9
 
 
@@ -107,9 +108,16 @@ def read(path: Path) -> list[Device]:
     accelerators = sorted((found[1], int(found[2]), name) for name in planes if (found := DEVICE.fullmatch(name)))
     if not accelerators:
         return list(read_cpu(planes[HOST])) if HOST in planes else []
-    steps = marked(planes[HOST]) if HOST in planes else []
     readers = {"TPU": read_tpu, "GPU": read_gpu}
-    return [readers[kind](planes[name], f"{kind} {at}", steps) for kind, at, name in accelerators]
+    devices = [readers[kind](planes[name], f"{kind} {at}") for kind, at, name in accelerators]
+    gpus = [device for device in devices if device.kind == "gpu" and len(device.operations.which)]
+    steps = marked(planes[HOST]) if gpus and HOST in planes else []
+    if steps and all(divide(steps, device.operations) for device in gpus):
+        ends = [*(step.start_s for step in steps[1:]), np.inf]
+        for device in gpus:
+            module = device.executions[0].module
+            device.executions = [step._replace(module=module, end_s=end) for step, end in zip(steps, ends, strict=True)]
+    return devices
 
 
 def marked(plane: Any) -> list[Execution]:
@@ -129,7 +137,17 @@ def marked(plane: Any) -> list[Execution]:
     return sorted(found, key=lambda step: step.start_s)
 
 
-def read_tpu(plane: Any, name: str, steps: list[Execution]) -> Device:
+def divide(steps: list[Execution], operations: Events) -> bool:
+    """Whether steps marked on the host divide a device's work: each has some, and none is under way where one begins.
+    A host that does not wait for the device marks them ahead of it."""
+    own = np.array([not name.startswith(HOST_COPY) for name in operations.names])[operations.which]
+    starts, ends = operations.start_s[own], operations.end_s[own]
+    marks = np.array([step.start_s for step in steps])
+    each = np.diff(np.searchsorted(starts, [*marks, np.inf]))
+    return bool(each.all()) and not any(((starts < mark) & (ends > mark)).any() for mark in marks)
+
+
+def read_tpu(plane: Any, name: str) -> Device:
     """A chip, or the core of one."""
     columns = {OPERATIONS: Columns(), ASYNCHRONOUS: Columns()}
     executions = []
@@ -145,8 +163,8 @@ def read_tpu(plane: Any, name: str, steps: list[Execution]) -> Device:
     return Device(name, "tpu", operations, asynchronous, executions or whole(operations))
 
 
-def read_gpu(plane: Any, name: str, steps: list[Execution]) -> Device:
-    """A GPU: kernels and copies of every stream; copies to and from the host are neither compute nor communication."""
+def read_gpu(plane: Any, name: str) -> Device:
+    """A GPU: kernels and copies of every stream, as one run."""
     columns, peers, modules = Columns(), set[str](), defaultdict[str, float](float)
     for at, line in enumerate(plane.lines):
         if not line.name.startswith("Stream"):
@@ -161,9 +179,7 @@ def read_gpu(plane: Any, name: str, steps: list[Execution]) -> Device:
             columns.add(known, at, event)
     operations = columns.done()
     module = max(modules, key=lambda each: modules[each]) if modules else ""
-    bounds = [*(step.start_s for step in steps), np.inf]
-    executions = [step._replace(module=module, end_s=end) for step, end in zip(steps, bounds[1:], strict=True)]
-    return Device(name, "gpu", operations, Columns().done(), executions or whole(operations, module), peers)
+    return Device(name, "gpu", operations, Columns().done(), whole(operations, module), peers)
 
 
 def read_cpu(plane: Any) -> Iterator[Device]:

@@ -8,10 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stripectl.overlap import NONE, minus, union
-from stripectl.trace.events import Device, Events, Execution
+from stripectl.trace.events import HOST_COPY, Device, Events, Execution
 from stripectl.trace.program import Program, Role, Site
-
-HOST_COPY = ("MemcpyH2D", "MemcpyD2H", "Memset")
 
 
 class HopKey(NamedTuple):
