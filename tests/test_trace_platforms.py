@@ -101,6 +101,7 @@ def test_steps_that_a_host_marks_ahead_of_a_gpu_do_not_divide_its_work(tmp_path:
 
 def test_cpu(tmp_path: Path) -> None:
     """Both devices use both threads; what runs on which says the event. The loop and the call around dot.1 contain.
+    Another module runs beside it on CPU 1, 17-19, with a dot.1 of its own, which is none of this program's.
 
               CPU 0                     CPU 1
     thread 1  wwwwwwwwwwwwwwwwwwww

@@ -183,9 +183,9 @@ def read_gpu(plane: Any, name: str) -> Device:
 
 
 def read_cpu(plane: Any) -> Iterator[Device]:
-    """The devices of a process, in order."""
-    columns: dict[int, Columns] = defaultdict(Columns)
-    runs: dict[int, dict[tuple[str, int], list[float]]] = defaultdict(dict)
+    """The devices of a process, in order; one for each module that a device runs, since several may run at once."""
+    columns: dict[tuple[int, str], Columns] = defaultdict(Columns)
+    runs: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
     ignored: dict[str, bool] = {}
     for at, line in enumerate(plane.lines):
         for event in line.events:
@@ -195,14 +195,15 @@ def read_cpu(plane: Any) -> Iterator[Device]:
             stats = dict(event.stats)
             if "hlo_op" not in stats:
                 continue
-            device = stats.get("device_ordinal", 0)
-            columns[device].add(name, at, event)
-            start, run = event.start_ns * NS, (module_name(stats["hlo_module"], stats), stats.get("run_id", 0))
-            span = runs[device].setdefault(run, [start, start])
+            key = stats.get("device_ordinal", 0), module_name(stats.get("hlo_module", ""), stats)
+            columns[key].add(name, at, event)
+            start = event.start_ns * NS
+            span = runs[key].setdefault(stats.get("run_id", 0), [start, start])
             span[0], span[1] = min(span[0], start), max(span[1], start + event.duration_ns * NS)
-    for device in sorted(columns):
-        executions = sorted((Execution(*run, *span) for run, span in runs[device].items()), key=lambda run: run.start_s)
-        yield Device(f"CPU {device}", "cpu", columns[device].done(), Columns().done(), executions)
+    for device, module in sorted(columns):
+        spans = runs[device, module].items()
+        executions = sorted((Execution(module, run, *span) for run, span in spans), key=lambda run: run.start_s)
+        yield Device(f"CPU {device}", "cpu", columns[device, module].done(), Columns().done(), executions)
 
 
 def module_name(module: Any, stats: dict[str, Any]) -> str:
