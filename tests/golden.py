@@ -13,6 +13,7 @@ from typing import Any
 
 from jax.profiler import ProfileData
 
+from stripectl.schema import is_trace
 from stripectl.trace.folder import profile_files
 from stripectl.trace.session import Session
 
@@ -99,7 +100,9 @@ def analysed(
     """What is said of a profile of one or several processes."""
     texts = [processes] if isinstance(processes, str) else processes
     files = map(str, profile_files(written(folder, *texts, program=program)))
-    return Session().analyse([*files], axes or {}, told)
+    found = Session().analyse([*files], axes or {}, told)
+    assert is_trace(found) and is_trace(json.loads(json.dumps(found)))
+    return found
 
 
 def us(found: Mapping[str, Any]) -> dict[str, Any]:

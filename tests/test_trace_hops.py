@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
+from stripectl.trace import screen
 from stripectl.trace.cause import cause
 from stripectl.trace.program import Site
 
@@ -48,6 +49,15 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
         "skew",
         "6.00 us of 10.0 us exposed are waiting for a slower peer",
     )
+
+
+def test_a_step_is_drawn_as_it_went(tmp_path: Path) -> None:
+    """A character a microsecond again. Of TPU 1's 10 us exposed the first 6 are waiting, 2 before its compute."""
+    lines = [line.plain for line in screen.drawn(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)]
+    assert lines[1:] == [
+        "TPU 0 ░░▓▓▓▓▓▓▓▓▓▓░░██████",
+        "TPU 1 ~~▓▓▓▓~~~~░░░░███~~~",
+    ]
 
 
 def test_processes_may_have_clocks_that_differ_by_seconds(tmp_path: Path) -> None:
