@@ -91,6 +91,14 @@ def test_its_tables_are_whole(real: Path) -> None:
         assert word in done.stdout
 
 
+def test_a_program_of_another_name_beside_it_is_not_its_own(real: Path, tmp_path: Path) -> None:
+    shutil.copy(one_file(real), tmp_path)
+    (tmp_path / "program.hlo.txt").write_text(
+        (PROFILES / "ring.hlo.txt").read_text().replace("jit_step,", "jit_other,")
+    )
+    check(read(tmp_path))
+
+
 def test_the_newest_run_of_a_folder_is_taken(real: Path, tmp_path: Path) -> None:
     """Whatever its name: the older one would say that there is no device."""
     runs = tmp_path / "plugins" / "profile"
@@ -171,4 +179,4 @@ def test_a_program_beside_a_profile_that_is_none_is_one_line(tmp_path: Path) -> 
     done = trace(written(tmp_path, (PROFILES / "cpu.txtpb").read_text(), program="no program\n"))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and "has no entry" in line
+    assert line.startswith("error: ") and "program.hlo.txt is no program (HLO text): it has no ENTRY" in line

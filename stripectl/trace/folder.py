@@ -42,13 +42,17 @@ def in_order(name: str) -> list[tuple[int, str]]:
 
 def program_text(files: Sequence[Path], module: str) -> str | None:
     """The HLO of a module: kept beside the profile, or what the profile itself holds; None where neither is."""
-    for folder in (files[0].parent, *list(files[0].parents)[:4]):
-        beside = folder / HLO
-        if beside.is_file():
-            return beside.read_text(encoding="utf-8", errors="replace")
+    beside = next((path for folder in list(files[0].parents)[:4] if (path := folder / HLO).is_file()), None)
+    kept = beside and beside.read_text(encoding="utf-8", errors="replace")
+    if kept and "ENTRY" not in kept:
+        raise BadInput(
+            f"{beside} is no program (HLO text): it has no ENTRY. Take it away to read the profile without it."
+        )
+    if kept and kept.startswith(f"HloModule {module.partition('(')[0]},"):
+        return kept
     options = {"graph_viewer_options": {"module_name": module, "type": "long_txt"}}
     text = ask_xprof(files[:1], "graph_viewer", options)
-    return text if text and "ENTRY" in text else None
+    return text if text and "ENTRY" in text else kept
 
 
 def operations(files: Sequence[Path]) -> list[dict[str, Any]] | None:
