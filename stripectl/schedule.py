@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stripectl.hlo import Collective, Instruction, Module, is_collective, located
+from stripectl.hlo import Collective, Instruction, Module, located
+from stripectl.spans import spans
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-OPERAND = re.compile(r"%([\w.\-]+)")
 PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
 BRANCH = "branch"
 PART = re.compile("|".join(PARTS))
@@ -47,23 +47,14 @@ class Window:
 
 
 def windows(module: Module) -> dict[str, Window]:
-    """How every collective is scheduled, by the instruction's name."""
-    found: dict[str, Window] = {}
-    for lines in module.computations.values():
-        opened: dict[str, tuple[int, list[str]]] = {}
-        for at, line in enumerate(lines):
-            inside = [each.name for name in line.called for each in module.computations[name] if is_collective(each)]
-            if line.opcode.endswith("-start") and (is_collective(line) or inside):
-                opened[line.name] = (at, inside or [line.name])
-            elif line.opcode.endswith("-done"):
-                for name in OPERAND.findall(line.rest):
-                    if name in opened:
-                        start, names = opened.pop(name)
-                        between = any(map(computes, lines[start + 1 : at]))
-                        found |= dict.fromkeys(names, Window(True, between))
-        for _, names in opened.values():  # ends in another computation, where we do not see what is beside it
-            found |= dict.fromkeys(names, Window(True, False))
-    return found
+    """How every collective is scheduled, by the instruction's name. Of one that ends in another computation we do not
+    see what is beside it."""
+    return {
+        collective.name: Window(not span.blocks, any(map(computes, span.between)))
+        for lines in module.computations.values()
+        for span in spans(module, lines).values()
+        for collective in span.sent
+    }
 
 
 @dataclass(frozen=True)

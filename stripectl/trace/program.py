@@ -14,14 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.hlo import CHAIN_START, CHAINED, INSTRUCTION, OPCODES, Instruction, Module, sends
-from stripectl.schedule import OPERAND, pass_of
+from stripectl.hlo import INSTRUCTION, Instruction, Module, sends
+from stripectl.schedule import pass_of
+from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, sent, spans
 
-CHAIN_DONE = 'custom_call_target="AsyncCollectiveDone"'
-PEERS = ("send", "recv", "collective-broadcast", "ragged-all-to-all")
-CONTAINERS = ("while", "conditional", "call")
 NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id")
-MATMULS = ("dot", "convolution")
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
@@ -93,10 +90,6 @@ def module_of(names: Iterable[Iterable[str]]) -> Module:
     return Module("", {"": [Instruction(*each.groups()) for each in found if each]})
 
 
-def base(opcode: str) -> str:
-    return opcode.removesuffix("-start").removesuffix("-done").removesuffix("-update")
-
-
 @dataclass(frozen=True)
 class Program:
     """A module's instructions by name, on a mesh that may not be known."""
@@ -130,87 +123,44 @@ class Program:
         found = INSTRUCTION.match(f"  {text}")
         return found[3] if found else self.opcodes.get(text.lstrip("%"), "kernel")
 
-    def inside(self, instruction: Instruction) -> list[Instruction]:
-        """What a fusion or an asynchronous call holds, fusions in it too."""
-        found = []
-        for name in instruction.called:
-            for line in self.module.computations.get(name, ()):
-                found += [line, *self.inside(line)]
-        return found
-
-    def sent(self, instruction: Instruction) -> Instruction | None:
-        """The collective that an instruction is or holds; None where it is none."""
-        if instruction.opcode in CONTAINERS:
-            return None
-        lines = [instruction, *self.inside(instruction)]
-        return next((line for line in lines if base(line.opcode) in (*OPCODES, *PEERS)), None)
-
-    def _computation(self, computation: str, lines: list[Instruction]) -> dict[str, Role]:
+    def _computation(self, computation: str, lines: Sequence[Instruction]) -> dict[str, Role]:
         """The roles of one computation's instructions."""
-        at = {line.name: index for index, line in enumerate(lines)}
-        operands = {line.name: [name for name in OPERAND.findall(line.rest) if name in at] for line in lines}
-        moves = {line.name: sent for line in lines if (sent := self.sent(line))}
-        starts = {line.name for line in lines if line.name in moves and self._begins(line)}
-        begun = {line.name: self._origin(line.name, operands, starts, moves) for line in lines if self._ends(line)}
-        ends = {start: name for name, start in begun.items() if start}
-        depths: dict[tuple[str, ...], dict[str, int]] = {}
+        here, used = spans(self.module, lines), operands(lines)
+        dones = {span.end: start for start, span in here.items() if span.end}
+        depths: dict[tuple[str, str], dict[str, int]] = {}
 
         def role(line: Instruction) -> Role:
-            if line.name in begun:
-                return Role("done", start=begun[line.name]) if begun[line.name] else Role("none")
-            sent = moves.get(line.name)
-            if sent is None or self._carries(line):
-                return Role(self._kind(line))
+            if line.name not in here:
+                return Role("done", start=dones[line.name]) if line.name in dones else Role(kind_of(line))
+            span = here[line.name]
+            sent = span.sent[0]
             where = sent.scope, str(groups_of(sent))
             if where not in depths:
-                depths[where] = waited_for(where, lines, moves, operands)
+                depths[where] = waited_for(where, lines, here, used)
             site = Site(
                 (computation, *where, str(depths[where][line.name])),
                 base(sent.opcode),
                 pass_of(sent.scope) or "forward",
                 axis_of(sent, self.axes),
-                line.name in starts,
-                any(self._works(each) for each in lines[at[line.name] + 1 : at.get(ends.get(line.name, ""), 0)]),
+                not span.blocks,
+                any(self._works(each) for each in span.between),
             )
-            fused = any(each.opcode in MATMULS for each in self.inside(line))
-            return Role("start" if line.name in starts else "move", site, sends(sent), computes=fused)
+            fused = any(each.opcode in MATMULS for each in inside(self.module, line))
+            return Role("move" if span.blocks else "start", site, sum(map(sends, span.sent)), computes=fused)
 
         return together({line.name: role(line) for line in lines})
 
-    def _begins(self, line: Instruction) -> bool:
-        """Whether it starts a transfer that another instruction ends."""
-        chain = any(CHAIN_START in each.rest for each in self.inside(line))
-        return chain or line.opcode in ("send", "recv") or line.opcode.endswith("-start")
-
-    def _ends(self, line: Instruction) -> bool:
-        return line.opcode.endswith("-done") or any(CHAIN_DONE in each.rest for each in self.inside(line))
-
-    def _carries(self, line: Instruction) -> bool:
-        """Whether it is the middle of a transfer: work of its own that carries one on, or a mere update."""
-        inside = self.inside(line)
-        chained = any(CHAINED in each.rest for each in inside) and not self._begins(line)
-        return chained or line.opcode.endswith("-update")
-
-    def _origin(
-        self, name: str, operands: Mapping[str, list[str]], starts: set[str], moves: Mapping[str, Instruction]
-    ) -> str:
-        """The start that an end belongs to, through what carries it; empty where that is not here."""
-        for operand in operands[name]:
-            if operand in starts:
-                return operand
-            if operand in moves and (found := self._origin(operand, operands, starts, moves)):
-                return found
-        return ""
-
-    def _kind(self, line: Instruction) -> str:
-        if line.opcode in CONTAINERS:
-            return "container"
-        return "none" if line.opcode in NO_WORK or line.opcode.endswith(("-start", "-update")) else "compute"
-
     def _works(self, line: Instruction) -> bool:
         """Whether it is work that a transfer may hide behind."""
-        own = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS)
-        return own and self.sent(line) is None
+        return line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and not sent(self.module, line)
+
+
+def kind_of(line: Instruction) -> str:
+    """The role of what is no transfer, by its opcode; dones whose start is not here are `none`."""
+    if line.opcode in CONTAINERS:
+        return "container"
+    parts = line.opcode.endswith(("-start", "-update", "-done"))
+    return "none" if line.opcode in NO_WORK or parts else "compute"
 
 
 def together(roles: Mapping[str, Role]) -> dict[str, Role]:
@@ -228,14 +178,14 @@ def together(roles: Mapping[str, Role]) -> dict[str, Role]:
 def waited_for(
     where: tuple[str, str],
     lines: Sequence[Instruction],
-    moves: Mapping[str, Instruction],
-    operands: Mapping[str, Sequence[str]],
+    here: Mapping[str, Span],
+    used: Mapping[str, Sequence[str]],
 ) -> dict[str, int]:
     """For every instruction of a computation: how many transfers of a scope and group come before it, one waiting for
     another."""
     depth: dict[str, int] = {}
     for line in lines:
-        sent = moves.get(line.name)
-        here = sent is not None and where == (sent.scope, str(groups_of(sent)))
-        depth[line.name] = max((depth.get(name, 0) for name in operands[line.name]), default=0) + here
+        collective = here[line.name].sent[0] if line.name in here else None
+        own = collective is not None and where == (collective.scope, str(groups_of(collective)))
+        depth[line.name] = max((depth.get(name, 0) for name in used[line.name]), default=0) + own
     return depth
