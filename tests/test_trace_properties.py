@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from stripectl.hlo import parse
 from stripectl.overlap import length, union
 from stripectl.trace.analysis import analyse
+from stripectl.trace.bins import KINDS
 from stripectl.trace.events import Columns, Device, Execution
 from stripectl.trace.program import Program, Site
-from stripectl.trace.seen import KINDS, Seen
+from stripectl.trace.seen import Seen
 from stripectl.trace.steps import HopKey, Step, step_of
 
 PROGRAM = Program(parse((PROFILES / "ring.hlo.txt").read_text()), {"ring": 2})
