@@ -23,7 +23,6 @@ from stripectl.measurement import (
 )
 from stripectl.plan import parse_plan
 from stripectl.run import Run
-from stripectl.schema import is_number
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, nbytes, rate, times
 from stripectl.workload import Workload, format_length
@@ -139,7 +138,7 @@ def memory(m: Measurement) -> str:
 
 def hidden(m: Measurement) -> str:
     """The share of communication beside compute."""
-    return f"{m.overlap['ratio']:.0%}" if m.overlap and is_number(m.overlap.get("ratio")) else NOTHING
+    return f"{m.overlap['ratio']:.0%}" if m.overlap and m.overlap.get("ratio") is not None else NOTHING
 
 
 def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 from stripectl import BadInput
 from stripectl.files import write_atomically
 from stripectl.measurement import Measurement, with_speedups
+from stripectl.schema import check
 
 SCHEMA, VERSION = "stripectl.run/", 1
 
@@ -54,7 +55,7 @@ class Run:
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
-                measurements=[Measurement.from_json(m) for m in content["measurements"]],
+                measurements=[Measurement.from_json(check(m)) for m in content["measurements"]],
                 recommendation=content.get("recommendation"),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:

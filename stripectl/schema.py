@@ -1,6 +1,6 @@
 """What a run.json written by anybody must hold for the rest of stripectl to read it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 Method = Literal["measured", "compiled", "simulated"]
@@ -90,6 +90,11 @@ def holds(
     )
 
 
+def is_overlap(value: Any) -> bool:
+    """Seconds, and the share that hides."""
+    return isinstance(value, dict) and is_plain(value) and (value.get("ratio") is None or is_number(value["ratio"]))
+
+
 def is_segment(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 3 and isinstance(value[0], str) and is_numbers(value[1:])
 
@@ -115,10 +120,23 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
+    "overlap": (is_overlap, "an overlap"),
     **dict.fromkeys(
-        ("speedup", "overlap", "calibration", "flags"),
+        ("speedup", "calibration", "flags"),
         (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
     ),
     "program": (is_program, "what a compiler said"),
     "trace": (is_trace, "what a profile says"),
 }
+
+
+def check(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a measurement as they are.
+
+    Raises:
+        TypeError: one is not what it must be.
+    """
+    for name, (fits, what) in FIELDS.items():
+        if measurement.get(name) is not None and not fits(measurement[name]):
+            raise TypeError(f"{name} is {measurement[name]!r}, not {what}")
+    return measurement

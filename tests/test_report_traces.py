@@ -9,6 +9,7 @@ import pytest
 from test_report import HOSTILE, Page, check_harmless, made, poison, run_of
 from test_trace_cells import TRACE, hop
 
+from stripectl import BadInput
 from stripectl.measurement import Measurement
 from stripectl.report import context, render
 from stripectl.report.figures import utf8
@@ -62,8 +63,9 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     text = " ".join(Page(render(run_of(plan, compiled))).text)
     for words in ("How much of the communication hides?", "Try: a longer block", PROFILE, "Overlap", "slower peer"):
         assert words in text
-    unread = replace(compiled, overlap={"ratio": "half"})
-    assert "predicts" not in context(run_of(plan, unread))["traces"]["profiles"][0]["headline"]
+    unread = run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()
+    with pytest.raises(BadInput, match="not an overlap"):
+        Run.from_json(unread, "run.json")
 
 
 def test_a_step_is_lanes_and_their_seconds() -> None:

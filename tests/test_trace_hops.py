@@ -217,7 +217,7 @@ def test_cause_late(tmp_path: Path) -> None:
     hop = caused(tmp_path, drawing)
     assert hop["cause"] == "late"
     assert "it moves 1.91 MiB in 6.00 us (333 GB/s)" in hop["why"]
-    assert hop["advice"] == "start it earlier, or fuse it with the next step"
+    assert hop["advice"] == "start it earlier"
 
 
 def test_cause_synchronous(tmp_path: Path) -> None:

@@ -34,39 +34,35 @@ def cause(
     rated = told.get("link_bytes_per_s")
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
     exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
-    took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
-    if sent_bytes and transfer_s:
-        link = f", a link has {rate(rated, 'B/s')}" if rated else ""
-        took += f" ({rate(sent_bytes / transfer_s, 'B/s')}{link})"
+    took = taken(sent_bytes, transfer_s, rated)
     beside = f"{duration(compute_s)} of compute follow it in its round"
     if skew_s > MOSTLY * exposed_s:
         why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
         return {"cause": "skew", "why": why, "advice": layout_advice(told)}
     if compute_s < NOTHING_LEFT * least_s:
         why = f"only {duration(compute_s)} of compute lie between its start and the next hop; {took}"
-        return {
-            "cause": "late",
-            "why": why,
-            "advice": unroll_advice(told) or "start it earlier, or fuse it with the next step",
-        }
+        return {"cause": "late", "why": why, "advice": unroll_advice(told) or "start it earlier"}
     if least_s > compute_s:
         advice = f"{LONGER}, share key/value heads, or lay this axis on faster links (stripectl topology)"
         return {"cause": "link", "why": f"{took}, longer than the compute beside it: {beside}", "advice": advice}
     if not site.asynchronous:
-        return {
-            "cause": "synchronous",
-            "why": f"the program runs it synchronously; {took}, {beside}",
-            "advice": async_advice(site, told),
-        }
+        why = f"the program runs it synchronously; {took}, {beside}"
+        return {"cause": "synchronous", "why": why, "advice": async_advice(site, told)}
     if not site.beside_compute:
+        why = f"the schedule has no work between its start and its end; {took}"
         advice = unroll_advice(told) or "issue it before the compute that does not need it"
-        return {
-            "cause": "late",
-            "why": f"the schedule has no work between its start and its end; {took}",
-            "advice": advice,
-        }
+        return {"cause": "late", "why": why, "advice": advice}
     why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
     return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+
+
+def taken(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
+    """What a hop moves, in which time, at which rate of how much."""
+    took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
+    if not sent_bytes or not transfer_s:
+        return took
+    link = f", a link has {rate(rated, 'B/s')}" if rated else ""
+    return f"{took} ({rate(sent_bytes / transfer_s, 'B/s')}{link})"
 
 
 def async_advice(site: Site, told: Mapping[str, Any]) -> str:
