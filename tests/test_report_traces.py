@@ -63,7 +63,7 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     text = " ".join(Page(render(run_of(plan, compiled))).text)
     for words in ("How much of the communication hides?", "Try: a longer block", PROFILE, "Overlap", "slower peer"):
         assert words in text
-    unread = run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()
+    unread = json.loads(json.dumps(run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()))
     with pytest.raises(BadInput, match="not an overlap"):
         Run.from_json(unread, "run.json")
 
