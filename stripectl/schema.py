@@ -65,6 +65,8 @@ def is_trace(value: Any) -> bool:
         return False
     if "devices" not in value:
         return isinstance(value.get("reason"), str)
+    if value.get("end") and not holds(value["end"], (), ("cause", "why", "advice"), (), ()):
+        return False
     parts = {name: value.get(name) or [] for name in TRACE_PARTS}
     drawn = value.get("timeline") or {"end_s": 1, "devices": []}
     if not all(isinstance(part, list) for part in parts.values()) or not has(drawn, ("end_s",), ("devices",)):

@@ -40,6 +40,8 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
     assert us(found["overlap"]) == {"hidden": 10, "exposed": 4, "skew": 9, "stall": 8}
     assert found["overlap"]["ratio"] == pytest.approx(10 / 14, rel=1e-5)
 
+    assert found["end"]["why"] == "TPU 1 waits 3.00 us of a step of 20.0 us for TPU 0"
+
     (hop,) = found["hops"]
     assert us(hop) == {
         **{"start": 0, "window": [14, 14], "hidden": [10, 4], "exposed": [4, 10], "skew": [0, 6], "transfer": 14},

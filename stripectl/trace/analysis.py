@@ -16,7 +16,7 @@ import numpy as np
 
 from stripectl.overlap import busiest, common, length, overlap, union
 from stripectl.trace.bins import BINS, joined, moments
-from stripectl.trace.cause import cause
+from stripectl.trace.cause import cause, end_cause
 from stripectl.trace.events import Device
 from stripectl.trace.program import Program
 from stripectl.trace.seen import Seen, seen_steps
@@ -40,7 +40,7 @@ def analyse(
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
     devices = [{"name": name, **device_row(each)} for name, each in zip(names, figures, strict=True)]
-    found |= {"devices": devices, "timeline": timeline(middle(steps))}
+    found |= {"devices": devices, "timeline": timeline(middle(steps)), "end": end_cause(devices, told)}
     if not any(step.hops for seen in steps for step in seen.steps):
         return found | {"reason": "the profile holds no collective of the program"}
     hops = hop_rows(steps, told)

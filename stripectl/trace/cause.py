@@ -1,12 +1,13 @@
 """Why a hop is exposed, with the figures, and what to do about it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl.trace.program import Site
 from stripectl.units import duration, nbytes, rate
 
 MOSTLY = 0.5  # of what is exposed: waiting for slower peers
+UNEVEN = 0.05  # of a step: devices that wait longer at its end have too little work
 NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
 FLAGS = {
     "gpu": "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
@@ -54,6 +55,16 @@ def cause(
         return {"cause": "late", "why": why, "advice": advice}
     why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
     return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+
+
+def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> dict[str, str] | None:
+    """The same of the end of a step, where devices that are done wait for the slowest; None where they hardly do."""
+    idlest, slowest = (choose(devices, key=lambda device: device["step_s"]) for choose in (min, max))
+    wait_s = slowest["step_s"] - idlest["step_s"]
+    if wait_s <= UNEVEN * slowest["step_s"]:
+        return None
+    why = f"{idlest['name']} waits {duration(wait_s)} of a step of {duration(slowest['step_s'])} for {slowest['name']}"
+    return {"cause": "skew", "why": why, "advice": layout_advice(told)}
 
 
 def taken(sent_bytes: int, transfer_s: float, rated: float | None) -> str:

@@ -72,12 +72,13 @@ def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> t
 
 
 def causes(trace: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What exposes hops: {cause, which, why, advice}, those alike once, with the figures of the most exposed."""
+    """What devices wait for at the end of a step, and what exposes hops: {cause, which, why, advice}, hops that are
+    alike once, with the figures of the most exposed."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for hop in trace.get("hops") or ():
         if hop.get("cause"):
             groups.setdefault((hop["cause"], hop.get("advice") or ""), []).append(hop)
-    found = []
+    found = [{"which": "the end of a step", **trace["end"]}] if trace.get("end") else []
     for (word, advice), alike in groups.items():
         most = max(alike, key=lambda hop: max(hop["exposed_s"]))
         which = f"hop {most['hop']}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")

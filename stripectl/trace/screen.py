@@ -40,21 +40,21 @@ def screen_parts(trace: Mapping[str, Any], title: str, predicted: float | None, 
     yield from drawn(trace, width)
     if trace.get("hops"):
         yield from hops(trace)
+    for each in causes(trace):
+        yield Text(f"  {each['cause']}, {each['which']}: {each['why']}.")
+        yield Text(f"    Try: {each['advice']}.")
     if len(trace.get("axes") or ()) > 1:
         yield table(AXES, map(axis_cells, trace["axes"]))
     yield table(OPERATIONS, map(operation_cells, (trace.get("operations") or [])[:SHOWN_OPERATIONS]))
 
 
 def hops(trace: Mapping[str, Any]) -> Iterator[Table | Text]:
-    """A row for each hop, on the device where most of it is exposed, and what exposes those that are."""
+    """A row for each hop, on the device where most of it is exposed."""
     shown = trace["hops"][:SHOWN_HOPS]
     yield table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown))
     left = len(trace["hops"]) - len(shown) + (trace.get("hops_left_out") or 0)
     if left:
         yield Text(f"  {left} more hops stand in the report", style="dim")
-    for each in causes(trace):
-        yield Text(f"  {each['cause']}: {each['which']}: {each['why']}.")
-        yield Text(f"    Try: {each['advice']}.")
 
 
 def drawn(trace: Mapping[str, Any], width: int) -> Iterator[Text]:
