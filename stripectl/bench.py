@@ -94,9 +94,10 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
 
 
 def is_done(request: Request, case: Measurement) -> bool:
-    """Whether the run that is resumed holds it, by the method that is asked for."""
+    """Whether the run that is resumed holds it, by the method that is asked for, and with a profile where one is."""
     methods = METHODS if request.method == "auto" else (request.method,)
-    return any(m.what == case.what and m.method in methods for m in request.done)
+    made = [m for m in request.done if m.what == case.what and m.method in methods]
+    return any(m.method != "measured" or not request.effort.tracer or "devices" in (m.trace or {}) for m in made)
 
 
 def compiling(request: Request, place: Place) -> bool:
@@ -173,7 +174,9 @@ def by_method(
     if request.method == "measured":
         if not here:
             cpu = f", or --target cpu:{len(cores())}" if place.target.hardware.kind == "cpu" else ""
-            raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated{cpu}.")
+            raise Missing(
+                f"{place.target} is not here, so it cannot be measured. Try stripectl bench --method simulated{cpu}."
+            )
         yield from measured(request.effort, place, group, devices, budget_s, say)
     elif request.method == "simulated" or not here:
         yield from (simulated(case, place, devices) for case in group)

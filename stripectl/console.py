@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -102,15 +102,21 @@ def tables(run: Run, width: int) -> list[Table | Text]:
     return shown
 
 
-def fitted(columns: Sequence[str], rows: Sequence[dict[str, str]], width: int) -> Table:
+def fitted(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    width: int,
+    least: int = LEAST,
+    words: Sequence[str] = WORDS,
+) -> Table:
     """The table with its last columns left out until it fits; the first ones stay, and the plan may wrap."""
-    needs = {name: max(len(name), *(len(cells[name]) for cells in rows)) + 2 for name in columns}
+    needs = {name: max([len(name), *(len(cells[name]) for cells in rows)]) + 2 for name in columns}
     kept = list(columns)
-    while sum(needs[name] for name in kept) > width and len(kept) > LEAST:
+    while sum(needs[name] for name in kept) > width and len(kept) > least:
         kept.pop()
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in kept:
-        justify = "left" if name in WORDS else "right"
+        justify = "left" if name in words else "right"
         made.add_column(name, justify=justify, no_wrap=name != "plan", overflow="fold")
     for cells in rows:
         made.add_row(*(Text(cells[name]) for name in kept))

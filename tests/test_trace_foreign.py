@@ -87,7 +87,7 @@ def test_its_file_by_itself_says_the_same(real: Path, tmp_path: Path) -> None:
 def test_its_tables_are_whole(real: Path) -> None:
     done = trace(real)
     assert done.returncode == 0 and not done.stderr
-    for word in ("2 steps of jit_step(", "CPU 0", "CPU 1", "64.0 KiB", "collective-permute", "Try: "):
+    for word in ("2 steps of jit_step;", "CPU 0", "CPU 1", "64.0 KiB", "collective-permute", "Try: "):
         assert word in done.stdout
 
 

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
 from stripectl.trace import screen
+from stripectl.trace.analysis import hop_rows
 from stripectl.trace.cause import cause
 from stripectl.trace.program import Site
+from stripectl.trace.seen import Seen
+from stripectl.trace.steps import HopKey, Step
 
 RING, UNROLLED, AXES = ((PROFILES / f"{name}.hlo.txt").read_text() for name in ("ring", "unrolled", "axes"))
 
@@ -204,10 +208,10 @@ def test_cause_short(tmp_path: Path) -> None:
         XLA Ops        kvaaaaKKKKKKKVfffffffff
     """
     hop = caused(tmp_path, drawing, **LINKS)
-    assert (hop["cause"], hop["advice"].split()[0]) == ("short", "give")
+    assert (hop["cause"], hop["advice"].split()[0]) == ("short", "a")
     assert "(143 GB/s, a link has 200 GB/s), 13.0 us of compute follow it in its round" in hop["why"]
-    rolled = caused(tmp_path, drawing, **LINKS, unroll=1)
-    assert rolled["advice"].startswith("unroll the ring's loop")
+    rolled = caused(tmp_path, drawing, **LINKS, unroll=1, turns=7)
+    assert rolled["advice"].startswith("unroll=7 in the plan")
 
 
 def test_cause_late(tmp_path: Path) -> None:
@@ -254,19 +258,21 @@ BESIDE, ALONE = BLOCKING._replace(asynchronous=True, beside_compute=True), BLOCK
 @pytest.mark.parametrize(
     ("site", "exposed_us", "skew_us", "round_us", "told", "expected"),
     [
-        (BESIDE, 10, 6, 0, {}, ("skew", "balance the devices' work")),
-        (BESIDE, 10, 6, 0, {"layout": "striped"}, ("skew", "look for what slows the other device")),
+        (BESIDE, 10, 6, 0, {}, ("skew", "even out what the devices compute")),
+        (BESIDE, 10, 6, 0, {"layout": "contiguous", "mask": "causal"}, ("skew", "a layout that balances")),
         (BESIDE, 10, 5, 0, {}, ("late", "start it earlier")),  # half of it is not most of it
         (BLOCKING, 10, 0, 0.4, {}, ("late", "start it earlier")),  # less than 5 % of 10 us
-        (BLOCKING, 10, 0, 0.4, {"unroll": 1}, ("late", "unroll the ring")),
-        (BLOCKING, 10, 0, 9, {}, ("link", "give each device a longer block")),
-        (BLOCKING, 10, 0, 11, {"platform": "cpu"}, ("synchronous", "XLA on CPU")),
+        (BLOCKING, 10, 0, 0.4, {"unroll": 1, "turns": 3}, ("late", "unroll=3 in the plan")),
+        (BLOCKING, 10, 0, 9, {"layout": "striped"}, ("link", "a longer block on each device")),
+        (BLOCKING, 10, 0, 11, {"platform": "cpu"}, ("synchronous", "a TPU or GPU: XLA on CPU")),
+        (BLOCKING, 10, 0, 11, {"platform": "cpu", "unroll": 1, "turns": 1}, ("synchronous", "a TPU or GPU")),
+        (BLOCKING, 10, 0, 11, {"platform": "cpu", "unroll": 1, "turns": 7}, ("synchronous", "unroll=7 in the plan")),
         (BLOCKING, 10, 0, 11, {"platform": "gpu"}, ("synchronous", "--xla-flag xla_gpu_enable_latency")),
         (BLOCKING, 10, 0, 11, {"platform": "tpu"}, ("synchronous", "--xla-flag xla_enable_async_collective_perm")),
         (ALONE, 10, 0, 11, {}, ("late", "issue it before the compute")),
-        (BESIDE, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("short", "give each device")),  # a link needs 8 us
-        (BESIDE, 10, 0, 7, {"link_bytes_per_s": 250e9}, ("link", "give each device")),
-        (BLOCKING, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("link", "give each")),  # no window to hide in: what it took
+        (BESIDE, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("short", "a longer block")),  # a link needs 8 us
+        (BESIDE, 10, 0, 7, {"link_bytes_per_s": 250e9}, ("link", "send less")),
+        (BLOCKING, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("link", "send less")),  # no window to hide in: what it took
     ],
 )
 def test_causes_come_in_order(
@@ -278,3 +284,17 @@ def test_causes_come_in_order(
     found = cause(site, figures, 10e-6, 2_000_000, told)
     assert found["cause"] == expected[0] and found["advice"].startswith(expected[1])
     assert ("it moves 1.91 MiB in 10.0 us (200 GB/s" in found["why"]) and found["why"]
+
+
+def test_the_figures_of_a_hop_belong_together() -> None:
+    """Exposed for 1, 11 and 20 us in three steps, of which 0, 10 and 0 us are skew: the step in the middle tells that
+    the hop waits for a peer; medians of each figure would say 11 us exposed and no skew."""
+    key, none = HopKey(BLOCKING, 0), np.empty((0, 2))
+
+    def step(exposed: float, skew: float) -> Seen:
+        windows = [np.array([[0.0, length]]) for length in (exposed, exposed - skew)]
+        return Seen.of([Step(none, {key: window}, {key: 8}, none, exposed) for window in windows])
+
+    (hop,) = hop_rows([step(1, 0), step(20, 0), step(11, 10)], {})
+    assert (hop["exposed_s"], hop["skew_s"], hop["transfer_s"]) == ([11, 1], [10, 0], 1)
+    assert hop["cause"] == "skew"

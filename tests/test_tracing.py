@@ -73,12 +73,43 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     sent = sum(hop["sent_bytes"] for hop in back["trace"]["hops"])
     assert sent == sum(back["bytes"].values())
 
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for file in (out / back["trace"]["profile"]).rglob("*.pb"):
+        (alone / file.name).write_bytes(file.read_bytes())
+    foreign = json.loads(stripectl("trace", "--profile", str(alone), "--mesh", "ring=2", "--json").stdout)
+    told = ("pass", "axis", "sent_bytes")  # by the program inside the profile, as by the one that was kept beside it
+    expected = [[hop[name] for name in told] for hop in back["trace"]["hops"]]
+    assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
+    assert [hop[0] for hop in expected] == ["forward", "backward", "backward"]
+    wrong = stripectl("trace", "--profile", str(alone), "--mesh", "ring=3")
+    assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> None:
+    """With --resume, what is there without a profile is measured again and takes its place."""
+    out, plan = tmp_path / "run", "ring/striped/xla@ring=2,tile=256"
+    common = ["--seqlen", "2k", *SMALL, "--pass", "forward", "--out", str(out)]
+    bench = ["--target", "cpu:2", "--plan", plan, "--method", "measured", "--budget", "2s", "--min-samples", "1"]
+    assert stripectl("bench", *bench, *common).returncode == 0
+    before = json.loads((out / "run.json").read_text())["measurements"]
+    assert [m["trace"] for m in before] == [None, None]
+    assert stripectl("trace", plan, *common, "--resume", "--steps", "1").returncode == 0
+    after = json.loads((out / "run.json").read_text())["measurements"]
+    assert [m["plan"] for m in after] == [m["plan"] for m in before]
+    assert [bool(m["trace"]) for m in after] == [True, False]
+    assert after[0]["trace"]["module"].startswith(
+        "jit_body"
+    )  # not the barrier, which may take longer than so short a step
+
 
 BAD = {
     "neither a plan nor a profile": ([], "name a plan to run"),
     "both": (["ring/striped/xla@ring=2", "--profile", "x"], "name a plan to run"),
     "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
+    "an option that reading does not heed": (["--profile", "x", "--steps", "2"], "--steps says how a plan runs"),
     "no such profile": (["--profile", "nowhere"], "there is no file or folder"),
 }
 

@@ -69,7 +69,7 @@ def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
         with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(folder, given.get("steps", 3)) as tracer:
             effort = replace(request.effort, tracer=tracer if profile else None)
             for measurement in bench(replace(request, effort=effort), reporter.say, run.environment["devices"]):
-                run.measurements.append(measurement)
+                run.add(measurement)
                 run.save(folder)
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
@@ -147,13 +147,15 @@ def unused(folder: Path) -> Path:
 
 
 def exit_code(run: Any, explicit: bool) -> int:
-    """4: wrong numbers; 1: a plan failed; 2: a plan that was named was refused, or all were; 0: done."""
+    """4: wrong numbers; 1: a plan or its profile failed; 2: a plan that was named was refused, or all were; 0: done."""
     from stripectl.sampling import WRONG_NUMBERS
+    from stripectl.trace import UNPROFILED
 
     failed = [m for m in run.measurements if m.status == "failed"]
     if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
-    if failed:
+    unprofiled = (str((m.trace or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
+    if failed or any(unprofiled):
         return 1
     refused = [m.status == "refused" for m in run.measurements]
     return 2 if all(refused) or (explicit and any(refused)) else 0

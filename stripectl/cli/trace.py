@@ -1,6 +1,7 @@
 """`stripectl trace`: how much communication hides behind compute, from an XLA profile."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,8 @@ FIXED = {  # what `bench` asks for and a trace of one plan does not
     **{"scheme": "ring", "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
     **{"method": "measured", "budget": "10s", "min_samples": 3, "compile_limit": "10m", "cache": True},
 }
-SIZE = ("seqlen", "model", "heads", "kv_heads", "head_dim")
+SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim"}
+READING = {"profile", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 
 @click.command("trace")
@@ -44,14 +46,16 @@ def command(plan: str | None, **given: Any) -> int:
         raise BadInput(
             "name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --profile with a profile."
         )
+    context = click.get_current_context()
+    named = {name for name in given if context.get_parameter_source(name) != ParameterSource.DEFAULT}
     if plan is None:
+        if needless := sorted(named - READING):
+            raise BadInput(f"--{needless[0].replace('_', '-')} says how a plan runs, and --profile runs none.")
         return show_profile(given)
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
-    context = click.get_current_context()
-    sized = any(context.get_parameter_source(name) != ParameterSource.DEFAULT for name in SIZE)
     given |= FIXED | {"plans": (plan,), "profile": True}
-    request = replace(running.parse_request(given), baseline=False, any_size=not sized)
+    request = replace(running.parse_request(given), baseline=False, any_size=not named & SIZE)
     return running.run_bench(given, request, profile=True)
 
 
@@ -59,17 +63,16 @@ def show_profile(given: Mapping[str, Any]) -> int:
     """What a profile says that another program left."""
     from stripectl.console import Reporter, console
     from stripectl.launch import interruptible
-    from stripectl.plan import parse_mesh
     from stripectl.topology import parse_target
     from stripectl.trace import Tracer
-    from stripectl.trace.folder import profile_files
+    from stripectl.trace.folder import others, profile_files
     from stripectl.trace.screen import screen_parts
 
     link = None
     if given["target"] != "local":
         target = parse_target(given["target"], shared.parse_hardware(given["hardware"]))
         link = target.hardware.figure("link_bytes_per_s_one_way")
-    axes = dict(parse_mesh(given["mesh"])) if given["mesh"] else {}
+    axes = parse_axes(given["mesh"]) if given["mesh"] else {}
     files = profile_files(given["profile"])
     with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(Path()) as tracer:
         reporter.say(f"read {given['profile']}", 0, 1)
@@ -78,6 +81,22 @@ def show_profile(given: Mapping[str, Any]) -> int:
         click.echo(json.dumps(found, indent=1))
         return 0
     screen = console()
-    for part in screen_parts(found, str(given["profile"]), None, screen.width):
+    for part in screen_parts(found, str(files[0].parent if len(files) > 1 else files[0]), None, screen.width):
         screen.print(part)
+    if count := others(given["profile"]):
+        screen.print(
+            f"{count} more profiles lie in {given['profile']}: name the folder of one to read it.", markup=False
+        )
     return 0
+
+
+def parse_axes(text: str) -> dict[str, int]:
+    """The axes of somebody's own mesh, by whatever names.
+
+    Raises:
+        BadInput: not name=size by commas.
+    """
+    parts = [re.fullmatch(r"\s*(\w+)\s*=\s*0*([1-9]\d{0,5})\s*", part) for part in text.split(",")]
+    if not all(parts):
+        raise BadInput(f"--mesh {text!r} is not axes and their sizes. Write ring=8,tensor=2.")
+    return {part[1]: int(part[2]) for part in parts if part}

@@ -5,7 +5,9 @@ steps (one device's step) -> analysis (figures by device, hop and axis) -> cause
 read in a worker of their own, because reading a broken one may end the process.
 """
 
+import hashlib
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +23,8 @@ from stripectl.workload import format_length
 
 LIMIT_S = 600.0
 FOLDER = "profiles"  # in the folder of a run
+UNPROFILED = "no profile"  # how the reason of a plan begins that was to be profiled and could not be
+LONGEST_NAME = 180
 
 
 @dataclass
@@ -41,18 +45,27 @@ class Tracer:
     ) -> None:
         self.reader.stop()
 
-    def trace(self, devices: DeviceSet, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
-        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
+    def trace(
+        self, devices: DeviceSet, key: str, m: Measurement, median_s: float, limit_s: float, link: float | None
+    ) -> Measurement:
+        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason.
+        `median_s` is what a step takes without a profile."""
         folder = self.folder.absolute() / FOLDER / name_of(m)
         plan = parse_plan(m.plan)
-        told = {"layout": plan.layout, "unroll": plan.unroll, "link_bytes_per_s": link}
+        told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
+        told |= {"turns": plan.shards - 1} if plan.scheme == "ring" else {}
         try:
             devices.ask("profile", limit_s, key=key, steps=self.steps, folder=str(folder))
             found = self.read(profile_files(folder), plan.axes, told)
         except PlanFailed as failure:
-            return replace(m, trace={"reason": f"no profile: {failure}"})
+            return replace(m, trace={"reason": f"{UNPROFILED}: {failure}"})
         except BadInput as error:
-            return replace(m, trace={"reason": str(error)})
+            return replace(m, trace={"reason": f"{UNPROFILED}: {error}"})
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)  # what nobody has read, nobody should take for a whole one
+            raise
+        longest_s = max((device["step_s"] for device in found["devices"]), default=0.0)
+        found["slowed"] = longest_s / median_s - 1 if median_s and longest_s > median_s else None
         found["profile"] = str(folder.relative_to(self.folder.absolute()))
         shown = found.pop("overlap")
         source = f"XLA profile, {found['steps']} steps"
@@ -81,4 +94,7 @@ def name_of(m: Measurement) -> str:
     )
     flags = [f"{name}-{value}" for name, value in (m.flags or {}).items()]
     parts = [format_length(work.seq_len), heads, str(work.batch), work.dtype, work.mask, work.passes, m.plan, *flags]
-    return re.sub(r"[^\w.]+", "-", "-".join(parts))[:200]
+    name = re.sub(r"[^\w.]+", "-", "-".join(parts))
+    return (
+        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    )

@@ -9,7 +9,7 @@ wait for it, which is imbalance and not slow communication; skew and stall are o
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,11 @@ def analyse(
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
     devices = [{"name": name, **device_row(each)} for name, each in zip(names, figures, strict=True)]
-    found |= {"devices": devices, "timeline": timeline(middle(steps)), "end": end_cause(devices, told)}
+    found |= {
+        "devices": devices,
+        "timeline": timeline(in_the_middle(steps, lambda seen: seen.end_s)),
+        "end": end_cause(devices, told),
+    }
     if not any(step.hops for seen in steps for step in seen.steps):
         return found | {"reason": "the profile holds no collective of the program"}
     hops = hop_rows(steps, told)
@@ -91,9 +95,9 @@ def ratio(figures: Mapping[str, float]) -> float | None:
     return figures["hidden_s"] / total if total > 0 else None
 
 
-def middle(steps: Sequence[Seen]) -> Seen:
-    """The step of median length."""
-    return sorted(steps, key=lambda seen: seen.end_s)[len(steps) // 2]
+def in_the_middle(steps: Sequence[Seen], figure: Callable[[Seen], float]) -> Seen:
+    """The step whose figure is the median."""
+    return sorted(steps, key=figure)[len(steps) // 2]
 
 
 def timeline(seen: Seen) -> dict[str, Any]:
@@ -103,20 +107,20 @@ def timeline(seen: Seen) -> dict[str, Any]:
 
 
 def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every hop: its figures by device, and what exposes it, in the order in which hops begin."""
+    """Every hop: its figures by device, and what exposes it, in the order in which hops begin. A hop's figures are all
+    of one step, that of median exposure, so that they belong together."""
     devices = range(len(steps[0].steps))
     keys = dict.fromkeys(key for seen in steps for step in seen.steps for key in step.hops)
     rows = []
     for key in keys:
-        took_part = [[seen for seen in steps if key in seen.steps[at].hops] for at in devices]
+        took_part = [seen for seen in steps if any(key in step.hops for step in seen.steps)]
+        typical = in_the_middle(took_part, lambda seen: max(exposed_s(seen, at, key) for at in devices))  # noqa: B023
         by_device = {
-            name: [median(f(seen, at, key) for seen in took_part[at]) if took_part[at] else 0.0 for at in devices]
+            name: [f(typical, at, key) if key in typical.steps[at].hops else 0.0 for at in devices]
             for name, f in HOP_FIGURES.items()
         }
-        start_s = min(
-            median(seen.steps[at].hops[key][0, 0] for seen in took_part[at]) for at in devices if took_part[at]
-        )
-        sent = max(step.sent_bytes.get(key, 0) for seen in steps for step in seen.steps)
+        start_s = min(step.hops[key][0, 0] for step in typical.steps if key in step.hops)
+        sent = max(step.sent_bytes.get(key, 0) for step in typical.steps)
         rows.append({"start_s": start_s, **hop_row(key, by_device, sent, told)})
     rows.sort(key=lambda row: row["start_s"])
     return [{"hop": at + 1, **row} for at, row in enumerate(rows)]
@@ -177,10 +181,15 @@ def round_compute_s(seen: Seen, at: int, key: HopKey) -> float:
     return length(common(step.compute, np.array([[start, min(later, default=step.end_s)]])))
 
 
+def exposed_s(seen: Seen, at: int, key: HopKey) -> float:
+    windows = seen.steps[at].hops.get(key)
+    return 0.0 if windows is None else overlap(seen.steps[at].compute, windows).exposed_s
+
+
 HOP_FIGURES = {
     "window_s": lambda seen, at, key: length(seen.steps[at].hops[key]),
     "hidden_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).hidden_s,
-    "exposed_s": lambda seen, at, key: overlap(seen.steps[at].compute, seen.steps[at].hops[key]).exposed_s,
+    "exposed_s": exposed_s,
     "skew_s": lambda seen, at, key: seen.skews[at][key],
     "round_compute_s": round_compute_s,
 }

@@ -23,7 +23,7 @@ def capture(
     options.enable_hlo_proto = True
     kept = folder / "plugins" / "profile" / "steps"
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="stripectl-profile-") as own:
+    with tempfile.TemporaryDirectory(dir=folder) as own:
         with jax.profiler.trace(own, profiler_options=options):
             for number in range(steps):
                 barrier()

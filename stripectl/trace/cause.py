@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from stripectl.trace.program import Site
 from stripectl.units import duration, nbytes, rate
 
 MOSTLY = 0.5  # of what is exposed: waiting for slower peers
 UNEVEN = 0.05  # of a step: devices that wait longer at its end have too little work
 NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
-FLAGS = {
-    "gpu": "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true",
-    "cpu": "XLA on CPU hides transfers only in a ring that is unrolled whole (unroll=N-1), with threads to spare",
-}
 TPU_FLAGS = {
     "collective-permute": "xla_enable_async_collective_permute",
     "all-gather": "xla_enable_async_all_gather",
@@ -20,7 +18,7 @@ TPU_FLAGS = {
     "reduce-scatter": "xla_enable_async_reduce_scatter_fusion",
     "all-to-all": "xla_tpu_enable_async_all_to_all",
 }
-LONGER = "give each device a longer block (a longer sequence, fewer devices on this axis)"
+LONGER = "a longer block on each device (a longer sequence, fewer devices on this axis)"
 
 
 def cause(
@@ -29,8 +27,8 @@ def cause(
     """{cause, why, advice} of a hop, on the device where it is most exposed; `cause` is one of skew, link, synchronous,
     late, short.
 
-    `transfer_s` is the least time that the hop took on any device. `told` may hold the `platform`, the `layout` and
-    `unroll` of the plan, and `link_bytes_per_s`, the published rate of a link one way.
+    `transfer_s` is the least time that the hop took on any device. `told` may hold the `platform`, the `layout`, `mask`
+    and `unroll` of the plan, the `turns` of its ring, and `link_bytes_per_s`, the published rate of a link one way.
     """
     rated = told.get("link_bytes_per_s")
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
@@ -44,8 +42,8 @@ def cause(
         why = f"only {duration(compute_s)} of compute lie between its start and the next hop; {took}"
         return {"cause": "late", "why": why, "advice": unroll_advice(told) or "start it earlier"}
     if least_s > compute_s:
-        advice = f"{LONGER}, share key/value heads, or lay this axis on faster links (stripectl topology)"
-        return {"cause": "link", "why": f"{took}, longer than the compute beside it: {beside}", "advice": advice}
+        why = f"{took}, longer than the compute beside it: {beside}"
+        return {"cause": "link", "why": why, "advice": link_advice(told)}
     if not site.asynchronous:
         why = f"the program runs it synchronously; {took}, {beside}"
         return {"cause": "synchronous", "why": why, "advice": async_advice(site, told)}
@@ -59,8 +57,10 @@ def cause(
 
 def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> dict[str, str] | None:
     """The same of the end of a step, where devices that are done wait for the slowest; None where they hardly do."""
-    idlest, slowest = (choose(devices, key=lambda device: device["step_s"]) for choose in (min, max))
-    wait_s = slowest["step_s"] - idlest["step_s"]
+    ends_s = np.array([device["by_step"]["step_s"] for device in devices])
+    waits_s = np.median(ends_s.max(axis=0) - ends_s, axis=1)
+    idlest, slowest = devices[int(waits_s.argmax())], devices[int(waits_s.argmin())]
+    wait_s = float(waits_s.max())
     if wait_s <= UNEVEN * slowest["step_s"]:
         return None
     why = f"{idlest['name']} waits {duration(wait_s)} of a step of {duration(slowest['step_s'])} for {slowest['name']}"
@@ -78,22 +78,32 @@ def taken(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
 
 def async_advice(site: Site, told: Mapping[str, Any]) -> str:
     """What lets it run beside compute."""
-    if told.get("platform") == "tpu" and site.opcode in TPU_FLAGS:
+    platform = told.get("platform")
+    if platform == "tpu" and site.opcode in TPU_FLAGS:
         return f"--xla-flag {TPU_FLAGS[site.opcode]}=true"
-    return FLAGS.get(str(told.get("platform")), "let the compiler run it asynchronously")
+    if platform == "gpu":
+        return "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true"
+    if platform == "cpu":
+        own = unroll_advice(told)
+        return f"{own} and leave it threads to spare" if own else "a TPU or GPU: XLA on CPU runs it where it computes"
+    return "let the compiler run it asynchronously"
 
 
 def layout_advice(told: Mapping[str, Any]) -> str:
     """What evens out the work."""
-    if told.get("layout") in (None, "contiguous"):
-        return "balance the devices' work: under a causal mask, a striped or zigzag layout"
-    return "look for what slows the other device down: other load, clocks, packing"
+    if (told.get("layout"), told.get("mask")) == ("contiguous", "causal"):
+        return "a layout that balances the causal mask: striped or zigzag"
+    return "even out what the devices compute, or find what slows one down: other load, clocks, packing"
+
+
+def link_advice(told: Mapping[str, Any]) -> str:
+    """What makes it shorter than the compute beside it."""
+    if told.get("layout") is None:
+        return "send less, compute more between transfers, or lay this axis on faster links (stripectl topology)"
+    return f"{LONGER}, shared key/value heads, or this axis on faster links (stripectl topology)"
 
 
 def unroll_advice(told: Mapping[str, Any]) -> str:
-    """To unroll, where the plan does not."""
-    return (
-        "unroll the ring's loop (unroll in the plan), so that it can start a round earlier"
-        if told.get("unroll") == 1
-        else ""
-    )
+    """To unroll a ring's loop whole, where the plan does not; `turns` is how often the loop runs."""
+    turns = told.get("turns") or 0
+    return f"unroll={turns} in the plan, so that a round starts earlier" if told.get("unroll", turns) < turns else ""

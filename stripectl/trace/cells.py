@@ -7,11 +7,12 @@ from stripectl.overlap import busiest
 from stripectl.units import NOTHING, duration, nbytes, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
-HOPS = ("hop", "pass", "axis", "sent", "takes", "rate", "hidden", "exposed", "skew", "on", "cause")
+HOPS = ("hop", "pass", "axis", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
 WORDS = ("device", "hop", "pass", "axis", "on", "cause", "operation", "kind")  # columns that hold no number
 PORT = 8791
+SLOWED = 0.1  # a profile that costs more is worth a word
 
 
 def summary(trace: Mapping[str, Any], predicted: float | None) -> str:
@@ -30,7 +31,10 @@ def longest(trace: Mapping[str, Any]) -> int:
 
 def source(trace: Mapping[str, Any]) -> str:
     """How much the figures stand on."""
-    return f"{trace.get('steps') or NOTHING} steps of {trace.get('module') or 'a program'}"
+    steps, slowed = trace.get("steps") or 0, trace.get("slowed") or 0.0
+    module = str(trace.get("module") or "a program").partition("(")[0]
+    slower = f", {slowed:.0%} slower than without the profile" if slowed > SLOWED else ""
+    return f"{steps} step{'s' * (steps != 1)} of {module}{slower}"
 
 
 def opening(logdir: str) -> str:
@@ -63,12 +67,13 @@ def worst(hop: Mapping[str, Any]) -> int:
 
 
 def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the hop takes and its rate are of the device that needs least for it; the others of the worst."""
     at = worst(hop)
     share = f" ({percent(hop['of_link'])} of a link)" if hop.get("of_link") else ""
-    moved = nbytes(hop["sent_bytes"]), duration(hop["transfer_s"]), rate(hop.get("bytes_per_s"), "B/s") + share
+    moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
     times = (duration(hop[name][at]) for name in ("hidden_s", "exposed_s", "skew_s"))
-    ends = devices[at]["name"], hop.get("cause") or "hidden"
-    return str(hop["hop"]), hop["pass"], hop["axis"], *moved, *times, *ends
+    which = str(hop["hop"]), hop["pass"], hop["axis"], hop.get("cause") or "hidden"
+    return (*which, *times, *moved, devices[at]["name"])
 
 
 def causes(trace: Mapping[str, Any]) -> list[dict[str, str]]:

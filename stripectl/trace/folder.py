@@ -15,6 +15,7 @@ from typing import Any
 from stripectl import BadInput
 
 HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured
+MODULE = re.compile(r"HloModule ([\w.\-]+)")
 SUFFIX = ".xplane.pb"
 TOP = 12
 
@@ -35,22 +36,43 @@ def profile_files(path: Path) -> list[Path]:
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))
 
 
+def others(path: Path) -> int:
+    """How many other profiles a folder holds beside the one that is taken."""
+    return max(0, len({file.parent for file in path.rglob(f"*{SUFFIX}")}) - 1)
+
+
 def in_order(name: str) -> list[tuple[int, str]]:
     """For sorting: numbers in names by their value, so that process 2 comes before process 10."""
     return [(int(part), "") if at % 2 else (0, part) for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
+def named_module(files: Sequence[Path]) -> str | None:
+    """The name of the program that was kept beside a profile, whatever else ran beside it; None where none was."""
+    found = MODULE.match(beside(files) or "")
+    return found[1] if found else None
+
+
+def beside(files: Sequence[Path]) -> str | None:
+    """The program that was kept beside a profile.
+
+    Raises:
+        BadInput: what lies there is no program.
+    """
+    kept = next((path for folder in list(files[0].parents)[:4] if (path := folder / HLO).is_file()), None)
+    text = kept and kept.read_text(encoding="utf-8", errors="replace")
+    if text and "ENTRY" not in text:
+        raise BadInput(
+            f"{kept} is no program (HLO text): it has no ENTRY. Take it away to read the profile without it."
+        )
+    return text or None
+
+
 def program_text(files: Sequence[Path], module: str) -> str | None:
     """The HLO of a module: kept beside the profile, or what the profile itself holds; None where neither is."""
-    beside = next((path for folder in list(files[0].parents)[:4] if (path := folder / HLO).is_file()), None)
-    kept = beside and beside.read_text(encoding="utf-8", errors="replace")
-    if kept and "ENTRY" not in kept:
-        raise BadInput(
-            f"{beside} is no program (HLO text): it has no ENTRY. Take it away to read the profile without it."
-        )
-    if kept and kept.startswith(f"HloModule {module.partition('(')[0]},"):
+    kept = beside(files)
+    if kept and named_module(files) == module.partition("(")[0]:
         return kept
-    options = {"graph_viewer_options": {"module_name": module, "type": "long_txt"}}
+    options = {"graph_viewer_options": {"module_name": module, "type": "long_txt", "show_metadata": 1}}
     text = ask_xprof(files[:1], "graph_viewer", options)
     return text if text and "ENTRY" in text else kept
 

@@ -106,6 +106,12 @@ class Program:
             for name, role in self._computation(computation, lines).items()
         }
 
+    @property
+    def devices(self) -> int:
+        """How many devices its collectives name; 0 where they name none."""
+        every = itertools.chain.from_iterable(self.module.computations.values())
+        return max((1 + max(map(max, groups)) for line in every if (groups := groups_of(line))), default=0)
+
     def role(self, text: str) -> Role | None:
         """Of an event's name, which is an instruction's name or, on TPUs, its whole text; None for neither."""
         found = INSTRUCTION.match(f"  {text}")

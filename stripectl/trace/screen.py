@@ -1,11 +1,12 @@
 """What a terminal shows of a profile: devices, hops, mesh axes, operations, and a step drawn in characters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.console import fitted
 from stripectl.trace.bins import by_kind, moments
 from stripectl.trace.cells import (
     AXES,
@@ -25,6 +26,7 @@ from stripectl.units import duration
 
 SIGNS = {"compute": "█", "hidden": "▓", "exposed": "░", "skew": "~", "idle": "·"}
 NARROW, WIDE = 20, 100  # characters of a drawn step
+LEAST = 3  # columns of a table that are shown however narrow the screen is
 SHOWN_HOPS, SHOWN_OPERATIONS = 16, 5
 
 
@@ -36,22 +38,23 @@ def screen_parts(trace: Mapping[str, Any], title: str, predicted: float | None, 
         yield Text(f"  {said}", style="yellow")
         return
     yield Text(f"  {source(trace)}; {said}")
-    yield table(DEVICES, map(device_cells, trace["devices"]))
+    yield table(DEVICES, map(device_cells, trace["devices"]), width)
+    yield Text("exposed holds the skew within hops; skew holds the wait at the end of a step too", style="dim")
     yield from drawn(trace, width)
     if trace.get("hops"):
-        yield from hops(trace)
+        yield from hops(trace, width)
     for each in causes(trace):
         yield Text(f"  {each['cause']}, {each['which']}: {each['why']}.")
         yield Text(f"    Try: {each['advice']}.")
     if len(trace.get("axes") or ()) > 1:
-        yield table(AXES, map(axis_cells, trace["axes"]))
-    yield table(OPERATIONS, map(operation_cells, (trace.get("operations") or [])[:SHOWN_OPERATIONS]))
+        yield table(AXES, map(axis_cells, trace["axes"]), width)
+    yield table(OPERATIONS, map(operation_cells, (trace.get("operations") or [])[:SHOWN_OPERATIONS]), width)
 
 
-def hops(trace: Mapping[str, Any]) -> Iterator[Table | Text]:
+def hops(trace: Mapping[str, Any], width: int) -> Iterator[Table | Text]:
     """A row for each hop, on the device where most of it is exposed."""
     shown = trace["hops"][:SHOWN_HOPS]
-    yield table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown))
+    yield table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown), width)
     left = len(trace["hops"]) - len(shown) + (trace.get("hops_left_out") or 0)
     if left:
         yield Text(f"  {left} more hops stand in the report", style="dim")
@@ -72,10 +75,6 @@ def drawn(trace: Mapping[str, Any], width: int) -> Iterator[Text]:
         yield Text(f"{name:{room}}" + "".join(SIGNS[kind] for kind in kinds), no_wrap=True)
 
 
-def table(names: Sequence[str], rows: Iterator[tuple[str, ...]] | map) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in names:
-        made.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*map(Text, row))
-    return made
+def table(names: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Table:
+    """With as many columns as fit, never a number cut."""
+    return fitted(names, [dict(zip(names, row, strict=True)) for row in rows], width, LEAST, WORDS)

@@ -100,11 +100,12 @@ def matched(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...]]:
     return list(zip(*runs, strict=False))
 
 
-def main_module(devices: Sequence[Device]) -> str:
-    """The module that took the devices longest."""
+def main_module(devices: Sequence[Device], named: str | None) -> str:
+    """The module that took the devices longest, of those of a name where it is known and there."""
     total: dict[str, float] = defaultdict(float)
     for device in devices:
         last = device.operations.end_s.max(initial=0.0)
         for run in device.executions:
             total[run.module] += (run.end_s if np.isfinite(run.end_s) else last) - run.start_s
-    return max(total, key=lambda module: total[module])
+    own = [module for module in total if module.partition("(")[0] == named]
+    return max(own or total, key=lambda module: total[module])

@@ -1,13 +1,15 @@
 """What a worker that reads profiles does: a broken one takes only the worker along."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stripectl import BadInput
 from stripectl.hlo import parse
 from stripectl.trace.analysis import analyse, own_operations
 from stripectl.trace.events import read
-from stripectl.trace.folder import operations, program_text
+from stripectl.trace.folder import named_module, operations, program_text
 from stripectl.trace.program import Program, module_of
 from stripectl.trace.seen import main_module
 
@@ -30,11 +32,12 @@ class Session:
         nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
-        module = main_module(devices)
+        module = main_module(devices, named_module(paths))
         processes = [ran for found in processes if (ran := [each for each in found if each.runs(module)])]
         devices = [device for found in processes for device in found]
         text = program_text(paths, module)
         program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
+        check_mesh(program)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
             return nothing | {
                 "reason": f"the profile does not hold the program (HLO) of {module}, nor is one beside it"
@@ -45,6 +48,17 @@ class Session:
         found["operations"] = table or own_operations(devices, module, program)
         found["operations_by"] = "xprof" if table else "events of the profile"
         return rounded(found)
+
+
+def check_mesh(program: Program) -> None:
+    """That a mesh is as large as the program.
+
+    Raises:
+        BadInput: it is not.
+    """
+    given = math.prod(program.axes.values())
+    if program.axes and program.devices not in (0, given):
+        raise BadInput(f"the mesh has {given} devices, and the program runs on {program.devices}. Try another --mesh.")
 
 
 def rounded(value: Any) -> Any:
