@@ -274,8 +274,10 @@ def peak_bytes(compiled: Any) -> int | None:
     memory = compiled.memory_analysis()
     if memory is None:
         return None
-    whole = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
-    return memory.peak_memory_in_bytes or whole
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes  # donated arguments become results
+    whole = memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
+    peak = memory.peak_memory_in_bytes
+    return peak if peak > memory.temp_size_in_bytes else whole  # of a CPU's temporaries the peak holds a few only
 
 
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
