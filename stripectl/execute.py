@@ -276,8 +276,10 @@ def peak_bytes(compiled: Any) -> int | None:
         return None
     results = memory.output_size_in_bytes - memory.alias_size_in_bytes  # donated arguments become results
     whole = memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
-    peak = memory.peak_memory_in_bytes
-    return peak if peak > memory.temp_size_in_bytes else whole  # of a CPU's temporaries the peak holds a few only
+    leaves = jax.tree.leaves(compiled.input_shardings)
+    if any(device.platform == "cpu" for leaf in leaves for device in leaf.device_set):
+        return whole  # what a CPU's compiler calls the peak leaves its temporaries out
+    return memory.peak_memory_in_bytes or whole
 
 
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:

@@ -13,7 +13,18 @@ from stripectl.run import Run
 from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent
-MAY_IMPORT_JAX = {"attention", "compile", "execute", "measure", "trace.capture", "trace.events", "worker"}
+MAY_IMPORT_JAX = {
+    "attention",
+    "compile",
+    "execute",
+    "layer",
+    "measure",
+    "sharding",
+    "training",
+    "trace.capture",
+    "trace.events",
+    "worker",
+}
 
 
 def modules() -> dict[str, ast.Module]:
