@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from stripectl import BadInput
 from stripectl.execute import bound, partition
@@ -45,7 +45,7 @@ def sequence_parallel_attention(
         mask: `causal` or `full`.
 
     Returns:
-        (batch, positions, heads, head_dim) in the dtype and sharding of q.
+        (batch, positions, heads, head_dim) in the dtype of q, lying over the axes as `mesh` says.
 
     Raises:
         BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
@@ -69,7 +69,10 @@ def sequence_parallel_attention(
 def on_mesh(plan: Plan, window: Window, mesh: Mesh | AbstractMesh) -> Callable:
     """attention(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH over global arrays, of a plan with its tile and all sizes."""
     spec = partition(plan)
-    return jax.shard_map(bound(plan, window), mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+    mapped = jax.shard_map(bound(plan, window), mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+    if AxisType.Explicit not in mesh.axis_types:
+        return mapped
+    return lambda *arrays: mapped(*(jax.reshard(x, NamedSharding(mesh, spec)) for x in arrays))
 
 
 def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None = None) -> np.ndarray:

@@ -27,7 +27,7 @@ def arrays(dtype: str = "float32") -> list[np.ndarray]:
     return [rng.standard_normal((BATCH, LENGTH, n, HEAD_DIM), np.float32).astype(dtype) for n in heads]
 
 
-def errors(attend, order, mask: str, placed=jnp.asarray) -> list[float]:
+def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray) -> list[float]:
     """Of the output and the gradients of attend(q, k, v), jitted, that takes the layout's order."""
     given = arrays()
 
@@ -36,7 +36,8 @@ def errors(attend, order, mask: str, placed=jnp.asarray) -> list[float]:
         out, backward = jax.vjp(attend, q, k, v)
         return out, *backward(dout)
 
-    found = both(*(placed(x[:, order]) for x in given))
+    *inputs, dout = (x[:, order] for x in given)
+    found = both(*map(placed, inputs), out(dout))
     expected = dense(*(x.swapaxes(1, 2) for x in given), MASKS[mask])
     back = np.argsort(order)
     return [max_relative_error(np.asarray(x)[:, back].swapaxes(1, 2), y) for x, y in zip(found, expected, strict=True)]
@@ -55,17 +56,19 @@ def test_values_and_gradients_inside_a_jit(scheme: str, layout: str, mask: str) 
     assert max(errors(attend, positions(text, LENGTH, mesh), mask)) < TOLERANCES["float32"]
 
 
+@pytest.mark.parametrize("lie", [("ring", "tensor"), ("ring",), ()])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
-def test_arrays_that_lie_on_the_mesh(axis_type: AxisType) -> None:
+def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[str, ...]) -> None:
     mesh = mesh_of(axis_type, ring=4, tensor=2, data=1)
-    sharding = NamedSharding(mesh, PartitionSpec(None, "ring", "tensor"))
+    given, natural = (NamedSharding(mesh, PartitionSpec(None, *axes)) for axes in (lie, ("ring", "tensor")))
     plan = parse_plan("ring/zigzag@ring=4,tensor=2,tile=8")
 
     def attend(q, k, v):
         return sequence_parallel_attention(q, k, v, plan, mesh)
 
     order = positions(plan, LENGTH)
-    assert max(errors(attend, order, "causal", lambda x: jax.device_put(x, sharding))) < TOLERANCES["float32"]
+    placed = (lambda x, sharding=each: jax.device_put(x, sharding) for each in (given, natural))
+    assert max(errors(attend, order, "causal", *placed)) < TOLERANCES["float32"]
 
 
 def test_inside_a_shard_map_of_ones_own() -> None:
