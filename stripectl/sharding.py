@@ -108,13 +108,24 @@ class Placement:
             x = x.reshape(*x.shape[:3], rows // chunk, chunk, *x.shape[4:])
             return jnp.moveaxis(self.laid(x, "batch", None, "sequence"), 3, 0)
 
-        @jax.checkpoint
         def block(copies, blocks):
             return self.laid(compute(copies, *blocks), "batch", None, "sequence")
 
-        _, out = lax.scan(lambda _, blocks: (None, block(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
+        again = recomputed(block)
+        _, out = lax.scan(lambda _, blocks: (None, again(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
         out = jnp.moveaxis(out, 0, 3)
         return out.reshape(*out.shape[:3], rows, *out.shape[5:])
+
+
+def recomputed(function: Callable) -> Callable:
+    """A function of which only the arguments are kept for the backward pass, whatever the policy of a jax.checkpoint
+    around it: that reaches into a jax.checkpoint inside, and would keep what every chunk computes."""
+    opaque = jax.custom_vjp(function)
+    opaque.defvjp(
+        lambda *arguments: (opaque(*arguments), arguments),
+        lambda arguments, gradient: jax.vjp(function, *arguments)[1](gradient),
+    )
+    return opaque
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -13,6 +13,7 @@ from test_exactness import covering
 
 from stripectl import BadInput
 from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
+from stripectl.plan import REMAT
 from stripectl.training import Training, adamw, make_training
 from stripectl.workload import Model
 
@@ -59,7 +60,7 @@ def tokens() -> np.ndarray:
 
 @cache
 def trained(plan: str, dtype: str = "float32") -> dict[str, Any]:
-    """Losses of three steps, gradients of the first, parameters before and after."""
+    """Losses of three steps, gradients of the first, parameters before and after, the state after."""
     run = training(plan, dtype=dtype)
     step, state = run.compile(FAST), run.init(seed=0)
     found: dict[str, Any] = {"before": arrays(state.parameters), "losses": []}
@@ -67,7 +68,7 @@ def trained(plan: str, dtype: str = "float32") -> dict[str, Any]:
         state, loss = step(state, run.place(batch))
         found["losses"].append(float(loss))
         found.setdefault("gradients", arrays(state.optimizer[0].trace))
-    return found | {"after": arrays(state.parameters)}
+    return found | {"after": arrays(state.parameters), "state": state}
 
 
 def arrays(state: Any) -> list[np.ndarray]:
@@ -83,7 +84,7 @@ ONE = "ring/contiguous@ring=1,chunk=0,remat=none"
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_step_is_the_single_devices_step(plan: str) -> None:
-    one, found = trained(ONE), trained.__wrapped__(plan)
+    one, found = trained(ONE), trained(plan)
     assert max(errors(found["before"], one["before"])) == 0
     assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
     assert max(errors(found["gradients"], one["gradients"])) < GRADIENTS
@@ -188,11 +189,24 @@ def test_policies_say_what_is_computed_again() -> None:
     assert permutes("full") - hops == permutes("attention") == permutes("dots") == permutes("none")
 
 
-@pytest.mark.parametrize("remat", ["full", "attention", "dots", "none"])
-def test_no_policy_keeps_gathered_parameters(remat: str) -> None:
-    for name, equation, _ in walk(jaxpr_of(f"ring/striped@ring=4,remat={remat}")):
-        kept = [variable.aval.shape for variable in equation.outvars if name == "scan"]
-        assert all(shape[1:3] != (1, 4) or shape[3:] != (MODEL.hidden, MODEL.feed_forward) for shape in kept)
+def kept(plan: str) -> list[tuple[int, ...]]:
+    """The shapes that loops over layers or chunks give: what the backward pass finds, and gradients."""
+    found = [equation.outvars for name, equation, _ in walk(jaxpr_of(plan)) if name == "scan"]
+    return [variable.aval.shape for variables in found for variable in variables]
+
+
+@pytest.mark.parametrize("remat", REMAT)
+def test_no_policy_keeps_gathered_parameters_or_the_inside_of_chunks(remat: str) -> None:
+    shapes = kept(f"ring/striped@ring=4,chunk=4,remat={remat}")
+    copies = (MODEL.layers, 1, 4, MODEL.hidden, MODEL.feed_forward)
+    inside = [shape for shape in shapes if MODEL.feed_forward in shape and MODEL.hidden not in shape]
+    assert shapes and copies not in shapes and not inside
+
+
+def test_whole_shards_keep_what_the_policy_says() -> None:
+    widths = [kept(f"ring/striped@ring=4,chunk=0,remat={remat}") for remat in ("full", "none")]
+    rows = [any(shape[-2:] == (LENGTH // 4, MODEL.feed_forward) for shape in shapes) for shapes in widths]
+    assert rows == [False, True]
 
 
 def shares(plan: str) -> list[set[int]]:
@@ -223,8 +237,8 @@ def test_every_parameter_and_moment_has_its_shards(plan: str, scales: int, other
 
 
 def test_the_shards_are_really_there() -> None:
-    state = training("ring@fsdp=2,ring=2,tensor=2").init(seed=0)
-    for part in (state.parameters, state.optimizer[1]):
+    state = trained(DEFAULT[2])["state"]  # of 8 devices, by which every matrix is cut
+    for part in (state.parameters, state.optimizer):
         leaves = [leaf for leaf in jax.tree.leaves(part) if leaf.ndim > 2]
         assert leaves
         assert all(len(leaf.addressable_shards) == 8 for leaf in leaves)
