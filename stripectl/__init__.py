@@ -5,7 +5,22 @@ kernel computes a tile. Bind them to JAX and the program runs or compiles; bind 
 simulated.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stripectl.attention import positions, sequence_parallel_attention
+
 __version__ = "0.1.0"
+__all__ = ["BadInput", "Missing", "StripectlError", "__version__", "positions", "sequence_parallel_attention"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs JAX is imported when it is asked for, so that the command line starts without it."""
+    if name not in ("positions", "sequence_parallel_attention"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stripectl import attention
+
+    return getattr(attention, name)
 
 
 class StripectlError(Exception):

@@ -4,7 +4,6 @@ Arrays are q_BNTH, k_BKSH, v_BKSH, dout_BNTH: batch, heads (or key/value heads),
 head_dim. Every collective of the program is in `Comm`.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
@@ -23,8 +23,10 @@ from stripectl.kernels import kernels
 from stripectl.layout import Layout, Rectangle, Tile, Window, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.scheme import Scheme, schemes
-from stripectl.toolchain import unknown_flag
+from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
+
+ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
 
 
 class Saved(NamedTuple):
@@ -159,7 +161,7 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
         return forward(q, k, v)[0]
 
     def save(q, k, v):
-        out, lse = forward(q, k, v)
+        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v))
         return out, (q, k, v, out, lse)
 
     def backward(residuals, dout):
@@ -170,6 +172,20 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
     attention.defvjp(save, backward)
     return attention
+
+
+def bound(plan: Plan, window: Window) -> Callable:
+    """attention(q, k, v) -> out of a plan, which has its tile, on one shard of each array."""
+    if plan.tile is None:
+        raise ValueError(f"{plan} has no tile")
+    kernel, layout = kernels[plan.kernel].load(), layouts[plan.layout]
+    return attention(schemes[plan.scheme], Attend(kernel, layout, plan.shards, window, plan.tile), Comm(plan))
+
+
+def partition(plan: Plan) -> PartitionSpec:
+    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh."""
+    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in (BATCH_AXES, HEAD_AXES, SEQUENCE_AXES))
+    return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
 @dataclass(frozen=True)
@@ -188,9 +204,7 @@ class Program:
 
     @property
     def spec(self) -> PartitionSpec:
-        """Batch, heads and positions over their axes of the mesh."""
-        used = ([axis for axis in axes if self.plan.size(axis) > 1] for axes in (BATCH_AXES, HEAD_AXES, SEQUENCE_AXES))
-        return PartitionSpec(*(tuple(axes) or None for axes in used), None)
+        return partition(self.plan)
 
     @property
     def sharding(self) -> NamedSharding:
@@ -206,16 +220,9 @@ class Program:
             for n in heads
         ]
 
-    @property
-    def attend(self) -> Attend:
-        if self.plan.tile is None:
-            raise ValueError(f"{self.plan} has no tile")
-        kernel, layout = kernels[self.plan.kernel].load(), layouts[self.plan.layout]
-        return Attend(kernel, layout, self.plan.shards, self.workload.window, self.plan.tile)
-
     def body(self, q, k, v, *dout):
         """One device's part: out, or (out, dq, dk, dv)."""
-        attend = attention(schemes[self.plan.scheme], self.attend, Comm(self.plan))
+        attend = bound(self.plan, self.workload.window)
         if not dout:
             return attend(q, k, v)
         out, backward = jax.vjp(attend, q, k, v)
@@ -262,26 +269,16 @@ class Program:
         return placed
 
 
-def typed(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
-    """Compiler flags with the types that some compilers insist on; None where there are none."""
-
-    def value(text: str) -> bool | int | float | str:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        for kind in (int, float):
-            with contextlib.suppress(ValueError):
-                return kind(text)
-        return text
-
-    return {name: value(text) for name, text in flags.items()} or None
-
-
 def peak_bytes(compiled: Any) -> int | None:
     """The most memory a device holds while a compiled program runs, arguments and results included."""
     memory = compiled.memory_analysis()
     if memory is None:
         return None
-    whole = memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes  # donated arguments become results
+    whole = memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
+    leaves = jax.tree.leaves(compiled.input_shardings)
+    if any(device.platform == "cpu" for leaf in leaves for device in leaf.device_set):
+        return whole  # what a CPU's compiler calls the peak leaves its temporaries out
     return memory.peak_memory_in_bytes or whole
 
 

@@ -24,6 +24,7 @@ CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation|body)
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
+MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
 CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
@@ -197,6 +198,15 @@ def sends(instruction: Instruction) -> int:
     return sum(each.sent_bytes for each in _collective(instruction, 1))
 
 
+def group_size(attributes: str) -> int:
+    """How many devices meet in a collective: groups listed, cut from all devices in turn, or by the axes of a mesh."""
+    if axes := MESH_GROUP.search(attributes):
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes[1]))
+        return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes[2]))
+    group = GROUP.search(attributes)
+    return len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
+
+
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
     contexts, and several operands may have been combined into one collective."""
@@ -205,8 +215,7 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]
     if start and len(arrays) > 1:
         arrays = arrays[len(arrays) // 2 :]
-    group = GROUP.search(instruction.rest)
-    devices = len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
+    devices = group_size(instruction.rest)
     share = {
         "all-gather": (devices - 1) / devices,
         "reduce-scatter": devices - 1,

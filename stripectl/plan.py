@@ -2,7 +2,9 @@
 
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
-Plans print and parse; options left out take defaults. Whether a plan can compute a workload is one question,
+Plans print and parse; options left out take defaults. `chunk`, `remat` and `params` matter to a training step only: how
+many rows of a shard feed-forward and loss take at once, what the backward pass finds kept, and whether the sequence's
+devices share the parameters. Whether a plan can compute a workload is one question,
 `unsupported`, answered with a reason.
 """
 
@@ -26,12 +28,19 @@ TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 
 MOST_ROWS_OF_TILES = 2**22
 SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
+DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
+# What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
+# parameters; everything. Where parameters are sharded, gathered ones are never kept.
+REMAT = ("full", "attention", "dots", "none")
+PARAMS = ("sharded", "replicated")
+WORDS = {"remat": REMAT, "params": PARAMS}  # options whose value is a word; the first is the default
+NUMBERS = {"unroll": 1, "chunk": 0}  # options whose value is a number, and the least
 
 
 @dataclass(frozen=True)
 class Plan:
     """`mesh` holds the axes of more than one device, in the order of AXES, and None is a mesh to be chosen; `tile` None
-    is the kernel's default."""
+    is the kernel's default, `chunk` None the largest divisor of a shard's rows up to DEFAULT_CHUNK, 0 all of them."""
 
     scheme: str
     layout: str
@@ -39,6 +48,9 @@ class Plan:
     mesh: tuple[tuple[str, int], ...] | None = None
     tile: Tile | None = None
     unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
+    chunk: int | None = None
+    remat: str = REMAT[0]
+    params: str = PARAMS[0]
 
     def __str__(self) -> str:
         one = [(schemes[self.scheme].axes[0], 1)] if self.mesh == () else []
@@ -47,6 +59,9 @@ class Plan:
             options.append(f"tile={self.tile}")
         if self.unroll != 1:
             options.append(f"unroll={self.unroll}")
+        if self.chunk is not None:
+            options.append(f"chunk={self.chunk}")
+        options += [f"{key}={value}" for key in WORDS if (value := getattr(self, key)) != WORDS[key][0]]
         return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
 
     @property
@@ -67,6 +82,12 @@ class Plan:
     def shards(self) -> int:
         """How many shards the sequence is cut into."""
         return self.product(SEQUENCE_AXES)
+
+    def chunk_rows(self, rows: int) -> int:
+        """Rows that feed-forward and loss take at once, of a shard of so many."""
+        if self.chunk is not None:
+            return min(self.chunk, rows) or rows
+        return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
 def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -130,16 +151,22 @@ def parse_plan(text: str) -> Plan:
     plan = Plan(scheme.name, layout.name, kernel.name)
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
+        if key in seen:
+            raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
         if key == "tile":
             plan = replace(plan, tile=parse_tile(value))
+        elif key in WORDS:
+            if value not in WORDS[key]:
+                raise unknown(f"{key} in the plan:", value, WORDS[key])
+            plan = replace(plan, **{key: value})
         elif not equals or not re.fullmatch(r"\d{1,6}", value):
             raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
-        elif key in seen or (key == "unroll" and int(value) < 1):
-            raise BadInput(f"{option!r} in the plan {text!r} is there twice, or less than 1.")
-        elif key == "unroll":
-            plan = replace(plan, unroll=int(value))
+        elif int(value) < NUMBERS.get(key, 0):
+            raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBERS[key]}.")
+        elif key in NUMBERS:
+            plan = replace(plan, **{key: int(value)})
         elif key not in AXES:
-            raise unknown("axis or option in the plan:", key, (*AXES, "tile", "unroll"))
+            raise unknown("axis or option in the plan:", key, (*AXES, "tile", *NUMBERS, *WORDS))
         else:
             axes[key] = int(value)
         seen.add(key)
@@ -208,6 +235,10 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         yield f"the tile {plan.tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
     if plan.tile and piece // plan.tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
         yield f"the tile {plan.tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
+    rows = workload.seq_len // plan.shards
+    if plan.chunk and rows % min(plan.chunk, rows):
+        near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
+        yield f"chunk={plan.chunk} does not divide the {rows} rows of a shard. Try chunk={near}."
     for reason in (
         scheme.unsupported(workload, plan.axes),
         kernel.unsupported(workload, plan, kind),

@@ -3,6 +3,7 @@
 Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
 """
 
+import contextlib
 import difflib
 import mmap
 import re
@@ -71,6 +72,20 @@ LIBRARIES = {
     "gpu": ("jax_plugins.xla_cuda13", "xla_cuda_plugin.so"),
 }
 UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
+
+
+def typed(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
+    """Compiler flags with the types that some compilers insist on; None where there are none."""
+
+    def value(text: str) -> bool | int | float | str:
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        for kind in (int, float):
+            with contextlib.suppress(ValueError):
+                return kind(text)
+        return text
+
+    return {name: value(text) for name, text in flags.items()} or None
 
 
 def unknown_flag(message: str, platform: str) -> str | None:

@@ -141,6 +141,17 @@ def test_the_program_computes_the_tiles_that_are_counted(layout: str, mask: str,
     [
         ("f32[8,100]{1,0} all-gather(%a), replica_groups={{0,1,2,3,4,5,6,7}}", "all-gather", 2800),
         ("(f32[8,100], f32[8,100]) all-gather(%a, %b), replica_groups=[1,8]<=[8]", "all-gather", 5600),
+        (
+            "f32[8,100] all-gather(%a), replica_groups=mesh['x'=4,'y'=2], device_ids=([4,2]T(1,0)) {'x'}",
+            "all-gather",
+            2400,
+        ),
+        (
+            "f32[8,100] all-gather(%a), replica_groups=mesh['x'=4,'y'=2] {'x':(2)2,'y'}, dimensions={0}",
+            "all-gather",
+            2400,
+        ),
+        ("f32[100] all-reduce(%a), replica_groups=mesh['x'=4,'y'=2] {'y'}, to_apply=%add", "all-reduce", 400),
         ("(f32[100], f32[8,100]) all-gather-start(%a), replica_groups={{0,1,2,3,4,5,6,7}}", "all-gather", 2800),
         ("(bf16[100], bf16[100], u32[], u32[]) collective-permute-start(%a)", "collective-permute", 200),
         ("((f32[100], f32[100]), (f32[100], f32[100])) collective-permute-start(%a, %b)", "collective-permute", 800),

@@ -13,7 +13,18 @@ from stripectl.run import Run
 from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent
-MAY_IMPORT_JAX = {"compile", "execute", "measure", "trace.capture", "trace.events", "worker"}
+MAY_IMPORT_JAX = {
+    "attention",
+    "compile",
+    "execute",
+    "layer",
+    "measure",
+    "sharding",
+    "training",
+    "trace.capture",
+    "trace.events",
+    "worker",
+}
 
 
 def modules() -> dict[str, ast.Module]:
@@ -125,6 +136,16 @@ def test_the_probe_can_fail() -> None:
 def test_help_imports_nothing_heavy() -> None:
     code = PROBE.replace('"jax" in sys.modules', '{"numpy", "rich", "yaml", "jinja2", "scipy"} & set(sys.modules)')
     done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_imports_jax_when_it_is_used() -> None:
+    code = (
+        "import sys, stripectl; assert 'jax' not in sys.modules\n"
+        "from stripectl import positions, sequence_parallel_attention\n"
+        "assert 'jax' in sys.modules and not hasattr(stripectl, 'no_such_name')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

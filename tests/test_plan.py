@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 
 from stripectl import BadInput
 from stripectl.layout import Tile, layouts
-from stripectl.plan import AXES, Plan, make_mesh, parse_plan, unsupported, with_mesh, with_tile
+from stripectl.plan import (
+    AXES,
+    DEFAULT_CHUNK,
+    PARAMS,
+    REMAT,
+    Plan,
+    make_mesh,
+    parse_plan,
+    unsupported,
+    with_mesh,
+    with_tile,
+)
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
 
@@ -19,9 +30,21 @@ WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
     st.dictionaries(st.sampled_from(AXES), st.integers(1, 64)),
     st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
     st.integers(1, 9),
+    st.one_of(st.none(), st.integers(0, 4096)),
+    st.sampled_from(REMAT),
+    st.sampled_from(PARAMS),
 )
-def test_what_is_printed_parses(scheme: str, layout: str, axes: dict[str, int], tile: Tile | None, unroll: int) -> None:
-    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll)
+def test_what_is_printed_parses(
+    scheme: str,
+    layout: str,
+    axes: dict[str, int],
+    tile: Tile | None,
+    unroll: int,
+    chunk: int | None,
+    remat: str,
+    params: str,
+) -> None:
+    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, params)
     assert parse_plan(str(plan)) == plan
 
 
@@ -46,6 +69,14 @@ def test_defaults_and_short_forms() -> None:
         "ring@tile=axb",
         "ring@x=1",
         "ring;",
+        "ring@ring=4,tile=8,tile=9",
+        "ring@chunk=-1",
+        "ring@chunk=x",
+        "ring@chunk=8,chunk=8",
+        "ring@remat=",
+        "ring@remat=ful",
+        "ring@remat=full,remat=none",
+        "ring@params=shared",
     ],
 )
 def test_garbage_is_refused(text: str) -> None:
@@ -61,6 +92,7 @@ def test_garbage_is_refused(text: str) -> None:
         ("ring@ring=3", "rows that divide evenly"),
         ("ring/zigzag@ring=8,tile=1024", "larger than the 512 rows of a piece of a zigzag shard"),
         ("ring@ring=2,data=2", "1 batch do not divide over data=2"),
+        ("ring@ring=4,chunk=500", "chunk=500 does not divide the 2048 rows of a shard. Try chunk=256"),
         ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
     ],
 )
@@ -73,6 +105,22 @@ def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:
     assert str(one) == "ring/striped/xla@ring=1" and one.devices == 1
     assert with_mesh(one, 8) == one
     assert with_mesh(chosen, 8).mesh == (("ring", 8),)
+
+
+def test_options_of_a_step_say_what_is_not_the_default() -> None:
+    text = "ring/striped/xla@ring=4,chunk=512,remat=dots,params=replicated"
+    plan = parse_plan(text)
+    assert str(plan) == text and (plan.chunk, plan.remat, plan.params) == (512, "dots", "replicated")
+    assert str(parse_plan("ring@ring=4,remat=full,params=sharded")) == "ring/striped/xla@ring=4"
+    with pytest.raises(BadInput, match="Did you mean replicated"):
+        parse_plan("ring@params=replicate")
+
+
+def test_chunks_divide_the_rows_of_a_shard() -> None:
+    assert parse_plan("ring@chunk=512").chunk_rows(2048) == 512
+    assert parse_plan("ring@chunk=512").chunk_rows(128) == parse_plan("ring@chunk=0").chunk_rows(128) == 128
+    assert parse_plan("ring").chunk_rows(8 * DEFAULT_CHUNK) == DEFAULT_CHUNK
+    assert parse_plan("ring").chunk_rows(3000) == 1000
 
 
 def test_a_plan_that_can_run_has_no_reason() -> None:

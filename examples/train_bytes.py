@@ -1,0 +1,90 @@
+"""Train a small model on the bytes of this repository's text: one device, ring attention and striped attention.
+
+    python examples/train_bytes.py                the same loss curve three times, on 8 virtual CPU devices
+    python examples/train_bytes.py --steps 300    longer; --plan PLAN, once or more, for other plans
+    python examples/train_bytes.py --memory       what a step needs on one device and on each of 8, by the compiler
+
+Everything is what stripectl is made of: `make_training` builds the step of a LLaMA-style model under a plan.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, which reads both
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+import numpy as np
+
+from stripectl.execute import peak_bytes
+from stripectl.training import adamw, make_training
+from stripectl.workload import Model, format_length, parse_lengths
+
+ROOT = Path(__file__).parent.parent
+ONE = "ring/contiguous@ring=1"
+PLANS = [ONE, "ring/contiguous@ring=8", "ring/striped@ring=8"]
+MODEL = Model(name="bytes", hidden=64, feed_forward=176, layers=2, heads=4, kv_heads=2, head_dim=16, vocabulary=256)
+BATCH, LENGTH = 4, 512
+
+
+def corpus() -> np.ndarray:
+    """The repository's documents and sources, as bytes."""
+    folders = ("*.md", "stripectl/**/*.py", "tests/*.py")
+    return np.frombuffer(b"".join(path.read_bytes() for each in folders for path in sorted(ROOT.glob(each))), np.uint8)
+
+
+def batches(text: np.ndarray, steps: int) -> Iterator[np.ndarray]:
+    """The same windows of the text for every plan."""
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        starts = rng.integers(0, len(text) - LENGTH - 1, BATCH)
+        yield np.stack([text[start : start + LENGTH + 1] for start in starts])
+
+
+def curve(plan: str, steps: int) -> list[float]:
+    """The loss of every step, in nats a byte."""
+    training = make_training(
+        MODEL, plan, seq_len=LENGTH, batch=BATCH, dtype="float32", optimizer=adamw(learning_rate=3e-3)
+    )
+    state, losses = training.init(seed=0), []
+    for tokens in batches(corpus(), steps):
+        state, loss = training.step(state, training.place(tokens))
+        losses.append(float(loss))
+    return losses
+
+
+def train(plans: list[str], steps: int) -> float:
+    """Print the loss curves side by side; the largest relative difference from the first."""
+    curves = [curve(plan, steps) for plan in plans]
+    print("step  " + "  ".join(f"{plan:>24}" for plan in plans))
+    for step in sorted({0, *range(9, steps, 10), steps - 1}):
+        print(f"{step + 1:4}  " + "  ".join(f"{losses[step]:24.5f}" for losses in curves))
+    first = np.array(curves[0])
+    apart = float(max(np.max(np.abs(np.array(losses) - first) / first) for losses in curves))
+    print(f"loss in nats a byte; the curves differ by {apart:.1e} at the most")
+    return apart
+
+
+def memory(plans: list[str], lengths: list[int], device_bytes: int) -> None:
+    """Print what a step on one sequence needs at its peak on each device, and what does not fit; nothing runs."""
+    print("tokens  " + "  ".join(f"{plan:>24}" for plan in plans))
+    for length in lengths:
+        needs = [peak_bytes(make_training(MODEL, plan, seq_len=length, dtype="float32").compile()) for plan in plans]
+        told = (f"{need / 2**20:.0f} MiB" + ", too large" * (need > device_bytes) for need in needs if need)
+        print(f"{format_length(length):>6}  " + "  ".join(f"{each:>24}" for each in told))
+    print(f"for devices of {device_bytes / 2**20:.0f} MiB; by the compiler, nothing ran")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--plan", action="append", help="a plan of at most 8 devices; repeats")
+    parser.add_argument("--memory", action="store_true", help="compile steps on long sequences, and run nothing")
+    parser.add_argument("--seqlen", default="16k,32k,128k", help="the lengths of --memory")
+    parser.add_argument("--device-mib", type=int, default=100, help="what a device of --memory has")
+    given = parser.parse_args()
+    if given.memory:
+        memory(given.plan or [ONE, "ring/striped@ring=8"], parse_lengths(given.seqlen), given.device_mib * 2**20)
+    elif train(given.plan or PLANS, given.steps) > 1e-3:
+        raise SystemExit("the loss curves differ")

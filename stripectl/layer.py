@@ -1,0 +1,127 @@
+"""A decoder of LLaMA's kind (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
+
+Rotary embeddings are those of the layout's positions, so that a sequence that was permuted once at the input passes
+through every layer as it lies. Layers are stacked, and a scan goes through them.
+
+Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
+V vocabulary; as in `sharding` P parts of the batch, G sequences of a part, S shards, R rows of a shard, C of a chunk.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+from stripectl.sharding import Dims, Placement
+from stripectl.workload import Model
+
+INITIAL = 0.02  # the standard deviation of initial parameters; of those that end a branch over sqrt(2 layers) (GPT-2)
+EPSILON = 1e-5
+ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
+Rotation = tuple[jax.Array, jax.Array]
+
+
+def normed(x_PGSRD, scale_PSD):
+    """x over its root mean square along the last dimension, times a scale (Zhang and Sennrich 2019); in float32."""
+    wide = x_PGSRD.astype(jnp.float32)
+    unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
+    return (unit * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
+
+
+def rotation(positions_T: jax.Array, head_dim: int, base: float) -> Rotation:
+    """(cosines, sines), float32 (positions, head_dim / 2), of the angles of Su et al. 2021, section 3.2.2."""
+    angles = positions_T[:, None].astype(jnp.float32) * base ** (-jnp.arange(0, head_dim, 2) / head_dim)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotated(x_BNTH: jax.Array, turn: Rotation) -> jax.Array:
+    """Queries or keys turned by their positions; a pair is a row's i-th entry and the i-th of its second half."""
+    cos, sin = turn
+    a, b = jnp.split(x_BNTH.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BNTH.dtype)
+
+
+def swiglu(weights, x_PGSCD):
+    """A block through norm, gate, up and down (Shazeer 2020)."""
+    scale, gate, up, down = (weight.astype(x_PGSCD.dtype) for weight in weights)
+    y = normed(x_PGSCD, scale)
+    gate_PGSCF, up_PGSCF = (jnp.einsum("pgscd,psdf->pgscf", y, weight) for weight in (gate, up))
+    return jnp.einsum("pgscf,psfd->pgscd", jax.nn.silu(gate_PGSCF) * up_PGSCF, down)
+
+
+def cross_entropy(weights, x_PGSCD, targets_PGSC):
+    """float32, the shape of the targets: minus the log-probability of each. Only this block's logits ever exist."""
+    scale, head = (weight.astype(x_PGSCD.dtype) for weight in weights)
+    y = normed(x_PGSCD, scale)
+    logits_PGSCV = jnp.einsum("pgscd,psdv->pgscv", y, head, preferred_element_type=jnp.float32)
+    # A masked sum instead of an index: each device of `tensor` has some of the vocabulary, and only sums travel.
+    hit = lax.broadcasted_iota(jnp.int32, logits_PGSCV.shape, 4) == targets_PGSC[..., None]
+    return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit, logits_PGSCV, 0), axis=-1)
+
+
+class Layer(nnx.Module):
+    """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
+
+    def __init__(self, model: Model, rngs: nnx.Rngs):
+        d, heads, last = model.hidden, (model.heads, model.head_dim), INITIAL * (2 * model.layers) ** -0.5
+        kv_heads = (model.kv_heads, model.head_dim)
+        self.attention_norm = ones(d)
+        self.query = normal(rngs, (d, *heads), ("hidden", "tensor", None))
+        self.key = normal(rngs, (d, *kv_heads), ("hidden", "tensor", None))
+        self.value = normal(rngs, (d, *kv_heads), ("hidden", "tensor", None))
+        self.output = normal(rngs, (*heads, d), ("tensor", None, "hidden"), last)
+        self.feed_forward_norm = ones(d)
+        self.gate = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
+        self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
+        self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
+
+    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
+        """The layer's output, the shape and sharding of its input; attend(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH."""
+        y = normed(x_PGSRD, place.copies(self.attention_norm))
+
+        def project(parameter):
+            weight = place.copies(parameter).astype(y.dtype)
+            return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
+
+        out = attend(rotated(project(self.query), turn), rotated(project(self.key), turn), project(self.value))
+        weight = place.copies(self.output).astype(y.dtype)
+        out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
+        x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence")
+        copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
+        return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence")
+
+
+class Decoder(nnx.Module):
+    """Embedding, a stack of layers whose parameters have a leading dimension of layers, norm and head."""
+
+    def __init__(self, model: Model, rngs: nnx.Rngs):
+        self.embedding = normal(rngs, (model.vocabulary, model.hidden), (None, "features"))
+        self.layers = nnx.vmap(lambda rngs: Layer(model, rngs))(rngs.split(model.layers))
+        self.norm = ones(model.hidden)
+        self.head = normal(rngs, (model.hidden, model.vocabulary), ("hidden", "tensor"))
+
+    def losses(self, tokens_BT, targets_BT, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
+        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens."""
+        take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P and S; G and R are tokens
+        x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
+        definition, stacked = nnx.split(self.layers)
+
+        @place.remat
+        def through(x, state):
+            return nnx.merge(definition, state)(x, turn, attend, place)
+
+        x = place.laid(x, "batch", None, "sequence")
+        x, _ = lax.scan(lambda x, state: (through(x, state), None), x, stacked)
+        copies = [place.copies(self.norm), place.copies(self.head)]
+        return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
+
+
+def ones(size: int) -> Any:
+    return nnx.Param(jnp.ones(size), dims=("hidden",))
+
+
+def normal(rngs: nnx.Rngs, shape: tuple[int, ...], dims: Dims, deviation: float = INITIAL) -> Any:
+    return nnx.Param(deviation * jax.random.normal(rngs.params(), shape), dims=dims)

@@ -1,0 +1,38 @@
+"""Code that people start from: the README's snippets and the training example run, and say what they promise."""
+
+import re
+import runpy
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_readmes_training_snippet_runs() -> None:
+    section = (ROOT / "README.md").read_text().partition("## In your own training code")[2].partition("\n## ")[0]
+    snippet = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert snippet
+    names: dict = {}
+    exec(snippet[1], names)
+    assert len(names["gradients"]) == 3 and all(jnp.all(jnp.isfinite(each)) for each in names["gradients"])
+
+
+@pytest.fixture(scope="module")
+def example() -> dict:
+    return runpy.run_path(str(ROOT / "examples" / "train_bytes.py"))
+
+
+def test_a_ring_learns_the_bytes_as_one_device_does(example: dict, capsys) -> None:
+    assert example["train"]([example["ONE"], "ring/striped@ring=4"], 4) < 1e-5
+    lines = capsys.readouterr().out.splitlines()
+    first, last = (float(line.split()[1]) for line in (lines[1], lines[-2]))
+    assert first > last + 0.3, "four steps learn something"
+
+
+@pytest.mark.full
+def test_a_ring_fits_where_one_device_does_not(example: dict, capsys) -> None:
+    example["memory"]([example["ONE"], "ring/striped@ring=8"], [2**15], 100 * 2**20)
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.count("too large") == 1 and float(row.split()[1]) > 4 * float(row.split()[-2])
