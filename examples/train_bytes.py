@@ -18,7 +18,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 import numpy as np
 
 from stripectl.execute import peak_bytes
-from stripectl.training import adamw, make_training
+from stripectl.layer.training import adamw, make_training
 from stripectl.workload import Model, format_length, parse_lengths
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ simulated.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stripectl.attention import positions, sequence_parallel_attention
+    from stripectl.layer.attention import positions, sequence_parallel_attention
 
 __version__ = "0.1.0"
 __all__ = ["BadInput", "Missing", "StripectlError", "__version__", "positions", "sequence_parallel_attention"]
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
     """What needs JAX is imported when it is asked for, so that the command line starts without it."""
     if name not in ("positions", "sequence_parallel_attention"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from stripectl import attention
+    from stripectl.layer import attention
 
     return getattr(attention, name)
 

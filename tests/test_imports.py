@@ -14,13 +14,13 @@ from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {
-    "attention",
     "compile",
     "execute",
-    "layer",
+    "layer.attention",
+    "layer.decoder",
+    "layer.sharding",
+    "layer.training",
     "measure",
-    "sharding",
-    "training",
     "trace.capture",
     "trace.events",
     "worker",

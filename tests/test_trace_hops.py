@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
+from stripectl.hlo import Instruction
 from stripectl.trace import screen
 from stripectl.trace.analysis import hop_rows
 from stripectl.trace.cause import cause
-from stripectl.trace.program import Site
+from stripectl.trace.program import Site, axis_of
 from stripectl.trace.seen import Seen
 from stripectl.trace.steps import HopKey, Step
 
@@ -298,3 +299,11 @@ def test_the_figures_of_a_hop_belong_together() -> None:
     (hop,) = hop_rows([step(1, 0), step(20, 0), step(11, 10)], {})
     assert (hop["exposed_s"], hop["skew_s"], hop["transfer_s"]) == ([11, 1], [10, 0], 1)
     assert hop["cause"] == "skew"
+
+
+def test_axes_that_the_compiler_names_have_its_names() -> None:
+    def named(groups: str) -> str:
+        return axis_of(Instruction("a", "f32[8]", "all-gather", f"%x), replica_groups=mesh['x'=4,'y'=2]{groups}"), {})
+
+    assert named(" {'y'}") == "y"
+    assert named(", device_ids=([4,2]T(1,0)) {'x':(2)2,'y'}") == "x+y"

@@ -13,8 +13,8 @@ from test_exactness import covering
 
 from stripectl import BadInput
 from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
+from stripectl.layer.training import Training, adamw, make_training
 from stripectl.plan import REMAT
-from stripectl.training import Training, adamw, make_training
 from stripectl.workload import Model
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)

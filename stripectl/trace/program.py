@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.hlo import INSTRUCTION, Instruction, Module, sends
+from stripectl.hlo import INSTRUCTION, MESH_GROUP, Instruction, Module, sends
 from stripectl.schedule import pass_of
 from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, sent, spans
 
@@ -51,6 +51,8 @@ def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
     """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
     mesh of that many devices is known: how many devices reach each other, and the stride between them."""
     groups = groups_of(instruction)
+    if named := MESH_GROUP.search(instruction.rest):  # the compiler's own names of the axes
+        return "+".join(re.findall(r"'(\w+)'", named[2]))
     if not groups:
         return "all devices" if len(axes) != 1 else next(iter(axes))
     size = int(np.prod(list(axes.values()))) if axes else 0

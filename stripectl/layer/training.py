@@ -21,10 +21,10 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
-from stripectl.attention import on_mesh, platform, positions
-from stripectl.layer import ROTARY_BASE, Decoder, rotation
+from stripectl.layer.attention import on_mesh, platform, positions
+from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
+from stripectl.layer.sharding import SHARED, Placement, shardings
 from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
-from stripectl.sharding import SHARED, Placement, shardings
 from stripectl.toolchain import typed
 from stripectl.workload import Model, Workload
 

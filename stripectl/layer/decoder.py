@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from stripectl.sharding import Dims, Placement
+from stripectl.layer.sharding import Dims, Placement
 from stripectl.workload import Model
 
 INITIAL = 0.02  # the standard deviation of initial parameters; of those that end a branch over sqrt(2 layers) (GPT-2)
