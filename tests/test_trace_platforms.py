@@ -142,3 +142,13 @@ def test_the_process_of_a_host_alone_is_no_device(tmp_path: Path) -> None:
 
 def test_golden_profiles_use_the_names_of_drawings() -> None:
     assert all(f"%{said}" in (PROFILES / "ring.hlo.txt").read_text() for said in TPU.values() if isinstance(said, str))
+
+
+def test_operations_of_a_chip_are_xprofs(tmp_path: Path) -> None:
+    """fusion.1 takes 10 us twice, the all-reduce 5 us twice: two and one third of 30 us. The category is xprof's."""
+    found = golden(tmp_path, "described", None)
+    assert (found["module"], found["steps"], found["operations_by"]) == ("jit_step(7)", 2, "xprof")
+    told = [(row["name"], row["category"], row["count"], row["self_s"]) for row in found["operations"]]
+    assert told == [("fusion.1", "convolution fusion", 2, 20e-6), ("all-reduce.1", "all-reduce", 2, 10e-6)]
+    assert column(found["operations"], "share") == pytest.approx([2 / 3, 1 / 3], rel=1e-5)
+    assert us(found["overlap"]) == {"hidden": 0, "exposed": 5, "skew": 0, "stall": 5}
