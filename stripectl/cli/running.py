@@ -75,6 +75,8 @@ def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
         stopped = error
     if run.measurements or stopped is None:
         finish(run, folder, screen, given["as_json"])
+    if profile and stopped is None and not any(m.trace for m in run.measurements):
+        screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
     if stopped is not None:
         raise stopped
     return exit_code(run, explicit=bool(given["plans"]))
