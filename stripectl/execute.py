@@ -52,18 +52,18 @@ class Comm:
     def index(self, axis: str):
         return lax.axis_index(axis) if self.size(axis) > 1 else 0
 
-    def shift(self, x, axis: str):
+    def shift(self, x, axis: str, what: str = ""):
         size = self.size(axis)
         if size == 1:
             return x
         ring = [(i, (i + 1) % size) for i in range(size)]
-        with jax.named_scope(f"shift_{next(self.calls)}"):
+        with jax.named_scope(f"shift_{what}_{next(self.calls)}"):
             return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
 
-    def all_gather(self, x, axis: str):
+    def all_gather(self, x, axis: str, what: str = ""):
         if self.size(axis) == 1:
             return jax.tree.map(lambda leaf: leaf[None], x)
-        with jax.named_scope(f"all_gather_{next(self.calls)}"):
+        with jax.named_scope(f"all_gather_{what}_{next(self.calls)}"):
             return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), x)
 
     def select(self, stacked, index):

@@ -14,7 +14,7 @@ TRACE_PARTS = {
         ("hop", "sent_bytes", "transfer_s"),
         ("opcode", "axis", "pass"),
         ("bytes_per_s", "of_link"),
-        ("cause", "why", "advice"),
+        ("cause", "why", "advice", "what"),
     ),
     "axes": (("hidden_s", "exposed_s", "sent_bytes"), ("axis",), ("ratio", "bytes_per_s"), ()),
     "operations": (("self_s", "count"), ("name", "category"), ("share",), ()),

@@ -15,17 +15,18 @@ Index = Any  # int, tracer, or on clocks a vector over devices
 
 
 class Comm(Protocol):
-    """What devices say to each other, along a named axis of the mesh. Pytrees in, pytrees out."""
+    """What devices say to each other, along a named axis of the mesh. Pytrees in, pytrees out; `what` is a word for
+    them, by which a profile tells transfers apart."""
 
     def size(self, axis: str) -> int: ...
 
     def index(self, axis: str) -> Index: ...
 
-    def shift(self, x: Array, axis: str) -> Array:
+    def shift(self, x: Array, axis: str, what: str = "") -> Array:
         """To the next device of the ring; what the previous one sent comes back."""
         ...
 
-    def all_gather(self, x: Array, axis: str) -> Array:
+    def all_gather(self, x: Array, axis: str, what: str = "") -> Array:
         """Every device's x, stacked along a new leading dimension."""
         ...
 

@@ -95,12 +95,12 @@ class Clocks:
     def index(self, axis: str) -> np.ndarray:
         return np.indices(self.grid.shape)[self.axes.index(axis)].reshape(-1)
 
-    def shift(self, x: Any, axis: str) -> Any:
+    def shift(self, x: Any, axis: str, what: str = "") -> Any:
         if self.size(axis) == 1:
             return x
         return each(lambda leaf: self._shift(leaf, axis), x)
 
-    def all_gather(self, x: Any, axis: str) -> Any:
+    def all_gather(self, x: Any, axis: str, what: str = "") -> Any:
         size = self.size(axis)
 
         def gather(leaf: Timed) -> Timed:

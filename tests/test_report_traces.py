@@ -99,7 +99,7 @@ def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:
     assert first == {"hidden": (0.0, 0.5), "exposed": (0.5, 0.875), "skew": (0.875, 1.0)}
     assert not [bar for bar in found["bars"] if bar["hop"] == "2" and bar["kind"] == "skew"]
     assert found["table"]["columns"][-2:] == ["rate", "on"]
-    assert found["table"]["numbers"][4:10] == [True] * 6
+    assert found["table"]["numbers"][5:11] == [True] * 6
     assert shown(TRACE | {"hops_left_out": 4})["hops"]["table"]["left_out"] == 4
 
 

@@ -63,10 +63,12 @@ def test_the_share_is_of_the_device_that_computes_longest() -> None:
 
 
 def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
-    cells = ("1", "forward", "ring", "link", "500 ms", "500 ms", "125 ms", "500 ms", "1.00 MiB", "2.00 MB/s", "TPU:1")
+    which = ("1", "forward", "ring", "collective-permute", "link")
+    cells = (*which, "500 ms", "500 ms", "125 ms", "500 ms", "1.00 MiB", "2.00 MB/s", "TPU:1")
     assert hop_cells(TRACE["hops"][0], DEVICES) == cells
-    assert hop_cells(TRACE["hops"][2], DEVICES)[3] == "hidden"
-    assert hop_cells(TRACE["hops"][0] | {"of_link": 0.5}, DEVICES)[9] == "2.00 MB/s (50% of a link)"
+    assert hop_cells(TRACE["hops"][0] | {"what": "dkv"}, DEVICES)[3] == "dkv"
+    assert hop_cells(TRACE["hops"][2], DEVICES)[4] == "hidden"
+    assert hop_cells(TRACE["hops"][0] | {"of_link": 0.5}, DEVICES)[10] == "2.00 MB/s (50% of a link)"
 
 
 def test_causes_that_are_alike_stand_once_with_the_worst_figures() -> None:

@@ -252,7 +252,7 @@ def test_what_hides_has_no_cause(tmp_path: Path) -> None:
     assert us(hop)["exposed"] == [1] and "cause" not in hop
 
 
-BLOCKING = Site((), "collective-permute", "forward", "ring", False, False)
+BLOCKING = Site((), "collective-permute", "forward", "ring", "kv", False, False)
 BESIDE, ALONE = BLOCKING._replace(asynchronous=True, beside_compute=True), BLOCKING._replace(asynchronous=True)
 
 

@@ -120,7 +120,7 @@ def test_devices_in_another_order_are_rows_in_another_order(each: list[list[Even
 
 WINDOWS = st.lists(SPANS, min_size=1, max_size=3).map(union)
 KEYS = [
-    HopKey(Site((place,), "collective-permute", "forward", "ring", True, True), turn)
+    HopKey(Site((place,), "collective-permute", "forward", "ring", "kv", True, True), turn)
     for place in "ab"
     for turn in (0, 1)
 ]

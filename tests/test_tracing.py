@@ -78,10 +78,15 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     for file in (out / back["trace"]["profile"]).rglob("*.pb"):
         (alone / file.name).write_bytes(file.read_bytes())
     foreign = json.loads(stripectl("trace", "--profile", str(alone), "--mesh", "ring=2", "--json").stdout)
-    told = ("pass", "axis", "sent_bytes")  # by the program inside the profile, as by the one that was kept beside it
+    told = (
+        "pass",
+        "what",
+        "axis",
+        "sent_bytes",
+    )  # by the program inside the profile, as by the one that was kept beside it
     expected = [[hop[name] for name in told] for hop in back["trace"]["hops"]]
     assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
-    assert [hop[0] for hop in expected] == ["forward", "backward", "backward"]
+    assert [hop[:2] for hop in expected] == [["forward", "kv"], ["backward", "dkv"], ["backward", "dkv"]]
     wrong = stripectl("trace", "--profile", str(alone), "--mesh", "ring=3")
     assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
 

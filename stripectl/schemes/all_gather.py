@@ -9,7 +9,7 @@ from stripectl.scheme import Scheme
 
 def forward(q, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
-    q, everything = attend.query(q), comm.all_gather(kv, "ring")
+    q, everything = attend.query(q), comm.all_gather(kv, "ring", "kv")
 
     def round(hop, state):
         src = (me - hop) % shards

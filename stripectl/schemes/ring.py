@@ -14,7 +14,7 @@ def forward(q, kv, attend, comm):
 
     def round(hop, carry):
         kv, state = carry
-        arriving = comm.shift(kv, "ring")
+        arriving = comm.shift(kv, "ring", "kv")
         return arriving, attend(q, kv, me, (me - hop) % shards, into=state)
 
     kv, state = comm.loop(0, shards - 1, round, (kv, attend.empty(q)))
@@ -25,21 +25,21 @@ def backward(saved, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, dq, dkv):
-        dkv = comm.shift(dkv, "ring")
+        dkv = comm.shift(dkv, "ring", "dkv")
         dq, part = attend.backward(saved, kv, me, (me - hop) % shards, into=dq)
         return dq, attend.add(dkv, part)
 
     def round(hop, carry):
         kv, dq, dkv = carry
-        return comm.shift(kv, "ring"), *meet(hop, kv, dq, dkv)
+        return comm.shift(kv, "ring", "kv"), *meet(hop, kv, dq, dkv)
 
     if shards == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    arriving = comm.shift(kv, "ring")
+    arriving = comm.shift(kv, "ring", "kv")
     dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
     kv, dq, dkv = comm.loop(1, shards - 1, round, (arriving, dq, dkv))
     dq, dkv = meet(shards - 1, kv, dq, dkv)
-    return dq, comm.shift(dkv, "ring")
+    return dq, comm.shift(dkv, "ring", "dkv")
 
 
 scheme = Scheme(

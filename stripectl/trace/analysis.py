@@ -133,6 +133,7 @@ def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Map
         "opcode": key.site.opcode,
         "pass": key.site.passes,
         "axis": key.site.axis,
+        "what": key.site.what,
         "turn": key.turn,
         "sent_bytes": sent,
         "asynchronous": key.site.asynchronous,

@@ -7,10 +7,10 @@ from stripectl.overlap import busiest
 from stripectl.units import NOTHING, duration, nbytes, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
-HOPS = ("hop", "pass", "axis", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
+HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
-WORDS = ("device", "hop", "pass", "axis", "on", "cause", "operation", "kind")  # columns that hold no number
+WORDS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")  # columns that hold no number
 PORT = 8791
 SLOWED = 0.1  # a profile that costs more is worth a word
 
@@ -72,7 +72,8 @@ def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> t
     share = f" ({percent(hop['of_link'])} of a link)" if hop.get("of_link") else ""
     moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
     times = (duration(hop[name][at]) for name in ("hidden_s", "exposed_s", "skew_s"))
-    which = str(hop["hop"]), hop["pass"], hop["axis"], hop.get("cause") or "hidden"
+    what = hop.get("what") or hop["opcode"]
+    which = str(hop["hop"]), hop["pass"], hop["axis"], what, hop.get("cause") or "hidden"
     return (*which, *times, *moved, devices[at]["name"])
 
 

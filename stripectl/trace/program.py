@@ -22,6 +22,7 @@ NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "af
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+MOVED = re.compile(r"\b(?:shift|all_gather)_([a-z]+)_\d+")
 NUMBERS = re.compile(r"\{([\d,]+)\}")
 
 
@@ -32,6 +33,7 @@ class Site(NamedTuple):
     opcode: str
     passes: str
     axis: str
+    what: str  # the scheme's word for what it moves, empty where the program is none of ours
     asynchronous: bool
     beside_compute: bool  # whether the schedule has work between its start and its done
 
@@ -62,6 +64,13 @@ def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
         return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
     most = sorted(max(joined(groups), key=len))
     return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
+
+
+def what_of(instruction: Instruction) -> str:
+    """The scheme's word for what it moves, by the scope that `comm` opens; a gather's transpose scatters gradients."""
+    found = MOVED.search(instruction.scope)
+    gradient = "d" * (base(instruction.opcode) == "reduce-scatter")
+    return f"{gradient}{found[1]}" if found else ""
 
 
 def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
@@ -150,6 +159,7 @@ class Program:
                 base(sent.opcode),
                 pass_of(sent.scope) or "forward",
                 axis_of(sent, self.axes),
+                what_of(sent),
                 not span.blocks,
                 any(self._works(each) for each in span.between),
             )

@@ -84,7 +84,7 @@ def roles_of(device: Device, events: Events, program: Program) -> list[Role]:
     def role(name: str) -> Role:
         known = program.role(name)
         if name in device.peers and (known is None or known.site is None):
-            return Role("move", Site(("", name), "peer copy", "forward", "unknown axis", True, True))
+            return Role("move", Site(("", name), "peer copy", "forward", "unknown axis", "", True, True))
         if known is None and device.kind == "gpu":
             return none if name.startswith(HOST_COPY) else compute
         return known or none
