@@ -188,6 +188,35 @@ def partition(plan: Plan) -> PartitionSpec:
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
+def placed(plan: Plan) -> list[Any]:
+    """The devices here for a plan, in the order of its mesh, as JAX lays meshes on the links it finds."""
+    axes = plan.axes or {"ring": 1}
+    here = jax.devices()[: plan.devices]
+    types = (AxisType.Auto,) * len(axes)
+    return list(jax.make_mesh(tuple(axes.values()), tuple(axes), types, devices=here).devices.flat)
+
+
+def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
+    """A plan's mesh over devices in its order: the last axis varies fastest."""
+    axes = plan.axes or {"ring": 1}
+    grid = np.array(list(devices)[: plan.devices]).reshape(tuple(axes.values()))
+    return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+def compile_with(lowered: Any, flags: Mapping[str, str], kind: str) -> Any:
+    """A lowered program, compiled for a kind of hardware with flags of its compiler.
+
+    Raises:
+        BadInput: the compiler does not know a flag; the message has the nearest that it does know.
+    """
+    try:
+        return lowered.compile(compiler_options=typed(flags))
+    except jax.errors.JaxRuntimeError as error:
+        if unknown := unknown_flag(str(error), kind):
+            raise BadInput(unknown) from error
+        raise
+
+
 @dataclass(frozen=True)
 class Program:
     """A plan, which has its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
@@ -198,9 +227,7 @@ class Program:
 
     @cached_property
     def mesh(self) -> jax.sharding.Mesh:
-        axes = self.plan.axes or {"ring": 1}
-        grid = np.array(list(self.devices)[: self.plan.devices]).reshape(tuple(axes.values()))
-        return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+        return mesh_of(self.plan, self.devices)
 
     @property
     def spec(self) -> PartitionSpec:
@@ -237,18 +264,8 @@ class Program:
         return jax.jit(mapped)
 
     def compile(self, flags: Mapping[str, str]) -> Any:
-        """The compiled program.
-
-        Raises:
-            BadInput: the compiler does not know a flag; the message has the nearest that it does know.
-        """
-        lowered = self.function.lower(*self.shapes)
-        try:
-            return lowered.compile(compiler_options=typed(flags))
-        except jax.errors.JaxRuntimeError as error:
-            if unknown := unknown_flag(str(error), self.devices[0].platform):
-                raise BadInput(unknown) from error
-            raise
+        """The compiled program (`compile_with`)."""
+        return compile_with(self.function.lower(*self.shapes), flags, self.devices[0].platform)
 
     def random_inputs(self) -> list[jax.Array]:
         """Normal deviates, made where they lie."""
@@ -280,15 +297,3 @@ def peak_bytes(compiled: Any) -> int | None:
     if any(device.platform == "cpu" for leaf in leaves for device in leaf.device_set):
         return whole  # what a CPU's compiler calls the peak leaves its temporaries out
     return memory.peak_memory_in_bytes or whole
-
-
-def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
-    """A program that passes its argument `hops` times round a ring of all devices, and the argument's sharding."""
-    mesh = jax.make_mesh((len(devices),), ("ring",), (AxisType.Auto,), devices=list(devices))
-    comm = Comm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
-    spec = PartitionSpec("ring")
-
-    def pass_round(x):
-        return lax.fori_loop(0, hops, lambda _, x: comm.shift(x, "ring"), x)
-
-    return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)

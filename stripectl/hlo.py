@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from stripectl import StripectlError
 
 OPCODES = ("collective-permute", "all-gather", "reduce-scatter", "all-to-all", "all-reduce")
@@ -23,7 +25,10 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation|body)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 CONDITION = re.compile(r"condition=%?([\w.\-]+)")
-GROUP = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
+PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
+LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
+IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+NUMBERS = re.compile(r"\{([\d,]+)\}")
 MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
 CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
@@ -198,13 +203,26 @@ def sends(instruction: Instruction) -> int:
     return sum(each.sent_bytes for each in _collective(instruction, 1))
 
 
-def group_size(attributes: str) -> int:
-    """How many devices meet in a collective: groups listed, cut from all devices in turn, or by the axes of a mesh."""
-    if axes := MESH_GROUP.search(attributes):
+def groups_of(instruction: Instruction) -> list[list[int]]:
+    """The devices that exchange data: pairs of a permute, groups of another collective; none where all do."""
+    if (found := PAIRS.search(instruction.rest)) or (found := LISTED.search(instruction.rest)):
+        return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
+    if found := IOTA.search(instruction.rest):
+        shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
+        order = np.arange(np.prod(dimensions)).reshape(dimensions)
+        if found[3]:
+            order = order.transpose([int(each) for each in found[3].split(",")])
+        return order.reshape(shape).tolist()
+    return []
+
+
+def group_size(instruction: Instruction) -> int:
+    """How many devices meet in a collective; 1 where it does not say."""
+    if axes := MESH_GROUP.search(instruction.rest):
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes[1]))
         return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes[2]))
-    group = GROUP.search(attributes)
-    return len(group[1].split(",")) if group and group[1] else int(group[2]) if group else 1
+    groups = groups_of(instruction)
+    return len(groups[0]) if groups else 1
 
 
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
@@ -215,7 +233,7 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]
     if start and len(arrays) > 1:
         arrays = arrays[len(arrays) // 2 :]
-    devices = group_size(instruction.rest)
+    devices = group_size(instruction)
     share = {
         "all-gather": (devices - 1) / devices,
         "reduce-scatter": devices - 1,

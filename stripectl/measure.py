@@ -13,12 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.experimental import multihost_utils
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
-from stripectl.execute import Program, peak_bytes, shift_program
+from stripectl.execute import Comm, Program, peak_bytes, placed
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
@@ -96,14 +97,6 @@ def bytes_of(compiled: Any) -> dict[str, int] | None:
         return None
 
 
-def placed(plan: Plan) -> list[Any]:
-    """The devices of a plan in the order of its mesh, as JAX lays meshes on the links it finds."""
-    axes = plan.axes or {"ring": 1}
-    here = jax.devices()[: plan.devices]
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), (AxisType.Auto,) * len(axes), devices=here)
-    return list(mesh.devices.flat)
-
-
 def barrier() -> None:
     """All processes leave together, to within a message."""
     if jax.process_count() > 1:
@@ -124,6 +117,18 @@ def typical(function: Callable[..., Any], *inputs: Any) -> float:
     first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
     repeats = int(np.clip(TYPICAL_S / first, 5, 9))
     return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
+
+
+def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
+    """A program that passes its argument `hops` times round a ring of all devices, and the argument's sharding."""
+    mesh = jax.make_mesh((len(devices),), ("ring",), (AxisType.Auto,), devices=list(devices))
+    comm = Comm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
+    spec = PartitionSpec("ring")
+
+    def pass_round(x):
+        return lax.fori_loop(0, hops, lambda _, x: comm.shift(x, "ring"), x)
+
+    return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)
 
 
 @dataclass

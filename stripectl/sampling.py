@@ -145,8 +145,7 @@ def _trace(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, say: Sa
         assert effort.tracer
         say(f"profile {case.measurement.plan}", done, len(live))
         limit_s = 60 + 20 * case.warm_s * (effort.tracer.steps + 1)
-        median_s = median_interval(case.samples_s)[0]
-        case.measurement = effort.tracer.trace(devices, case.key, case.measurement, median_s, limit_s, link)
+        case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
         _prepare_again(devices, live, effort)
 
 

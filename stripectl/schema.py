@@ -61,7 +61,7 @@ def is_trace(value: Any) -> bool:
     """What a profile says: why it says nothing, or figures by device, hop and axis, and the timeline of a step."""
     if not isinstance(value, dict) or not is_plain(value):
         return False
-    if not holds(value, (), (), ("steps", "hops_left_out", "slowed"), ("module", "reason", "profile")):
+    if not holds(value, (), (), ("steps", "hops_left_out"), ("module", "reason", "profile")):
         return False
     if "devices" not in value:
         return isinstance(value.get("reason"), str)

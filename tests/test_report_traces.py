@@ -58,7 +58,7 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     assert found["headline"] == (
         "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"
     )
-    assert found["what"].endswith("on cpu:4; 3 steps of jit_step")
+    assert found["what"].endswith("on cpu:4; 3 steps of jit_step, 233% slower than without the profile")
     assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
     text = " ".join(Page(render(run_of(plan, compiled))).text)
     for words in ("How much of the communication hides?", "Try: a longer block", PROFILE, "Overlap", "slower peer"):

@@ -59,7 +59,10 @@ def test_the_share_is_of_the_device_that_computes_longest() -> None:
     assert summary(TRACE, 0.875).endswith("(the compiled schedule predicts 88%)")
     assert summary(TRACE | {"reason": "no collective"}, None) == "overlap n/a: no collective"
     assert summary({"devices": []}, 0.5) == "overlap n/a: the profile holds no device"
-    assert source(TRACE) == "3 steps of jit_step"
+    assert source(TRACE, None) == "3 steps of jit_step"
+    longest_s = max(device["step_s"] for device in DEVICES)
+    assert source(TRACE | {"steps": 1}, longest_s / 1.5) == "1 step of jit_step, 50% slower than without the profile"
+    assert source(TRACE, longest_s / 1.05) == "3 steps of jit_step"
 
 
 def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
@@ -97,7 +100,7 @@ def test_a_trace_without_a_part_is_read_and_shown(path: str) -> None:
     found = without(path)
     assert is_trace(found)
     shown = StringIO()
-    for part in screen_parts(found, "plan", None, 80):
+    for part in screen_parts(found, "plan", 80):
         Console(file=shown, width=200).print(part)
     assert "25% of the communication" in shown.getvalue()
 

@@ -66,7 +66,11 @@ def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
     screen = console(stderr=given["as_json"])
     stopped: BaseException | None = None
     try:
-        with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(folder, given.get("steps", 3)) as tracer:
+        with (
+            interruptible(),
+            Reporter(given["quiet"]) as reporter,
+            Tracer(folder, given.get("steps", Tracer.steps)) as tracer,
+        ):
             effort = replace(request.effort, tracer=tracer if profile else None)
             for measurement in bench(replace(request, effort=effort), reporter.say, run.environment["devices"]):
                 run.add(measurement)
@@ -135,7 +139,8 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
     traced = [m for m in run.measurements if m.trace]
     for m in traced:
         title = f"{plan_cell(m)} {m.workload.passes}, {describe(m.workload)} on {m.target}"
-        for part in screen_parts(m.trace, title, predicted_overlap(m, run.measurements), screen.width):
+        predicted = predicted_overlap(m, run.measurements)
+        for part in screen_parts(m.trace, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
     if any("profile" in m.trace for m in traced):

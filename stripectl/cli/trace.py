@@ -81,7 +81,7 @@ def show_profile(given: Mapping[str, Any]) -> int:
         click.echo(json.dumps(found, indent=1))
         return 0
     screen = console()
-    for part in screen_parts(found, str(files[0].parent if len(files) > 1 else files[0]), None, screen.width):
+    for part in screen_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
         screen.print(part)
     if count := others(given["profile"]):
         screen.print(

@@ -58,8 +58,8 @@ def cross_entropy(weights, x_PGSCD, targets_PGSC):
     y = normed(x_PGSCD, scale)
     logits_PGSCV = jnp.einsum("pgscd,psdv->pgscv", y, head, preferred_element_type=jnp.float32)
     # A masked sum instead of an index: each device of `tensor` has some of the vocabulary, and only sums travel.
-    hit = lax.broadcasted_iota(jnp.int32, logits_PGSCV.shape, 4) == targets_PGSC[..., None]
-    return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit, logits_PGSCV, 0), axis=-1)
+    hit_PGSCV = jax.nn.one_hot(targets_PGSC, logits_PGSCV.shape[-1], dtype=jnp.bool_)
+    return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit_PGSCV, logits_PGSCV, 0), axis=-1)
 
 
 class Layer(nnx.Module):

@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
+from stripectl.execute import compile_with, mesh_of, placed
 from stripectl.layer.attention import on_mesh, platform, positions
 from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
 from stripectl.layer.sharding import SHARED, Placement, shardings
 from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
-from stripectl.toolchain import typed
 from stripectl.workload import Model, Workload
 
 
@@ -159,7 +159,7 @@ class Training:
         """The compiled step, which can be called like `step`; makes no arrays."""
         abstract = self.definition[1]
         state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
-        return self.step.lower(state, self.abstract_batch).compile(compiler_options=typed(flags or {}))
+        return compile_with(self.step.lower(state, self.abstract_batch), flags or {}, platform(self.mesh))
 
 
 def make_training(
@@ -197,12 +197,7 @@ def make_training(
     kind = here[0].platform
     if reason := unsupported(plan, workload, kind, len(here)) or misfit(plan, model):
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
-    axes = plan.axes or {"ring": 1}
-    types = (AxisType.Auto,) * len(axes)
-    if devices is None:
-        mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), types, devices=here[: plan.devices])
-    else:
-        mesh = Mesh(np.array(here[: plan.devices]).reshape(tuple(axes.values())), tuple(axes), axis_types=types)
+    mesh = mesh_of(plan, placed(plan) if devices is None else here)
     return Training(model, workload, with_tile(plan, workload, platform(mesh)), mesh, optimizer or adamw(), rotary_base)
 
 

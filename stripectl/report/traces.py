@@ -54,7 +54,7 @@ def profile(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
     return {
         "plan": plan_of(m),
         "pass": m.workload.passes,
-        "what": f"{console.describe(m.workload)} on {m.target}; {cells.source(trace)}",
+        "what": f"{console.describe(m.workload)} on {m.target}; {cells.source(trace, m.median_s)}",
         "headline": headline(m, shown),
         "timeline": timeline(trace),
         "hops": hops(trace),

@@ -45,11 +45,8 @@ class Tracer:
     ) -> None:
         self.reader.stop()
 
-    def trace(
-        self, devices: DeviceSet, key: str, m: Measurement, median_s: float, limit_s: float, link: float | None
-    ) -> Measurement:
-        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason.
-        `median_s` is what a step takes without a profile."""
+    def trace(self, devices: DeviceSet, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
+        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
         folder = self.folder.absolute() / FOLDER / name_of(m)
         plan = parse_plan(m.plan)
         told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
@@ -64,8 +61,6 @@ class Tracer:
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)  # what nobody has read, nobody should take for a whole one
             raise
-        longest_s = max((device["step_s"] for device in found["devices"]), default=0.0)
-        found["slowed"] = longest_s / median_s - 1 if median_s and longest_s > median_s else None
         found["profile"] = str(folder.relative_to(self.folder.absolute()))
         shown = found.pop("overlap")
         source = f"XLA profile, {found['steps']} steps"

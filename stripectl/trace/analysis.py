@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.overlap import busiest, common, length, overlap, union
+from stripectl.overlap import Overlap, busiest, common, length, overlap, union
 from stripectl.trace.bins import BINS, joined, moments
 from stripectl.trace.cause import cause, end_cause
 from stripectl.trace.events import Device
@@ -72,7 +72,7 @@ def device_row(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """A device's figures: medians over steps, and those of each."""
     by_step = {name: [step[name] for step in steps] for name in steps[0]}
     medians = {name: median(values) for name, values in by_step.items()}
-    return {**medians, "ratio": ratio(medians), "by_step": by_step}
+    return {**medians, "ratio": Overlap(medians["hidden_s"], medians["exposed_s"]).ratio, "by_step": by_step}
 
 
 def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
@@ -88,11 +88,6 @@ def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
 
 def median(values: Any) -> float:
     return float(np.median(list(values)))
-
-
-def ratio(figures: Mapping[str, float]) -> float | None:
-    total = figures["hidden_s"] + figures["exposed_s"]
-    return figures["hidden_s"] / total if total > 0 else None
 
 
 def in_the_middle(steps: Sequence[Seen], figure: Callable[[Seen], float]) -> Seen:
@@ -209,6 +204,6 @@ def axis_rows(steps: Sequence[Seen], at: int) -> list[dict[str, Any]]:
         step = steps[0].steps[at]
         sent = sum(count for key, count in step.sent_bytes.items() if key.site.axis == axis)
         row = {"axis": axis, "hidden_s": hidden_s, "exposed_s": exposed_s, "sent_bytes": sent}
-        row["ratio"] = ratio(row)
+        row["ratio"] = Overlap(hidden_s, exposed_s).ratio
         rows.append(row | {"bytes_per_s": sent / window_s if window_s and sent else None})
     return rows

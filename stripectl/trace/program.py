@@ -14,16 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.hlo import INSTRUCTION, MESH_GROUP, Instruction, Module, sends
+from stripectl.hlo import INSTRUCTION, MESH_GROUP, Instruction, Module, groups_of, sends
 from stripectl.schedule import pass_of
 from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, sent, spans
 
 NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id")
-PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
-LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
-IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 MOVED = re.compile(r"\b(?:shift|all_gather)_([a-z]+)_\d+")
-NUMBERS = re.compile(r"\{([\d,]+)\}")
 
 
 class Site(NamedTuple):
@@ -80,19 +76,6 @@ def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
         together = set[int]().union(*(found.get(device, {device}) for device in group))
         found |= dict.fromkeys(together, together)
     return list(found.values())
-
-
-def groups_of(instruction: Instruction) -> list[list[int]]:
-    """The devices that exchange data: pairs of a permute, groups of another collective; none where all do."""
-    if (found := PAIRS.search(instruction.rest)) or (found := LISTED.search(instruction.rest)):
-        return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
-    if found := IOTA.search(instruction.rest):
-        shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
-        order = np.arange(np.prod(dimensions)).reshape(dimensions)
-        if found[3]:
-            order = order.transpose([int(each) for each in found[3].split(",")])
-        return order.reshape(shape).tolist()
-    return []
 
 
 def module_of(names: Iterable[Iterable[str]]) -> Module:

@@ -30,14 +30,16 @@ LEAST = 3  # columns of a table that are shown however narrow the screen is
 SHOWN_HOPS, SHOWN_OPERATIONS = 16, 5
 
 
-def screen_parts(trace: Mapping[str, Any], title: str, predicted: float | None, width: int) -> Iterator[Table | Text]:
+def screen_parts(
+    trace: Mapping[str, Any], title: str, width: int, predicted: float | None = None, median_s: float | None = None
+) -> Iterator[Table | Text]:
     """A profile, part by part; where it says nothing, why."""
     yield Text(title, style="bold")
     said = summary(trace, predicted)
     if not trace.get("devices"):
         yield Text(f"  {said}", style="yellow")
         return
-    yield Text(f"  {source(trace)}; {said}")
+    yield Text(f"  {source(trace, median_s)}; {said}")
     yield table(DEVICES, map(device_cells, trace["devices"]), width)
     yield Text("exposed holds the skew within hops; skew holds the wait at the end of a step too", style="dim")
     yield from drawn(trace, width)
