@@ -43,6 +43,9 @@ class Measurement:
     flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
     program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
     trace: Mapping[str, Any] | None = None  # what a profile says of a measured one
+    parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
+    limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
+    scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
 
     @property
     def what(self) -> tuple[str, ...]:

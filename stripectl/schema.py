@@ -129,6 +129,12 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "program": (is_program, "what a compiler said"),
     "trace": (is_trace, "what a profile says"),
+    "parts": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "seconds by part"),
+    "limits": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "shares by part of the machine"),
+    "scaling": (
+        lambda x: isinstance(x, list) and all(has(each, ("seq_len", "median_s"), ()) for each in x),
+        "times by length",
+    ),
 }
 
 
