@@ -21,8 +21,9 @@ from stripectl.sampling import Effort, Say, why
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
+from stripectl.training_time import compiled_step
 from stripectl.wiring import wire
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Workload
 
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 SMALLER = "Try more devices, a shorter sequence or a smaller batch."
@@ -83,10 +84,14 @@ class Compilers:
         key = {**request, "versions": list(map(version, packages)), "around": around}
         if self.cached and isinstance(known := cache.get(key), dict):
             return known
-        dump = self.dump if tools.kind == "tpu" and kernels[plan.kernel].bundles else None
+        pallas = tools.kind == "tpu" and kernels[plan.kernel].bundles
+        dump = self.dump if pallas and workload.passes != STEP else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
-        if not dump or found.get("bundles") or "refused" in found:
+        if pallas and workload.passes == STEP and "refused" not in found:  # a dump of a whole step is a GiB
+            attention = self.facts(workload.attention("forward-backward"), plan, target, flags)
+            found |= {"bundles": attention.get("bundles")}
+        if not pallas or found.get("bundles") or "refused" in found:
             cache.put(key, found)
         return found
 
@@ -128,7 +133,7 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
 
 def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
     """The case with what the compiler said of its program; refused where that does not fit the memory."""
-    told = ("compiler", "collectives", "rewrites", "copies", "cycles", "bundles")
+    told = ("compiler", "collectives", "rewrites", "copies", "cycles", "beside", "bundles")
     case = replace(
         case,
         compile_s=facts["compile_s"],
@@ -153,6 +158,8 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
         machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
     except BadInput as error:  # what the compiler said stands without a time
         return replace(case, calibration={"source": "none", "left_out": str(error)})
+    if case.workload.passes == STEP:
+        return compiled_step(case, target.hardware, machine, facts)
     found = simulate(case.workload, plan, machine)
     shown = found.overlap
     return replace(

@@ -8,7 +8,7 @@ beside its own simulation.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from stripectl.environment import cores
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest, step_of, with_default_tile
 from stripectl.measurement import Measurement
+from stripectl.meshes import fastest
 from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request
 from stripectl.sampling import Effort, Interrupted, Say, measure
@@ -27,7 +28,8 @@ from stripectl.schema import METHODS
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
-from stripectl.workload import Workload, format_length
+from stripectl.training_time import few, from_few, simulated_step
+from stripectl.workload import STEP, Workload, format_length
 
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
@@ -37,7 +39,8 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     hardware, devices = place.target.hardware, place.target.devices
     found = []
     for workload in request.workloads:
-        for plan, flags in itertools.product(request.plans, request.flags):
+        plans = [each for plan in request.plans for each in request.meshes(plan, place)]
+        for plan, flags in itertools.product(plans, request.flags):
             meshed = request.meshed(plan, workload, place)
             reason = unsupported(meshed, workload, hardware.kind, devices)
             full = meshed if reason else with_tile(meshed, workload, hardware.kind)
@@ -85,7 +88,9 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             group = [case for case in wanted if case.workload == workload and not is_done(request, case)]
-            if compiling(request, place):
+            if request.every_mesh:
+                yield from by_mesh(request, place, group, devices, compilers, share_s)
+            elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
                 yield from by_method(request, place, group, devices, share_s, say)
@@ -114,6 +119,30 @@ def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> I
     for done, case in enumerate(group):
         compilers.say(f"compile {case.workload.passes} of {case.plan}", done, len(group))
         yield compiled(case, place.target, compilers)
+
+
+def by_mesh(
+    request: Request,
+    place: Place,
+    group: Sequence[Measurement],
+    devices: Devices,
+    compilers: Compilers,
+    budget_s: float,
+) -> Iterator[Measurement]:
+    """The cases of one workload, simulated; the best plans of the few fastest meshes compiled too, or measured where
+    they are here. A mesh that is refused then gives its place to the next."""
+    known = [simulated(case, place, devices) for case in group]
+    yield from known
+    left = [replace(m, calibration=None, parts=None, overlap=None, median_s=None) for m in fastest(known)]
+    if compiling(request, place):
+        done = 0
+        for case in left:
+            compilers.say(f"compile {case.workload.passes} of {case.plan}", done, request.few)
+            yield (made := compiled(case, place.target, compilers))
+            if (done := done + (made.status == "ok")) == request.few:
+                return
+    elif request.method != "simulated" and all(m.devices <= place.here for m in left):
+        yield from measured(request.effort, place, left[: request.few], devices, budget_s, compilers.say)
 
 
 def longest_cases(request: Request, place: Place) -> list[Measurement]:
@@ -149,7 +178,7 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
     for workload, flags in itertools.product(request.workloads, request.flags):
         alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
         first = next((case for case in alike if case.status == "ok"), None)
-        if first is None or first.devices == 1:
+        if first is None or first.devices == 1 or workload.passes == STEP:
             continue
         plan = replace(parse_plan(first.plan), scheme="ring", layout="contiguous", mesh=())
         case = replace(first, plan=str(plan), target=str(Target(place.target.hardware, (1,))))
@@ -182,7 +211,7 @@ def by_method(
         yield from (simulated(case, place, devices) for case in group)
     else:
         estimates = [simulated(case, place, devices) for case in group]
-        turn_s = sum(estimate.median_s or 0.0 for estimate in estimates)
+        turn_s = sum(simulated(each, place, devices).median_s or 0.0 for case in group for each in few(case))
         if turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
             yield from measured(request.effort, place, group, devices, budget_s, say)
         else:
@@ -199,6 +228,9 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     plan = parse_plan(case.plan)
     try:
         machine = devices.machine(place, case.workload, plan)
+        if case.workload.passes == STEP:
+            hardware = devices.hardware(place, case.workload.dtype)
+            return simulated_step(replace(case, method="simulated"), hardware, machine)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
@@ -222,12 +254,21 @@ def measured(
             workers = devices.of(count if place.processes else None)
             share_s = budget_s * len(together) / len(runnable)
             link = place.target.hardware.figure("link_bytes_per_s_one_way")
-            made |= {result.what: result for result in measure(workers, together, effort, share_s, say, link)}
+            run = [each for case in together for each in few(case)]
+            made |= {result.what: result for result in measure(workers, run, effort, share_s, say, link)}
     except Interrupted as interrupt:
         made |= {result.what: result for result in interrupt.measured}
-        yield from (made[case.what] for case in group if case.what in made)
+        yield from together_again(group, made)
         raise
-    yield from (made[case.what] for case in group)
+    yield from together_again(group, made)
+
+
+def together_again(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:
+    """The cases of a group that were made, training steps from those of few layers that were run in their place."""
+    for case in group:
+        parts = [made[each.what] for each in few(case) if each.what in made]
+        if len(parts) == len(few(case)):
+            yield from_few(case, parts)
 
 
 def small_ring(
@@ -258,10 +299,10 @@ def small_ring(
 def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> list[Measurement]:
     """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
     so, or was measured before, is left out. Tiles are those of the longest length, so that they are timed once."""
-    first = request.workloads[0]
-    if groups > first.kv_heads or seq_len > first.seq_len:
+    attention = [workload for workload in request.workloads if workload.passes != STEP]
+    if not attention or groups > (first := attention[0]).kv_heads or seq_len > first.seq_len:
         return []
-    passes = dict.fromkeys(workload.passes for workload in request.workloads)
+    passes = dict.fromkeys(workload.passes for workload in attention)
     cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}
     longest = replace(first, seq_len=SMALL_LEN, **cut)
     meshed = [with_mesh(replace(plan, mesh=None), place.target.devices) for plan in request.plans]

@@ -12,13 +12,15 @@ from jax.experimental import topologies
 from stripectl import StripectlError
 from stripectl.arithmetic import COUNTING
 from stripectl.bundles import kernels
-from stripectl.execute import Program, peak_bytes
+from stripectl.execute import peak_bytes
 from stripectl.hlo import parse, sent_bytes
-from stripectl.plan import parse_plan
+from stripectl.layer.program import program_of
+from stripectl.plan import Plan, parse_plan
 from stripectl.rewrites import rewrites
 from stripectl.schedule import copies, cycles, scheduled
 from stripectl.simulate import simulate
-from stripectl.workload import Workload
+from stripectl.step import again
+from stripectl.workload import STEP, Workload
 
 
 def clear(folder: Path) -> None:
@@ -44,18 +46,23 @@ def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
         return None
 
 
-def told(program: Program, compiled: Any) -> dict[str, Any]:
-    """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them."""
-    module = parse(compiled.as_text())
-    every, alike = scheduled(module)
-    estimated, simulated = cycles(module), simulate(program.workload, program.plan, COUNTING)
+def told(workload: Workload, plan: Plan, compiled: Any) -> dict[str, Any]:
+    """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them: of
+    attention by pass, one layer's, and of the other parts of a training step all together."""
+    module, step = parse(compiled.as_text()), workload.passes == STEP
+    every, alike = scheduled(module, plan.axes)
+    estimated, beside = cycles(module, step)
+    layers = workload.layers or 1
+    runs = {"forward": layers * (1 + (step and again(plan))), "backward": layers}
+    changed = [] if step else rewrites(workload, simulate(workload, plan, COUNTING).transfers, every)
     return {
         "peak_bytes": peak_bytes(compiled),
         "bytes": sent_bytes(every),
         "collectives": [each.to_json() for each in alike],
-        "rewrites": [each._asdict() for each in rewrites(program.workload, simulated.transfers, every)],
-        "copies": copies(module),
-        "cycles": estimated and {passes: each.to_json() for passes, each in estimated.items()},
+        "rewrites": [each._asdict() for each in changed],
+        "copies": copies(module, step),
+        "cycles": estimated and {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
+        "beside": beside,
     }
 
 
@@ -84,14 +91,16 @@ class Session:
         """
         if dump:
             clear(Path(dump))
-        program = Program(Workload.from_json(workload), parse_plan(plan), self.devices(topology))
+        work, parsed = Workload.from_json(workload), parse_plan(plan)
+        program = program_of(work, parsed, self.devices(topology))
         start = time.perf_counter()
         try:
             compiled = program.compile(flags)
         except Exception as error:
             return {"refused": words(error), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
-        return {"compile_s": compile_s, **told(program, compiled), "bundles": bundles_of(Path(dump)) if dump else None}
+        said = told(work, parsed, compiled)
+        return {"compile_s": compile_s, **said, "bundles": bundles_of(Path(dump)) if dump else None}
 
     def ready(self) -> bool:
         """That the worker is there."""

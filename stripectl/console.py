@@ -59,7 +59,8 @@ def spread(m: Measurement) -> str:
 def describe(workload: Workload) -> str:
     """A workload in a line."""
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
-    model = f"model {workload.model}, " if workload.model else ""
+    layers = f" of {workload.layers} layers" if workload.layers else ""
+    model = f"model {workload.model}{layers}, " if workload.model else ""
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
     return (
         f"{model}{format_length(workload.seq_len)} tokens, {workload.heads} heads{shared} of {workload.head_dim}, "

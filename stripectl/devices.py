@@ -1,6 +1,6 @@
 """The devices of a target that are here, and what was timed on them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Devices:
         self.sets: dict[int | None, DeviceSet] = {}
         self.machines: dict[Any, Machine] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
+        self.rates: dict[str, float] = {}
 
     def __enter__(self) -> "Devices":
         return self
@@ -102,6 +103,16 @@ class Devices:
         if which not in self.machines:
             self.machines[which] = self._calibrate(place, plan.kernel, tile, group, workload)
         return self.machines[which]
+
+    def hardware(self, place: Place, dtype: str) -> Hardware:
+        """The target's hardware, with the rate of a large matmul timed on it where it is here."""
+        known = place.target.hardware
+        if place.processes is None and not place.here:
+            return known
+        if dtype not in self.rates:
+            self.say("time a matmul", 0, 1)
+            self.rates[dtype] = min(self.of(place.processes).ask("time_matmul", 300, dtype=dtype))
+        return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
 
     def _calibrate(self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload) -> Machine:
         fitted, held_out = blocks_for(tile)

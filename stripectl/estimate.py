@@ -14,6 +14,7 @@ from stripectl.kernels import PallasKernel
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
+from stripectl.schedule import ATTENTION
 from stripectl.wiring import Wiring
 from stripectl.workload import Workload
 
@@ -33,7 +34,7 @@ def compiled_machine(
         BadInput: the profile lacks a figure that this needs.
     """
     assert plan.tile
-    exposed = exposed_transfers(facts["collectives"])
+    exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:

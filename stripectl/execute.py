@@ -267,6 +267,11 @@ class Program:
         """The compiled program (`compile_with`)."""
         return compile_with(self.function.lower(*self.shapes), flags, self.devices[0].platform)
 
+    @property
+    def key(self) -> Any:
+        """Equal for programs that can take each other's inputs."""
+        return self.spec, self.plan.mesh, [(x.shape, x.dtype) for x in self.shapes]
+
     def random_inputs(self) -> list[jax.Array]:
         """Normal deviates, made where they lie."""
 
@@ -275,6 +280,10 @@ class Program:
             return [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
 
         return jax.jit(draw, out_shardings=[self.sharding] * len(self.shapes))()
+
+    def own_inputs(self) -> list[Any]:
+        """None that other programs of the same key could not take."""
+        return []
 
     def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
         """Host arrays in natural order, onto the devices in the layout's order."""

@@ -4,9 +4,10 @@ collectives among them: what each device really sends.
 The text is the schedule: inside a computation instructions run in the order in which they are printed.
 """
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -169,17 +170,17 @@ def collectives(module: Module) -> list[Collective]:
     Raises:
         StripectlError: a loop around a collective does not say how often it runs.
     """
-    return [each for each, _ in located(module, lambda instruction: None)]
+    return [each for each, _ in located(module, lambda line, callers: None)]
 
 
-def located(module: Module, tell: Callable[[Instruction], Any]) -> list[tuple[Collective, Any]]:
-    """Every collective with what `tell` says of its instruction."""
+def located(module: Module, tell: Callable[[Instruction, Sequence[Instruction]], Any]) -> list[tuple[Collective, Any]]:
+    """Every collective with what `tell` says of its instruction and of those that lead to it."""
     found: list[tuple[Collective, Any]] = []
     for name, times, callers in module.reached():
         lines = begun(module.computations[name])
         if silent := [line.name for line in callers if lines and module.trips(line) is None]:
             raise StripectlError(f"the loop {silent[0]} holds a collective and does not say how often.")
-        found += [(each, tell(line)) for line in lines for each in _collective(line, times)]
+        found += [(each, tell(line, callers)) for line in lines for each in _collective(line, times)]
     return found
 
 
@@ -223,6 +224,32 @@ def group_size(instruction: Instruction) -> int:
         return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes[2]))
     groups = groups_of(instruction)
     return len(groups[0]) if groups else 1
+
+
+def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
+    """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
+    mesh of that many devices is known: how many devices reach each other, and the stride between them."""
+    groups = groups_of(instruction)
+    if named := MESH_GROUP.search(instruction.rest):  # the compiler's own names of the axes
+        return "+".join(re.findall(r"'(\w+)'", named[2]))
+    if not groups:
+        return "all devices" if len(axes) != 1 else next(iter(axes))
+    size = int(np.prod(list(axes.values()))) if axes else 0
+    if size > max(map(max, groups)):
+        places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
+        moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
+        return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
+    most = sorted(max(joined(groups), key=len))
+    return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
+
+
+def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+    """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
+    found: dict[int, set[int]] = {}
+    for group in groups:
+        together = set[int]().union(*(found.get(device, {device}) for device in group))
+        found |= dict.fromkeys(together, together)
+    return list(found.values())
 
 
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:

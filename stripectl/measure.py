@@ -22,12 +22,13 @@ from stripectl.calibrate import Block
 from stripectl.execute import Comm, Program, peak_bytes, placed
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
+from stripectl.layer.program import program_of
 from stripectl.layout import Tile, layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
 from stripectl.reference import dense
 from stripectl.trace.capture import WITHOUT_GRAPHS, capture
 from stripectl.trace.folder import HLO
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
@@ -84,9 +85,17 @@ class Ready:
     """A compiled plan with its inputs, ready to be sampled."""
 
     function: Callable[..., Any]
-    inputs: list[jax.Array]
-    program: Program
+    inputs: list[Any]  # shared with plans that take the same
+    own: list[Any]
+    program: Any
     flags: Mapping[str, str]
+    carries: bool  # uses its first input up, and gives the next one
+
+    def run(self) -> Any:
+        results = self.function(*self.inputs, *self.own)
+        if self.carries:
+            self.inputs[0] = results[0]
+        return results
 
 
 def bytes_of(compiled: Any) -> dict[str, int] | None:
@@ -154,15 +163,16 @@ class Session:
         """Check the plan, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices = placed(parsed)
-        checked = check(work, parsed, devices)
-        program = Program(work, parsed, devices)
+        step = work.passes == STEP
+        checked = check(work.attention("forward-backward") if step else work, parsed, devices)
+        program = program_of(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.compile(flags)
         compile_s = time.perf_counter() - start
-        which = str((program.spec, parsed.mesh, [(x.shape, x.dtype) for x in program.shapes]))
+        which = str(program.key)
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
-        self.ready[key] = Ready(compiled, self.inputs[which], program, flags)
+        self.ready[key] = Ready(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
         warm_s = [self.sample(key) for _ in range(max(1, warmup))]
         return {
             "check": checked,
@@ -173,19 +183,17 @@ class Session:
         }
 
     def sample(self, key: str) -> float:
-        ready = self.ready[key]
-        return seconds(ready.function, *ready.inputs)
+        return seconds(self.ready[key].run)
 
     def profile(self, key: str, steps: int, folder: str) -> str:
         """Capture so many steps of a prepared plan, its HLO beside them; this process's file."""
         ready = self.ready[key]
-        function = ready.function
         if jax.default_backend() == "gpu":
-            function = ready.program.compile({**ready.flags, **WITHOUT_GRAPHS})
-            seconds(function, *ready.inputs)
-        path = capture(function, ready.inputs, steps, Path(folder), barrier)
+            ready = replace(ready, function=ready.program.compile({**ready.flags, **WITHOUT_GRAPHS}))
+            seconds(ready.run)
+        path = capture(ready.run, steps, Path(folder), barrier)
         if jax.process_index() == 0:
-            (Path(folder) / HLO).write_text(function.as_text(), encoding="utf-8")
+            (Path(folder) / HLO).write_text(ready.function.as_text(), encoding="utf-8")
         return str(path)
 
     def release(self) -> None:

@@ -18,12 +18,13 @@ from stripectl.files import unknown
 from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Tile, layouts
 from stripectl.scheme import Scheme, schemes
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Model, Workload
 
 BATCH_AXES = ("data", "fsdp")
 HEAD_AXES = ("tensor",)
 SEQUENCE_AXES = ("ring", "ulysses", "outer", "inner")
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
+STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
 TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
 MOST_ROWS_OF_TILES = 2**22
 SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
@@ -240,9 +241,24 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
         yield f"chunk={plan.chunk} does not divide the {rows} rows of a shard. Try chunk={near}."
     for reason in (
+        misfit(plan, workload.sizes) if workload.passes == STEP else None,
         scheme.unsupported(workload, plan.axes),
         kernel.unsupported(workload, plan, kind),
         kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
     ):
         if reason:
             yield reason
+
+
+def misfit(plan: Plan, model: Model) -> str | None:
+    """Why a model's parameters cannot be sharded as the plan says, or None."""
+    tensor, shared = plan.size("tensor"), plan.product(STORED_AXES) if plan.params == "sharded" else 1
+    for name, size, over in (
+        ("feed_forward", model.feed_forward, tensor),
+        ("vocabulary", model.vocabulary, tensor),
+        ("hidden", model.hidden, tensor * shared),
+    ):
+        if size % over:
+            hint = "" if over == tensor else " Try params=replicated."
+            return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
+    return "rotary positions need an even head_dim." if model.head_dim % 2 else None

@@ -7,9 +7,10 @@ from typing import Any
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
 from stripectl.measurement import Measurement
+from stripectl.meshes import FEW, every
 from stripectl.plan import Plan, unsupported, with_mesh
 from stripectl.sampling import Effort
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Workload
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_HEADS = 4
@@ -33,6 +34,8 @@ class Request:
     any_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
     any_size: bool = False  # nobody asked for a length or heads: those of the small ring on CPU, as given elsewhere
     baseline: bool = True  # also run the single-device baseline
+    every_mesh: bool = False  # in place of the usual mesh, every one that the target's devices make
+    few: int = FEW  # meshes that are compiled or measured of those
 
     def on(self, place: Place) -> "Request":
         """The request with what nobody asked for decided by what the target turned out to be."""
@@ -40,9 +43,15 @@ class Request:
             return self
         own: dict[str, Any] = {"dtype": "float32"} if self.any_dtype else {}
         small = {"seq_len": SMALL_LEN, "heads": SMALL_HEADS, "kv_heads": SMALL_HEADS, "model": None}
-        own |= small if self.any_size else {}
-        workloads = [replace(workload, **own) for workload in self.workloads]
+        workloads = [
+            replace(workload, **own, **(small if self.any_size and workload.passes != STEP else {}))
+            for workload in self.workloads
+        ]
         return replace(self, workloads=workloads, any_dtype=False, any_size=False)
+
+    def meshes(self, plan: Plan, place: Place) -> list[Plan]:
+        """The plan with every mesh that is asked for; one without a mesh stands for the usual."""
+        return list(every(plan, place.target.devices)) if self.every_mesh and plan.mesh is None else [plan]
 
     def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,

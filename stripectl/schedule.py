@@ -1,28 +1,39 @@
 """What a scheduled program says beyond its bytes: what runs beside a collective, copies, and the cycles of tiles.
 
 The kernel's loops are known by the scopes that `execute` and the kernels open (`attend_forward`, `tile_row`,
-`whole_tile`, `boundary_tile`); what the compiler adds has no scope and takes that of the loop around it.
+`whole_tile`, `boundary_tile`), the parts of a training step by those that `layer` opens (`SECTIONS`); what the compiler
+adds has no scope and takes that of the loop around it.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stripectl.hlo import Collective, Instruction, Module, located
-from stripectl.spans import spans
+from stripectl.hlo import Collective, Instruction, Module, axis_of, located
+from stripectl.spans import CONTAINERS, MATMULS, sent, spans
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 PARTS = {"whole_tile": "whole", "boundary_tile": "boundary", "tile_row": "row"}
 BRANCH = "branch"
+ATTENTION = "attention"
+SECTIONS = (ATTENTION, "projections", "feed_forward", "head", "embedding", "optimizer")
+SECTION = re.compile(rf"\b({'|'.join(SECTIONS)})\b")
+AGAIN = "rematted_computation"  # what jax.checkpoint calls a forward pass inside the backward one
 PART = re.compile("|".join(PARTS))
 LARGE_BYTES = 2**20  # copies below this are bookkeeping
 
 
 def pass_of(scope: str) -> str | None:
     """Which pass says it; None where nothing says so."""
-    return None if not scope else "backward" if "transpose(" in scope else "forward"
+    return None if not scope else "backward" if "transpose(" in scope and AGAIN not in scope else "forward"
+
+
+def section_of(scope: str) -> str | None:
+    """The part of a training step that a scope lies in, the innermost."""
+    found = SECTION.findall(scope)
+    return found[-1] if found else None
 
 
 def part_of(scope: str) -> str | None:
@@ -40,27 +51,39 @@ def computes(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class Window:
-    """How a collective is scheduled: split into a start and a done, and whether tiles are computed between the two."""
+    """How a collective is scheduled: split into a start and a done, and whether tiles, or anything that takes time,
+    are computed between the two."""
 
     asynchronous: bool
     beside_tiles: bool
+    beside_work: bool
 
 
 def windows(module: Module) -> dict[str, Window]:
     """How every collective is scheduled, by the instruction's name. Of one that ends in another computation we do not
     see what is beside it."""
     return {
-        collective.name: Window(not span.blocks, any(map(computes, span.between)))
+        collective.name: Window(
+            not span.blocks, any(map(computes, span.between)), any(works(module, each) for each in span.between)
+        )
         for lines in module.computations.values()
         for span in spans(module, lines).values()
         for collective in span.sent
     }
 
 
+def works(module: Module, line: Instruction) -> bool:
+    """Whether it is work that a transfer may hide behind."""
+    return line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and not sent(module, line)
+
+
 @dataclass(frozen=True)
 class Scheduled:
-    """Transfers that are alike: what a device sends each time, how often, and how they are scheduled."""
+    """Transfers that are alike: which part of a training step they are of and which axes of the mesh they go along,
+    what a device sends each time, how often, and how they are scheduled."""
 
+    section: str | None
+    axis: str
     opcode: str
     passes: str
     dtype: str
@@ -68,6 +91,7 @@ class Scheduled:
     times: int
     asynchronous: bool
     beside_tiles: bool
+    beside_work: bool
 
     def to_json(self) -> dict[str, Any]:
         content = asdict(self)
@@ -75,22 +99,28 @@ class Scheduled:
         return content
 
 
-def scheduled(module: Module) -> tuple[list[Collective], list[Scheduled]]:
-    """(every collective, the same with how they are scheduled; those that are alike together).
+def scheduled(module: Module, axes: Mapping[str, int]) -> tuple[list[Collective], list[Scheduled]]:
+    """(every collective, the same with how they are scheduled; those that are alike together), on a mesh of such axes.
 
     Raises:
         StripectlError: a loop around a collective does not say how often it runs.
     """
     how = windows(module)
-    synchronous = Window(False, False)
+    synchronous = Window(False, False, False)
     counted: Counter[tuple[Any, ...]] = Counter()
-    every = located(module, lambda line: (pass_of(line.scope) or "forward", how.get(line.name, synchronous)))
-    for each, (passes, window) in every:
-        key = each.opcode, passes, each.dtype, each.sent_bytes, window.asynchronous, window.beside_tiles
-        counted[key] += each.times
+
+    def tell(line: Instruction, callers: Sequence[Instruction]) -> tuple[Any, ...]:
+        section = section_of(line.scope) or section_around(callers)
+        return section, axis_of(line, axes), pass_of(line.scope) or "forward", how.get(line.name, synchronous)
+
+    every = located(module, tell)
+    for each, (section, axis, passes, window) in every:
+        counted[section, axis, each.opcode, passes, each.dtype, each.sent_bytes, window] += each.times
     alike = [
-        Scheduled(opcode, passes, dtype, sent, times, asynchronous, beside)
-        for (opcode, passes, dtype, sent, asynchronous, beside), times in counted.items()
+        Scheduled(
+            section, axis, opcode, passes, dtype, sent_bytes, times, how.asynchronous, how.beside_tiles, how.beside_work
+        )
+        for (section, axis, opcode, passes, dtype, sent_bytes, how), times in counted.items()
     ]
     return [each for each, _ in every], alike
 
@@ -113,16 +143,26 @@ class Cycles:
         self.bodies[part] += 1
         setattr(self, part, getattr(self, part) + (cycles - getattr(self, part)) / self.bodies[part])
 
-    def to_json(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("whole", "boundary", "row", "branch", "other")}
+    def shared(self, runs: int) -> dict[str, float]:
+        """By name; of what adds up, the share of one of so many runs of the pass."""
+        each = {name: getattr(self, name) for name in ("whole", "boundary", "row")}
+        return each | {name: getattr(self, name) / runs for name in ("branch", "other")}
 
 
-def cycles(module: Module) -> dict[str, Cycles] | None:
-    """Estimated cycles by pass, without tiles where those are a Pallas kernel's; None where the compiler estimates
-    nothing (GPUs)."""
-    found = {"forward": Cycles(), "backward": Cycles()}
+def cycles(module: Module, step: bool) -> tuple[dict[str, Cycles] | None, dict[str, float]]:
+    """(estimated cycles of attention by pass, without tiles where those are a Pallas kernel's, None where the compiler
+    estimates nothing, as for GPUs; cycles of the other parts of a training step, all of them together).
+
+    Of a step, a pass of attention holds every layer's.
+    """
+    found, beside = {"forward": Cycles(), "backward": Cycles()}, Counter[str]()
     for name, times, callers in module.reached(dearest_of(module)):
         lines, (part, passes) = module.computations[name], context(callers)
+        if step:
+            own = [(section_of(line.scope) or section_around(callers) or "other", line) for line in lines]
+            lines = [line for section, line in own if section == ATTENTION]
+            for section, line in own:
+                beside[section] += own_cycles([line]) * times * (section != ATTENTION)
         if part == BRANCH:
             found[passes].branch += own_cycles(lines) * times
             continue
@@ -131,7 +171,14 @@ def cycles(module: Module) -> dict[str, Cycles] | None:
             continue
         for line in lines:
             found[pass_of(line.scope) or passes].other += own_cycles([line]) * times
-    return {passes: each for passes, each in found.items() if each.bodies or each.other} or None
+    known = {passes: each for passes, each in found.items() if each.bodies or each.other} or None
+    return known, {section: float(count) for section, count in beside.items() if count}
+
+
+def section_around(callers: Sequence[Instruction]) -> str | None:
+    """The part of a training step that what these lead to lies in."""
+    known = (section_of(line.scope) for line in reversed(callers))
+    return next((section for section in known if section), None)
 
 
 def own_cycles(lines: Sequence[Instruction]) -> int:
@@ -159,9 +206,13 @@ def context(callers: Sequence[Instruction]) -> tuple[str | None, str]:
     return part, passes
 
 
-def copies(module: Module) -> dict[str, int]:
+def copies(module: Module, step: bool) -> dict[str, int]:
     """Copies of whole arrays in the ring's loops: how many a round, and how many bytes each round moves."""
-    rounds = [name for name, times, _ in module.reached() if times > 1 and module.talks[name]]
+    rounds = [
+        name
+        for name, times, callers in module.reached()
+        if times > 1 and module.talks[name] and (not step or section_around(callers[-1:]) == ATTENTION)
+    ]
     found = [
         line.nbytes
         for name in dict.fromkeys(rounds)

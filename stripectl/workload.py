@@ -1,17 +1,19 @@
-"""What is computed: the shape of a model's attention, batch, sequence length, dtype, mask and pass."""
+"""What is computed: the shape of a model or of its attention, batch, sequence length, dtype, mask and pass."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from stripectl import BadInput
 from stripectl.files import profile, unknown
 from stripectl.layout import MASKS, Window
 
-Pass = Literal["forward", "forward-backward"]
+Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
+STEP = "step"
+SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
@@ -30,6 +32,17 @@ class Model:
     kv_heads: int
     head_dim: int
     vocabulary: int
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of a layer's matrices: projections to heads and back, and the three of a SwiGLU."""
+        heads = 2 * self.heads + 2 * self.kv_heads
+        return self.hidden * (heads * self.head_dim + 3 * self.feed_forward)
+
+    @property
+    def head_parameters(self) -> int:
+        """Of the matrix that makes logits; the embedding has as many."""
+        return self.hidden * self.vocabulary
 
     @classmethod
     def load(cls, name: str) -> "Model":
@@ -54,10 +67,11 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One attention layer's work on one batch.
+    """One attention layer's work on one batch, or a training step of a model.
 
     `heads` query heads share `kv_heads` key/value heads in equal groups. A `forward-backward` pass computes the output
-    and, from a cotangent of the output, the gradients of queries, keys and values.
+    and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is the whole model's: loss,
+    gradients and the optimizer's update; only it has the sizes beside attention.
     """
 
     seq_len: int
@@ -69,9 +83,14 @@ class Workload:
     mask: str = "causal"
     passes: str = "forward"
     model: str | None = None
+    hidden: int | None = None
+    feed_forward: int | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch"):
+        sizes = SIZES if self.passes == STEP else ()
+        for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch", *sizes):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise BadInput(f"{name} must be a positive integer, not {value!r}.")
@@ -102,16 +121,32 @@ class Workload:
 
     @property
     def flops(self) -> float:
-        """Floating-point operations the mathematics asks for: two matmuls of 2 d a pair forward, four backward.
+        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward;
+        of a step besides 6 a parameter of its matrices and token, the embedding's not counted.
 
-        The recomputation of scores in a flash-style backward pass (a fifth matmul) is not counted, as in an MFU
-        (Chowdhery et al. 2022, appendix B).
+        Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
+        in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        return 2.0 * matmuls * self.pairs * self.head_dim * self.heads * self.batch
+        attention = 2.0 * matmuls * self.pairs * self.head_dim * self.heads * self.batch
+        if self.passes != STEP:
+            return attention
+        sizes = self.sizes
+        parameters = sizes.layers * sizes.layer_parameters + sizes.head_parameters
+        return sizes.layers * attention + 6.0 * parameters * self.seq_len * self.batch
+
+    @property
+    def sizes(self) -> Model:
+        """Of a step's model."""
+        own = {name: getattr(self, name) for name in (*SIZES, "heads", "kv_heads", "head_dim")}
+        return Model(name=self.model or "", **own)
+
+    def attention(self, passes: str) -> "Workload":
+        """One layer's attention of a step."""
+        return replace(self, passes=passes, **dict.fromkeys(SIZES))
 
     def to_json(self) -> dict[str, Any]:
-        content = asdict(self)
+        content = {key: value for key, value in asdict(self).items() if key not in SIZES or value is not None}
         content["pass"] = content.pop("passes")
         return content
 

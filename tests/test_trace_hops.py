@@ -13,7 +13,8 @@ from stripectl.hlo import Instruction
 from stripectl.trace import screen
 from stripectl.trace.analysis import hop_rows
 from stripectl.trace.cause import cause
-from stripectl.trace.program import Site, axis_of
+from stripectl.hlo import axis_of
+from stripectl.trace.program import Site
 from stripectl.trace.seen import Seen
 from stripectl.trace.steps import HopKey, Step
 

@@ -26,6 +26,7 @@ def command(**given: Any) -> int:
       stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --tile 512
       stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --profile
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
+      stripectl bench --target v4:2x2x4 --model 7b --pass step --mesh auto
     """
     from stripectl.bench import dry_run
     from stripectl.console import Reporter

@@ -15,7 +15,7 @@ from stripectl.files import unknown
 from stripectl.hardware import Hardware
 from stripectl.layout import MASKS
 from stripectl.plan import Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
-from stripectl.workload import DTYPES, PASSES, Model, Workload, parse_lengths
+from stripectl.workload import DTYPES, PASSES, SIZES, STEP, Model, Workload, parse_lengths
 
 RUNS = Path("stripectl-runs")
 
@@ -36,7 +36,10 @@ WORKLOAD = (
     click.option("--batch", type=int, default=1, show_default=True, help="Sequences."),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option("--mask", default="causal", show_default=True, help="causal, full, or both by a comma."),
-    click.option("--pass", "passes", help="forward, forward-backward. [default: both]"),
+    click.option(
+        "--pass", "passes", help="forward, forward-backward (default: both), step: the model's whole training step."
+    ),
+    click.option("--layers", type=click.IntRange(1), help="Layers of a step's model, in place of its own."),
 )
 PLAN = (
     click.option(
@@ -48,7 +51,11 @@ PLAN = (
     click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
     click.option("--unroll", default="1", show_default=True, help="Rounds unrolled in the ring's loop, by commas."),
     click.option(
-        "--mesh", "meshes", multiple=True, metavar="MESH", help="ring=4,tensor=2; repeat it. [default: all devices]"
+        "--mesh",
+        "meshes",
+        multiple=True,
+        metavar="MESH",
+        help="ring=4,tensor=2; repeat it; auto: every mesh of the devices. [default: all devices on the scheme's axes]",
     ),
 )
 TARGET = (
@@ -147,15 +154,22 @@ def parse_duration(text: str) -> float:
 
 
 def parse_workloads(
-    dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None
+    dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None, layers: int | None = None
 ) -> list[Workload]:
-    """The grid of workloads, in order of dtype, mask, length and pass."""
+    """The grid of workloads, in order of dtype, mask, length and pass.
+
+    Raises:
+        BadInput: something is not known, or a step has no model.
+    """
     axes = (
         words(dtype, "dtype", DTYPES),
         words(mask, "mask", list(MASKS)),
         parse_lengths(seqlen),
-        words(passes, "pass", PASSES) if passes else list(PASSES),
+        words(passes, "pass", PASSES) if passes else [each for each in PASSES if each != STEP],
     )
+    steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
+    if layers and not steps:
+        raise BadInput("--layers are those of a training step. Add --pass step.")
     return [
         Workload(
             seq_len=seq_len,
@@ -167,9 +181,18 @@ def parse_workloads(
             mask=each_mask,
             passes=each_pass,
             model=shape.model,
+            **(steps if each_pass == STEP else {}),
         )
         for each_dtype, each_mask, seq_len, each_pass in itertools.product(*axes)
     ]
+
+
+def step_sizes(shape: Shape, layers: int | None) -> dict[str, int]:
+    """What a training step's workload has beside its attention."""
+    if shape.model is None:
+        raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
+    model = Model.load(shape.model)
+    return {name: getattr(model, name) for name in SIZES} | ({"layers": layers} if layers else {})
 
 
 def parse_plans(

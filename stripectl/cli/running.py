@@ -30,7 +30,12 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         batch=given["batch"],
         mask=given["mask"],
         passes=given["passes"],
+        layers=given["layers"],
     )
+    auto = "auto" in given["meshes"]
+    if auto and len(given["meshes"]) > 1:
+        raise BadInput("--mesh auto is every mesh; leave the others out.")
+    given = {**given, "meshes": () if auto else given["meshes"]}
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     return Request(
         workloads=workloads,
@@ -44,6 +49,8 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         any_dtype=given["dtype"] is None,
         flags=shared.parse_flags(given["xla_flags"]),
         longest=longest,
+        every_mesh=auto,
+        few=given.get("few", Request.few),
         cached=given["cache"],
         effort=Effort(
             shared.parse_duration(given["budget"]),

@@ -80,18 +80,23 @@ class Layer(nnx.Module):
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
         """The layer's output, the shape and sharding of its input; attend(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH."""
-        y = normed(x_PGSRD, place.copies(self.attention_norm))
+        with jax.named_scope("projections"):
+            y = normed(x_PGSRD, place.copies(self.attention_norm))
 
-        def project(parameter):
-            weight = place.copies(parameter).astype(y.dtype)
-            return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
+            def project(parameter):
+                weight = place.copies(parameter).astype(y.dtype)
+                return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
 
-        out = attend(rotated(project(self.query), turn), rotated(project(self.key), turn), project(self.value))
-        weight = place.copies(self.output).astype(y.dtype)
-        out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
-        x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence")
-        copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
-        return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence")
+            q, k, v = rotated(project(self.query), turn), rotated(project(self.key), turn), project(self.value)
+        with jax.named_scope("attention"):
+            out = attend(q, k, v)
+        with jax.named_scope("projections"):
+            weight = place.copies(self.output).astype(y.dtype)
+            out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
+            x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence")
+        with jax.named_scope("feed_forward"):
+            copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
+            return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence")
 
 
 class Decoder(nnx.Module):
@@ -105,8 +110,9 @@ class Decoder(nnx.Module):
 
     def losses(self, tokens_BT, targets_BT, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
         """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens."""
-        take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P and S; G and R are tokens
-        x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
+        with jax.named_scope("embedding"):
+            take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
+            x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
         definition, stacked = nnx.split(self.layers)
 
         @place.remat
@@ -115,8 +121,9 @@ class Decoder(nnx.Module):
 
         x = place.laid(x, "batch", None, "sequence")
         x, _ = lax.scan(lambda x, state: (through(x, state), None), x, stacked)
-        copies = [place.copies(self.norm), place.copies(self.head)]
-        return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
+        with jax.named_scope("head"):
+            copies = [place.copies(self.norm), place.copies(self.head)]
+            return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))
 
 
 def ones(size: int) -> Any:

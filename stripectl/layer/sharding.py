@@ -23,12 +23,11 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl.execute import ATTENTION
-from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
 
-SHARED = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
 # A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.
 USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
-STORED = USED | {"hidden": SHARED, "features": (*HEAD_AXES, *SHARED)}
+STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
 Dims = tuple[str | None, ...]
 # What no policy keeps: it is the input again in another place or form, and keeping it would keep gathered parameters.
 MOVES = ("sharding_constraint", "convert_element_type", "broadcast_in_dim", "reshape", "transpose")

@@ -7,7 +7,6 @@
 Letters: B batch, T positions.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,8 +23,8 @@ from stripectl import BadInput
 from stripectl.execute import compile_with, mesh_of, placed
 from stripectl.layer.attention import on_mesh, platform, positions
 from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
-from stripectl.layer.sharding import SHARED, Placement, shardings
-from stripectl.plan import Plan, parse_plan, unsupported, with_mesh, with_tile
+from stripectl.layer.sharding import Placement, shardings
+from stripectl.plan import Plan, misfit, parse_plan, unsupported, with_mesh, with_tile
 from stripectl.workload import Model, Workload
 
 
@@ -128,6 +127,20 @@ class Training:
 
         return jax.tree.map(put, host, self.batch_shardings)
 
+    @property
+    def key(self) -> Any:
+        """Equal for steps that can take each other's state."""
+        return self.model, self.plan.mesh, self.plan.params
+
+    def random_inputs(self) -> list[Any]:
+        """A new State."""
+        return [self.init(seed=0)]
+
+    def own_inputs(self) -> list[Any]:
+        """A batch of random tokens in the plan's layout."""
+        shape = self.workload.batch, self.workload.seq_len + 1
+        return [self.place(np.random.default_rng(0).integers(0, self.model.vocabulary, shape))]
+
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats a token."""
         turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
@@ -149,8 +162,9 @@ class Training:
         def step(state: State, batch: Batch):
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
             gradients = jax.lax.with_sharding_constraint(gradients, self.shardings.parameters)
-            updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.parameters)
-            return State(optax.apply_updates(state.parameters, updates), optimizer), loss
+            with jax.named_scope("optimizer"):
+                updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.parameters)
+                return State(optax.apply_updates(state.parameters, updates), optimizer), loss
 
         given, results = (self.shardings, self.batch_shardings), (self.shardings, self.whole)
         return jax.jit(step, in_shardings=given, out_shardings=results, donate_argnums=0)
@@ -199,17 +213,3 @@ def make_training(
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
     mesh = mesh_of(plan, placed(plan) if devices is None else here)
     return Training(model, workload, with_tile(plan, workload, platform(mesh)), mesh, optimizer or adamw(), rotary_base)
-
-
-def misfit(plan: Plan, model: Model) -> str | None:
-    """Why a model's parameters cannot be sharded as the plan says, or None."""
-    tensor, shared = plan.size("tensor"), plan.product(SHARED) if plan.params == "sharded" else 1
-    for name, size, over in (
-        ("feed_forward", model.feed_forward, tensor),
-        ("vocabulary", model.vocabulary, tensor),
-        ("hidden", model.hidden, tensor * shared),
-    ):
-        if size % over:
-            hint = "" if over == tensor else " Try params=replicated."
-            return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
-    return "rotary positions need an even head_dim." if model.head_dim % 2 else None

@@ -1,7 +1,7 @@
 """Captures an XLA profile of a few steps of a compiled program, in every process of a run."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from shutil import move
 from typing import Any
@@ -12,9 +12,7 @@ STEP = "stripectl"  # the name of its steps in the profile
 WITHOUT_GRAPHS = {"xla_gpu_enable_command_buffer": ""}  # a GPU's command buffers hide which operation a kernel is of
 
 
-def capture(
-    function: Callable[..., Any], inputs: Sequence[Any], steps: int, folder: Path, barrier: Callable[[], None]
-) -> Path:
+def capture(run: Callable[[], Any], steps: int, folder: Path, barrier: Callable[[], None]) -> Path:
     """Run a warm program `steps` times, each after a barrier, and leave this process's profile in `folder`, where xprof
     looks for it: `plugins/profile/steps/`."""
     options = jax.profiler.ProfileOptions()
@@ -28,7 +26,7 @@ def capture(
             for number in range(steps):
                 barrier()
                 with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
-                    jax.block_until_ready(function(*inputs))
+                    jax.block_until_ready(run())
         captured = next(Path(own).rglob("*.xplane.pb"))
         path = kept / f"process{jax.process_index()}.xplane.pb"
         move(captured, path)

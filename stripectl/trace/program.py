@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
-from stripectl.hlo import INSTRUCTION, MESH_GROUP, Instruction, Module, groups_of, sends
-from stripectl.schedule import pass_of
-from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, sent, spans
+from stripectl.hlo import INSTRUCTION, Instruction, Module, axis_of, groups_of, sends
+from stripectl.schedule import pass_of, works
+from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, spans
 
 NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id")
 MOVED = re.compile(r"\b(?:shift|all_gather)_([a-z]+)_\d+")
@@ -45,37 +43,11 @@ class Role(NamedTuple):
     computes: bool = False  # a fusion that sends and multiplies at once
 
 
-def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
-    """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
-    mesh of that many devices is known: how many devices reach each other, and the stride between them."""
-    groups = groups_of(instruction)
-    if named := MESH_GROUP.search(instruction.rest):  # the compiler's own names of the axes
-        return "+".join(re.findall(r"'(\w+)'", named[2]))
-    if not groups:
-        return "all devices" if len(axes) != 1 else next(iter(axes))
-    size = int(np.prod(list(axes.values()))) if axes else 0
-    if size > max(map(max, groups)):
-        places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
-        moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
-        return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
-    most = sorted(max(joined(groups), key=len))
-    return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
-
-
 def what_of(instruction: Instruction) -> str:
     """The scheme's word for what it moves, by the scope that `comm` opens; a gather's transpose scatters gradients."""
     found = MOVED.search(instruction.scope)
     gradient = "d" * (base(instruction.opcode) == "reduce-scatter")
     return f"{gradient}{found[1]}" if found else ""
-
-
-def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
-    """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
-    found: dict[int, set[int]] = {}
-    for group in groups:
-        together = set[int]().union(*(found.get(device, {device}) for device in group))
-        found |= dict.fromkeys(together, together)
-    return list(found.values())
 
 
 def module_of(names: Iterable[Iterable[str]]) -> Module:
@@ -144,16 +116,12 @@ class Program:
                 axis_of(sent, self.axes),
                 what_of(sent),
                 not span.blocks,
-                any(self._works(each) for each in span.between),
+                any(works(self.module, each) for each in span.between),
             )
             fused = any(each.opcode in MATMULS for each in inside(self.module, line))
             return Role("move" if span.blocks else "start", site, sum(map(sends, span.sent)), computes=fused)
 
         return together({line.name: role(line) for line in lines})
-
-    def _works(self, line: Instruction) -> bool:
-        """Whether it is work that a transfer may hide behind."""
-        return line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and not sent(self.module, line)
 
 
 def kind_of(line: Instruction) -> str:

@@ -1,0 +1,129 @@
+"""A training step beside its attention, by arithmetic: what each part computes, what the optimizer moves, and what a
+device sends for the parts.
+
+Letters of a shape that is sent: t tokens of a device, d hidden. Matrices are cut over `tensor`, and stored in shards
+over `fsdp` and the sequence's axes as well (ZeRO-3), so that a layer's are gathered where they are used, forward and
+backward, in the dtype of the step, and their float32 gradients scattered back. Over `tensor` the results of two
+matrices of a layer are summed forward and two backward (Megatron, Shoeybi et al. 2019, section 3). What the backward
+pass computes again is `remat`'s and, of what goes through in chunks, the chunks'. Traffic of what is no matrix (norms,
+rotations, residuals) is left out.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stripectl.hardware import Hardware
+from stripectl.machine import Machine
+from stripectl.plan import BATCH_AXES, HEAD_AXES, STORED_AXES, Plan, schemes
+from stripectl.workload import DTYPE_BYTES, Workload
+
+STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
+ADAMW_TOUCHES = 8  # of them an element: gradient twice (its norm first), parameter and moments read and written
+LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
+
+
+class Sent(NamedTuple):
+    """A collective that runs `times` a step: bytes a device sends each time, round the devices of these axes."""
+
+    opcode: str
+    axes: tuple[str, ...]
+    nbytes: float
+    times: int
+
+
+class Step(NamedTuple):
+    """What a device does in a step: FLOPs of matrices by part, bytes the optimizer moves in memory, and collectives."""
+
+    flops: dict[str, float]
+    optimizer_bytes: float
+    sent: list[Sent]
+
+
+def again(plan: Plan) -> bool:
+    """Whether the backward pass runs attention forward again."""
+    transposed = schemes[plan.scheme].backward is None
+    return plan.remat == "full" or (transposed and plan.remat != "none")
+
+
+def of_step(workload: Workload, plan: Plan) -> Step:
+    """A step's parts on one device."""
+    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
+    rows = workload.seq_len // plan.shards
+    tokens = rows * workload.batch / plan.product(BATCH_AXES)
+    chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
+    heads = sizes.hidden * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads)
+    swiglu = 3 * sizes.hidden * sizes.feed_forward
+    # Of a matrix: 2 FLOPs an element and token forward, 4 backward, 2 where it is done again; of a SwiGLU's three the
+    # last one's result is not needed again.
+    flops = {
+        "projections": sizes.layers * heads * (8 if narrow else 6),
+        "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
+        "head": sizes.head_parameters * (8 if chunked else 6),
+    }
+    over = plan.product(STORED_AXES) if plan.params == "sharded" else 1
+    parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
+    return Step(
+        {name: each * tokens / tensor for name, each in flops.items()},
+        ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
+        [*_activations(workload, plan, tokens, narrow), *_parameters(workload, plan)],
+    )
+
+
+def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[Sent]:
+    """Sums over `tensor` of what matrices that are cut along their inputs give, and the embedding's features."""
+    tensor, layers = plan.product(HEAD_AXES), workload.sizes.layers
+    if tensor == 1:
+        return []
+    whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
+    sums = layers * (5 if narrow else 4) + 1  # and one of the head's
+    return [
+        Sent("all-reduce", HEAD_AXES, 2 * (tensor - 1) / tensor * whole, sums),
+        Sent("all-gather", HEAD_AXES, (tensor - 1) / tensor * whole, 1),
+    ]
+
+
+def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
+    """Matrices gathered and gradients scattered over the axes that store them, and summed over the others."""
+    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
+    stored = _wide(plan, STORED_AXES) if plan.params == "sharded" else ()
+    alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
+    share = _share(plan, stored)
+    found = []
+    for elements, times, uses in (
+        (sizes.layer_parameters / tensor, sizes.layers, 2),
+        (sizes.head_parameters / tensor, 2, 1),  # embedding and head
+    ):
+        if stored:
+            narrow = share * elements * DTYPE_BYTES[workload.dtype]
+            found.append(Sent("all-gather", stored, narrow, times * uses))
+            found.append(Sent("reduce-scatter", stored, share * elements * STATE_BYTES, times))
+        if alike:
+            own = elements / plan.product(stored) * STATE_BYTES
+            found.append(Sent("all-reduce", alike, 2 * _share(plan, alike) * own, times))
+    return found
+
+
+def _wide(plan: Plan, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for axis in axes if plan.size(axis) > 1))
+
+
+def _share(plan: Plan, axes: Sequence[str]) -> float:
+    """Of a whole array, what a device sends round so many that hold a shard each."""
+    return (plan.product(axes) - 1) / plan.product(axes)
+
+
+def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
+    """A collective round the devices of its axes, one link of each at a time, the slowest setting the pace."""
+    hops = [machine.hops[axis] for axis in sent.axes if axis in machine.hops]
+    rate = min([machine.link_bytes_per_s_one_way, *(float(hop.bytes_per_s.min()) for hop in hops)])
+    latency_s = max([machine.hop_latency_s, *(float(hop.latency_s.max()) for hop in hops)])
+    rounds = (plan.product(sent.axes) - 1) * (2 if sent.opcode == "all-reduce" else 1)
+    return sent.times * (sent.nbytes / rate + rounds * latency_s)
+
+
+def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:
+    """Matrices at the achievable or else the peak rate, the optimizer at the memory's; what has no rate is left out."""
+    rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
+    memory = hardware.figure("hbm_bytes_per_s")
+    found = {name: flops / rate for name, flops in step.flops.items()} if rate else {}
+    return found | ({"optimizer": step.optimizer_bytes / memory} if memory else {})

@@ -1,0 +1,181 @@
+"""The time of a training step from its parts: attention on clocks, matrices, the optimizer, and what is sent for them.
+
+Parts follow one another. Where a program was compiled, what is beside attention takes the compiler's cycles, and its
+collectives hide where the schedule computes beside them; otherwise matrices take what the machine's rate allows, and
+collectives hide behind nothing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from stripectl.arithmetic import COUNTING
+from stripectl.hardware import Hardware
+from stripectl.machine import Machine
+from stripectl.measurement import Measurement, median_interval
+from stripectl.overlap import Overlap
+from stripectl.plan import AXES, Plan, parse_plan
+from stripectl.schedule import ATTENTION, SECTIONS
+from stripectl.simulate import simulate
+from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
+from stripectl.workload import STEP, Workload
+
+COMMUNICATION = "communication"  # what of it hides behind nothing
+FEW = (1, 3)  # layers of the steps that are run in place of a whole model's
+
+
+class Timed(NamedTuple):
+    """Seconds of a step's parts, which follow one another, and of the communication that hides beside them."""
+
+    parts: dict[str, float]
+    hidden_s: float
+
+    @property
+    def seconds(self) -> float:
+        return math.fsum(self.parts.values())
+
+    @property
+    def overlap(self) -> Overlap | None:
+        exposed_s = self.parts.get(COMMUNICATION, 0.0)
+        return Overlap(self.hidden_s, exposed_s) if self.hidden_s or exposed_s else None
+
+
+def simulated_step(case: Measurement, hardware: Hardware, machine: Machine) -> Measurement:
+    """The case on clocks; every collective beside attention is exposed."""
+    plan, workload = parse_plan(case.plan), case.workload
+    step = of_step(workload, plan)
+    beside, exposed = seconds_computed(step, hardware, workload.dtype), [(each, False) for each in step.sent]
+    timed = timed_step(workload, plan, machine, beside, exposed)
+    detail = machine.detail | {"left_out": left_out(machine, beside, step.flops)}
+    case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
+    return told(case, timed, {"source": machine.source, **detail})
+
+
+def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
+    """Bytes a device sends in a step, by opcode."""
+    total: Counter[str] = Counter()
+    for passes in attention_passes(plan):
+        for opcode, nbytes in simulate(workload.attention(passes), plan, COUNTING).sent.items():
+            total[opcode] += nbytes * (workload.layers or 1)
+    for each in beside:
+        total[each.opcode] += round(each.nbytes * each.times)
+    return dict(total)
+
+
+def attention_passes(plan: Plan) -> list[str]:
+    """What a layer runs of attention: forward and backward, and forward again where that was not kept."""
+    return ["forward-backward"] + ["forward"] * again(plan)
+
+
+def compiled_step(case: Measurement, hardware: Hardware, machine: Machine, facts: Mapping[str, Any]) -> Measurement:
+    """The case by what the compiler says of its program; matrices by the datasheet where it estimates nothing."""
+    plan, workload = parse_plan(case.plan), case.workload
+    clock, step = hardware.figure("clock_hz"), of_step(workload, plan)
+    estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
+    beside = estimated or seconds_computed(step, hardware, workload.dtype)
+    timed = timed_step(workload, plan, machine, beside, sent_beside(facts["collectives"], plan))
+    detail = machine.detail if estimated else machine.detail | {"left_out": left_out(machine, beside, step.flops)}
+    return told(case, timed, {"source": machine.source, "predicted": True, **detail})
+
+
+def left_out(machine: Machine, beside: Mapping[str, float], needed: Iterable[str]) -> str:
+    """What a time of such parts does not hold."""
+    lacking = [name for name in (*needed, "optimizer") if name not in beside]
+    unknown = [f"of a step: {', '.join(lacking)} (no rate is known)"] * bool(lacking)
+    return "; ".join(filter(None, [machine.detail.get("left_out"), LEFT_OUT, *unknown]))
+
+
+def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tuple[Sent, bool]]:
+    """The collectives that are not attention's, and whether the schedule computes beside them."""
+    found = []
+    for each in collectives:
+        axes = tuple(axis for axis in each["axis"].split("+") if axis in AXES) or tuple(plan.axes)
+        sent = Sent(each["opcode"], axes, each["sent_bytes"], each["times"])
+        if each["section"] != ATTENTION:
+            found.append((sent, each["asynchronous"] and each["beside_work"]))
+    return found
+
+
+def timed_step(
+    workload: Workload,
+    plan: Plan,
+    machine: Machine,
+    beside: Mapping[str, float],
+    sent: Iterable[tuple[Sent, bool]],
+) -> Timed:
+    """A step whose parts beside attention take so long, with collectives of which some hide."""
+    went = [simulate(workload.attention(each), plan, machine) for each in attention_passes(plan)]
+    shown = [each.overlap or Overlap(0.0, 0.0) for each in went]
+    layers = workload.layers or 1
+    exposed_s, hidden_s = (layers * math.fsum(getattr(each, name) for each in shown) for name in Overlap._fields[::-1])
+    attention_s = layers * math.fsum(each.seconds for each in went) - exposed_s
+    for each, hides in sent:
+        seconds = seconds_sent(each, plan, machine)
+        hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
+    known = {ATTENTION: attention_s, **beside}
+    ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
+    return Timed(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+
+
+def few(case: Measurement) -> list[Measurement]:
+    """What is run in place of a training step that has more layers than FEW: the same with so many."""
+    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(FEW):
+        return [case]
+    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in FEW]
+
+
+def from_few(case: Measurement, made: Sequence[Measurement]) -> Measurement:
+    """The whole model's step from those of `few`: as many layers more of what a layer takes in them. Samples were taken
+    in turns, so the i-th of each together give one of the whole."""
+    bad = next((each for each in made if each.status != "ok"), None)
+    if len(made) == 1 or bad:
+        return replace(bad, workload=case.workload) if bad else made[0]
+    less, more, layers = *made, case.workload.layers or 0
+
+    def whole(few: float, many: float) -> float:
+        return few + (layers - FEW[0]) * (many - few) / (FEW[1] - FEW[0])
+
+    samples_s = [whole(a, b) for a, b in zip(less.samples_s, more.samples_s, strict=False)]
+    median_s, interval = median_interval(samples_s)
+    if min(samples_s) <= 0:
+        reason = f"a step of {FEW[1]} layers takes no longer than one of {FEW[0]}: too noisy to tell a layer's time"
+        return replace(case, method="measured", status="failed", reason=reason)
+    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (FEW[1] - FEW[0])
+    return replace(
+        more,
+        workload=case.workload,
+        samples_s=tuple(samples_s),
+        median_s=median_s,
+        ci95_s=interval,
+        bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
+        peak_bytes=None,
+        parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
+        calibration={
+            "source": "few_layers",
+            "layers_run": list(FEW),
+            "layers": layers,
+            "layer_s": layer_s,
+            **{f"samples_of_{m.workload.layers}_layers": list(m.samples_s) for m in made},
+        },
+    )
+
+
+def told(case: Measurement, timed: Timed, calibration: Mapping[str, Any]) -> Measurement:
+    """The case with the time of its step."""
+    shown, source = timed.overlap, "the compiled schedule" if calibration.get("predicted") else "clocks"
+    return replace(
+        case,
+        median_s=timed.seconds,
+        parts=timed.parts,
+        overlap=shown
+        and {
+            "ratio": shown.ratio,
+            **shown._asdict(),
+            "skew_s": None,
+            "stall_s": None,
+            "source": f"predicted from {source}",
+        },
+        calibration=calibration,
+    )
