@@ -1,6 +1,7 @@
 """What a terminal shows: a run as a table, and progress."""
 
 import contextlib
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from stripectl.measurement import (
     with_speedups,
 )
 from stripectl.plan import parse_plan
+from stripectl.published import beside
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, nbytes, rate, times
@@ -225,6 +227,36 @@ def longest(measurements: Iterable[Measurement]) -> list[Text]:
             shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
             lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
     return lines
+
+
+PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
+
+
+def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
+    """Speed-ups of whole training steps beside those that a paper published, where there are any."""
+    found = beside(measurements)
+    if not found:
+        return []
+    cells = [
+        {
+            **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
+            "tokens": format_length(each.seq_len),
+            "paper": times(each.published),
+            "here": times(each.ours),
+            "method": each.method,
+            "off by": NOTHING if each.error is None else f"{each.error:+.0%}",
+            "TMS": times(each.tms),
+            "bound": times(each.bound),
+        }
+        for each in found
+    ]
+    said = [Text("training steps: striped over contiguous, beside Brandon et al. 2023", style="bold")]
+    table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
+    if errors := [each.error for each in found if each.error is not None]:
+        ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
+        said.append(Text(f"off by {statistics.median(errors):+.0%} at the median, {ends}; TMS: the paper's bound; "))
+        said[-1].append("bound: of a layer, in whole tiles")
+    return [said[0], table, *said[1:], Text("")]
 
 
 def reason(m: Measurement) -> Text:

@@ -1,20 +1,23 @@
 """`stripectl bench`: time plans side by side."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from stripectl.cli import options as shared
 from stripectl.cli import running
+from stripectl.cli.suite import runs
 
 
 @click.command("bench")
+@click.argument("suite", required=False, type=click.Path(path_type=Path))
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
-def command(**given: Any) -> int:
-    """Time plans side by side.
+def command(suite: Path | None, **given: Any) -> int:
+    """Time plans side by side, or every run of a SUITE: a YAML file of such options.
 
     Without devices to make a ring of, tiles are timed here, the ring of 8 is simulated from them, and the ring that
     this machine can run is measured beside its own simulation.
@@ -27,15 +30,17 @@ def command(**given: Any) -> int:
       stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --profile
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
       stripectl bench --target v4:2x2x4 --model 7b --pass step --mesh auto
+      stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.bench import dry_run
     from stripectl.console import Reporter
 
-    request = running.parse_request(given)
+    requests = [running.parse_request(each) for each in ([given] if suite is None else runs(suite))]
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
-            return show_dry_run(dry_run(request, reporter.say), given["budget"])
-    return running.run_bench(given, request, profile=given["profile"])
+            found = [case for request in requests for case in dry_run(request, reporter.say)]
+            return show_dry_run(found, given["budget"])
+    return running.run_bench(given, requests, profile=given["profile"])
 
 
 def show_dry_run(cases: list[Any], budget: str) -> int:

@@ -4,7 +4,7 @@ a report and an exit code."""
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,7 +61,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     )
 
 
-def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
+def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
     """Run what is requested, save and show all of it however it ends; the exit code."""
     from stripectl.bench import bench
     from stripectl.console import Reporter, console
@@ -69,7 +69,6 @@ def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
     from stripectl.trace import Tracer
 
     run, folder = open_run(given)
-    request = replace(request, done=tuple(run.measurements))
     screen = console(stderr=given["as_json"])
     stopped: BaseException | None = None
     try:
@@ -78,10 +77,12 @@ def run_bench(given: Mapping[str, Any], request: Any, profile: bool) -> int:
             Reporter(given["quiet"]) as reporter,
             Tracer(folder, given.get("steps", Tracer.steps)) as tracer,
         ):
-            effort = replace(request.effort, tracer=tracer if profile else None)
-            for measurement in bench(replace(request, effort=effort), reporter.say, run.environment["devices"]):
-                run.add(measurement)
-                run.save(folder)
+            for request in requests:
+                effort = replace(request.effort, tracer=tracer if profile else None)
+                asked = replace(request, effort=effort, done=tuple(run.measurements))
+                for measurement in bench(asked, reporter.say, run.environment["devices"]):
+                    run.add(measurement)
+                    run.save(folder)
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
     if run.measurements or stopped is None:
@@ -118,7 +119,7 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
 
 def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     """The table, the report, and where they lie."""
-    from stripectl.console import calibrations, longest, tables
+    from stripectl.console import beside_published, calibrations, longest, tables
     from stripectl.report import write_report
 
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
@@ -126,7 +127,12 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    for part in [*tables(run, screen.width), *longest(run.measurements), *calibrations(run)]:
+    for part in [
+        *tables(run, screen.width),
+        *beside_published(run.measurements, screen.width),
+        *longest(run.measurements),
+        *calibrations(run),
+    ]:
         screen.print(part)
     show_traces(run, folder, screen)
     for warning in run.environment["warnings"]:

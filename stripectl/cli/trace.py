@@ -56,7 +56,7 @@ def command(plan: str | None, **given: Any) -> int:
         raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
     given |= FIXED | {"plans": (plan,), "profile": True}
     request = replace(running.parse_request(given), baseline=False, any_size=not named & SIZE)
-    return running.run_bench(given, request, profile=True)
+    return running.run_bench(given, [request], profile=True)
 
 
 def show_profile(given: Mapping[str, Any]) -> int:

@@ -1,0 +1,72 @@
+"""A suite: runs of one command in a YAML file, each a mapping of the command's options.
+
+    about: what it is for
+    given: {pass: step, layout: [contiguous, striped]}
+    runs:
+      - {target: "v4:2x2x4", model: 1b, seqlen: [64k, 256k], mesh: ["ring=8,tensor=2", "ring=4,tensor=4"]}
+
+`given` holds for every run; without `runs` it is the one run, and so are options that stand alone. What is said on the
+command line goes before either. A list is commas, or the option repeated where it can be.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from stripectl import BadInput
+from stripectl.files import load_yaml, unknown
+
+OWN = ("about", "given", "runs")
+
+
+def runs(path: Path) -> list[dict[str, Any]]:
+    """The options of every run in a suite of the command that is running.
+
+    Raises:
+        BadInput: not a suite, or an option or value that the command does not have; the message says which run.
+    """
+    content, context = load_yaml(path, "suite"), click.get_current_context()
+    alone = {key: value for key, value in content.items() if key not in OWN}
+    given, listed = content.get("given") or {}, content.get("runs") or [{}]
+    if not isinstance(given, dict) or not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
+        raise BadInput(f"the suite {path} is no suite: given is a mapping of options, and runs a list of such.")
+    said = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+    }
+    found = []
+    for number, run in enumerate(listed, 1):
+        where = f"run {number} of the suite {path}"
+        words = list(_words({**alone, **given, **run}, context.command, where))
+        try:
+            params = context.command.make_context(context.info_name, words).params
+        except click.ClickException as error:
+            raise BadInput(f"{where}: {error.format_message()}") from error
+        found.append({**params, **said})
+    return found
+
+
+def _words(options: Mapping[Any, Any], command: click.Command, where: str) -> Iterator[str]:
+    """A mapping of options as a command line has them."""
+    known = {
+        name.lstrip("-"): each
+        for each in command.params
+        if isinstance(each, click.Option)
+        for name in (*each.opts, *each.secondary_opts)
+    }
+    for name, value in options.items():
+        if name not in known:
+            raise unknown(f"option in {where}:", str(name), known)
+        option = known[name]
+        if option.is_flag:
+            yield from [f"--{name}"] * bool(value)
+            continue
+        many = isinstance(value, list)
+        texts = [str(each) for each in value] if many else [str(value)]
+        for text in texts if option.multiple or not many else [",".join(texts)]:
+            yield f"--{name}"
+            yield text
