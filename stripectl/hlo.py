@@ -4,17 +4,15 @@ collectives among them: what each device really sends.
 The text is the schedule: inside a computation instructions run in the order in which they are printed.
 """
 
-import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from stripectl import StripectlError
+from stripectl.groups import group_size
 
 OPCODES = ("collective-permute", "all-gather", "reduce-scatter", "all-to-all", "all-reduce")
 ITEM_BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "f64": 8}
@@ -26,11 +24,6 @@ TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 CALLED = re.compile(r"(?:calls|to_apply|true_computation|false_computation|body)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 CONDITION = re.compile(r"condition=%?([\w.\-]+)")
-PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
-LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
-IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-NUMBERS = re.compile(r"\{([\d,]+)\}")
-MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}")
 CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
@@ -204,54 +197,6 @@ def sends(instruction: Instruction) -> int:
     return sum(each.sent_bytes for each in _collective(instruction, 1))
 
 
-def groups_of(instruction: Instruction) -> list[list[int]]:
-    """The devices that exchange data: pairs of a permute, groups of another collective; none where all do."""
-    if (found := PAIRS.search(instruction.rest)) or (found := LISTED.search(instruction.rest)):
-        return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
-    if found := IOTA.search(instruction.rest):
-        shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
-        order = np.arange(np.prod(dimensions)).reshape(dimensions)
-        if found[3]:
-            order = order.transpose([int(each) for each in found[3].split(",")])
-        return order.reshape(shape).tolist()
-    return []
-
-
-def group_size(instruction: Instruction) -> int:
-    """How many devices meet in a collective; 1 where it does not say."""
-    if axes := MESH_GROUP.search(instruction.rest):
-        sizes = dict(re.findall(r"'(\w+)'=(\d+)", axes[1]))
-        return math.prod(int(part or sizes[axis]) for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes[2]))
-    groups = groups_of(instruction)
-    return len(groups[0]) if groups else 1
-
-
-def axis_of(instruction: Instruction, axes: Mapping[str, int]) -> str:
-    """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
-    mesh of that many devices is known: how many devices reach each other, and the stride between them."""
-    groups = groups_of(instruction)
-    if named := MESH_GROUP.search(instruction.rest):  # the compiler's own names of the axes
-        return "+".join(re.findall(r"'(\w+)'", named[2]))
-    if not groups:
-        return "all devices" if len(axes) != 1 else next(iter(axes))
-    size = int(np.prod(list(axes.values()))) if axes else 0
-    if size > max(map(max, groups)):
-        places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
-        moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
-        return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
-    most = sorted(max(joined(groups), key=len))
-    return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
-
-
-def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
-    """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
-    found: dict[int, set[int]] = {}
-    for group in groups:
-        together = set[int]().union(*(found.get(device, {device}) for device in group))
-        found |= dict.fromkeys(together, together)
-    return list(found.values())
-
-
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
     contexts, and several operands may have been combined into one collective."""
@@ -260,7 +205,7 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]
     if start and len(arrays) > 1:
         arrays = arrays[len(arrays) // 2 :]
-    devices = group_size(instruction)
+    devices = group_size(instruction.rest)
     share = {
         "all-gather": (devices - 1) / devices,
         "reduce-scatter": devices - 1,

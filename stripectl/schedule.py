@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stripectl.hlo import Collective, Instruction, Module, axis_of, located
+from stripectl.groups import axis_of
+from stripectl.hlo import Collective, Instruction, Module, located
 from stripectl.spans import CONTAINERS, MATMULS, sent, spans
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -111,7 +112,7 @@ def scheduled(module: Module, axes: Mapping[str, int]) -> tuple[list[Collective]
 
     def tell(line: Instruction, callers: Sequence[Instruction]) -> tuple[Any, ...]:
         section = section_of(line.scope) or section_around(callers)
-        return section, axis_of(line, axes), pass_of(line.scope) or "forward", how.get(line.name, synchronous)
+        return section, axis_of(line.rest, axes), pass_of(line.scope) or "forward", how.get(line.name, synchronous)
 
     every = located(module, tell)
     for each, (section, axis, passes, window) in every:

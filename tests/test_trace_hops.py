@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
-from stripectl.hlo import Instruction
+from stripectl.groups import axis_of
 from stripectl.trace import screen
 from stripectl.trace.analysis import hop_rows
 from stripectl.trace.cause import cause
-from stripectl.hlo import axis_of
 from stripectl.trace.program import Site
 from stripectl.trace.seen import Seen
 from stripectl.trace.steps import HopKey, Step
@@ -304,7 +303,7 @@ def test_the_figures_of_a_hop_belong_together() -> None:
 
 def test_axes_that_the_compiler_names_have_its_names() -> None:
     def named(groups: str) -> str:
-        return axis_of(Instruction("a", "f32[8]", "all-gather", f"%x), replica_groups=mesh['x'=4,'y'=2]{groups}"), {})
+        return axis_of(f"%x), replica_groups=mesh['x'=4,'y'=2]{groups}", {})
 
     assert named(" {'y'}") == "y"
     assert named(", device_ids=([4,2]T(1,0)) {'x':(2)2,'y'}") == "x+y"

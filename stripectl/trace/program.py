@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stripectl.hlo import INSTRUCTION, Instruction, Module, axis_of, groups_of, sends
+from stripectl.groups import axis_of, groups_of
+from stripectl.hlo import INSTRUCTION, Instruction, Module, sends
 from stripectl.schedule import pass_of, works
 from stripectl.spans import CONTAINERS, MATMULS, Span, base, inside, operands, spans
 
@@ -76,7 +77,7 @@ class Program:
     def devices(self) -> int:
         """How many devices its collectives name; 0 where they name none."""
         every = itertools.chain.from_iterable(self.module.computations.values())
-        return max((1 + max(map(max, groups)) for line in every if (groups := groups_of(line))), default=0)
+        return max((1 + max(map(max, groups)) for line in every if (groups := groups_of(line.rest))), default=0)
 
     def role(self, text: str) -> Role | None:
         """Of an event's name, which is an instruction's name or, on TPUs, its whole text; None for neither."""
@@ -106,14 +107,14 @@ class Program:
                 return Role("done", start=dones[line.name]) if line.name in dones else Role(kind_of(line))
             span = here[line.name]
             sent = span.sent[0]
-            where = sent.scope, str(groups_of(sent))
+            where = sent.scope, str(groups_of(sent.rest))
             if where not in depths:
                 depths[where] = waited_for(where, lines, here, used)
             site = Site(
                 (computation, *where, str(depths[where][line.name])),
                 base(sent.opcode),
                 pass_of(sent.scope) or "forward",
-                axis_of(sent, self.axes),
+                axis_of(sent.rest, self.axes),
                 what_of(sent),
                 not span.blocks,
                 any(works(self.module, each) for each in span.between),
@@ -155,6 +156,6 @@ def waited_for(
     depth: dict[str, int] = {}
     for line in lines:
         collective = here[line.name].sent[0] if line.name in here else None
-        own = collective is not None and where == (collective.scope, str(groups_of(collective)))
+        own = collective is not None and where == (collective.scope, str(groups_of(collective.rest)))
         depth[line.name] = max((depth.get(name, 0) for name in used[line.name]), default=0) + own
     return depth
