@@ -9,7 +9,7 @@ from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
 from stripectl.simulate import simulate
-from stripectl.workload import Model, Workload
+from stripectl.workload import STEP, Model, Workload
 
 # For a simulation of which only counts are read: every tile takes a second.
 COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
@@ -49,6 +49,6 @@ def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
     )
     layer = None
     if workload.model is not None:
-        model = Model.load(workload.model)
+        model = workload.sizes if workload.passes == STEP else Model.load(workload.model)
         layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
     return {"attention_only": slow / fast, "layer": layer}

@@ -1,0 +1,213 @@
+"""A training step as a workload: what it computes and sends, by arithmetic, by compilers and by running it."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_compile import needs, silent
+
+from stripectl import BadInput
+from stripectl.ahead import Compilers, compiled
+from stripectl.bench import cases
+from stripectl.cli import main
+from stripectl.devices import Place
+from stripectl.machine import Machine, TileCost
+from stripectl.measurement import Measurement
+from stripectl.meshes import every, fastest
+from stripectl.plan import parse_plan
+from stripectl.request import Request
+from stripectl.schedule import ATTENTION
+from stripectl.simulate import simulate
+from stripectl.step import again, of_step, seconds_sent
+from stripectl.topology import parse_target
+from stripectl.training_time import COMMUNICATION, FEW, few, from_few, simulated_step
+from stripectl.workload import Workload
+
+SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
+PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"
+
+
+def step(**other) -> Workload:
+    shape = {"seq_len": 4096, "heads": 4, "kv_heads": 2, "head_dim": 64, "model": "tiny"}
+    return Workload(**{**shape, **SIZES, "passes": "step", **other})
+
+
+def sent(workload: Workload, plan: str) -> Counter[tuple[str, tuple[str, ...]]]:
+    """Bytes beside attention, by opcode and axes."""
+    total: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for each in of_step(workload, parse_plan(plan)).sent:
+        total[each.opcode, each.axes] += round(each.nbytes * each.times)
+    return total
+
+
+def test_flops_of_a_step_are_six_a_parameter_and_token_and_attentions() -> None:
+    layer = 256 * (4 + 4 + 2 + 2) * 64 + 3 * 256 * 512
+    attention = 6 * 2 * (4096 * 4097 // 2) * 64 * 4
+    assert step().flops == 2 * attention + 6 * (2 * layer + 256 * 512) * 4096
+    assert step(batch=3).flops == 3 * step().flops
+
+
+def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
+    def flops(options: str) -> dict[str, float]:
+        return of_step(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
+
+    heads, head, tokens = 2 * 256 * 12 * 64, 256 * 512, 2048
+    least, most = flops("chunk=0,remat=none"), flops("chunk=512,remat=full")
+    assert least["projections"] == 6 * heads * tokens and most["projections"] == 8 * heads * tokens
+    assert least["head"] == 6 * head * tokens and most["head"] == 8 * head * tokens
+    assert least["feed_forward"] == 6 * 2 * 3 * 256 * 512 * tokens
+    assert most["feed_forward"] == pytest.approx((6 + 4 / 3) * 2 * 3 * 256 * 512 * tokens)  # not its last matrix
+    assert flops("chunk=0,remat=dots") == least
+    plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
+    assert [again(parse_plan(plan)) for plan in plans] == [True, False, False, False]
+    assert again(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+
+
+@needs
+@pytest.mark.parametrize("plan", [PLAN, PLAN.replace("ring=2", "fsdp=2,ring=2").replace("chunk=512", "chunk=0")])
+def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
+    """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
+    target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
+    workload = step(batch=2)
+    case = Measurement(workload=workload, plan=plan, target=str(target), method="compiled")
+    with Compilers(silent, cached=False) as compilers:
+        found = compiled(case, target, compilers)
+    assert found.status == "ok" and found.program and found.parts, found.reason
+    got: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for each in found.program["collectives"]:
+        if each["section"] != ATTENTION:
+            got[each["opcode"], tuple(each["axis"].split("+"))] += each["sent_bytes"] * each["times"]
+    wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for (opcode, axes), nbytes in sent(workload, plan).items():
+        scattered = opcode == "reduce-scatter"
+        wanted["all-reduce" if scattered else opcode, axes] += nbytes * (1 + scattered)
+    assert wanted == pytest.approx({key: got[key] for key in wanted}, rel=0.02)
+    assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
+    assert set(found.parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
+    assert found.median_s == pytest.approx(sum(found.parts.values()))
+    assert found.peak_bytes and found.calibration and found.calibration["predicted"]
+
+
+@needs
+def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
+    target = parse_target("h100:2")
+    request = Request(workloads=[step(seq_len=2**26)], plans=[parse_plan("ring/striped/xla@ring=2,tile=2048")])
+    with Compilers(silent, cached=False) as compilers:
+        found = compiled(cases(request, Place(target))[0], target, compilers)
+    assert found.status == "refused" and "does not fit" in (found.reason or "")
+    assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
+
+
+def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
+    target = parse_target("v5e:2x2")
+    hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
+    machine = Machine(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
+    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated")
+    found = simulated_step(case, hardware, machine)
+    assert found.parts and found.median_s == pytest.approx(sum(found.parts.values()))
+    both, once = (simulate(workload.attention(each), plan, machine) for each in ("forward-backward", "forward"))
+    assert both.overlap and once.overlap
+    hops = 2 * (both.overlap.exposed_s + once.overlap.exposed_s)
+    assert found.parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
+    beside = sum(seconds_sent(each, plan, machine) for each in of_step(workload, plan).sent)
+    assert found.parts[COMMUNICATION] == pytest.approx(hops + beside)
+    rate = hardware.flops_per_s("bfloat16") or 0
+    assert found.parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
+
+
+def test_a_models_step_follows_from_few_layers() -> None:
+    case = Measurement(workload=step(layers=22), plan=PLAN, target="cpu:4", method="measured")
+    less, more = few(case)
+    assert [each.workload.layers for each in (less, more)] == list(FEW)
+    assert few(replace(case, workload=step(layers=3)))[0].workload.layers == 3
+    less = replace(less, samples_s=(1.0, 1.2, 1.1), median_s=1.1, bytes={"all-gather": 10})
+    more = replace(more, samples_s=(2.0, 2.2, 2.1), median_s=2.1, bytes={"all-gather": 14}, peak_bytes=5)
+    whole = from_few(case, [less, more])
+    assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
+    assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
+    assert whole.calibration and whole.calibration["source"] == "few_layers"
+    failed = from_few(case, [less, replace(more, status="failed", reason="no")])
+    assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
+    assert from_few(case, [replace(less, samples_s=(9.0, 9.0, 9.0)), more]).status == "failed"
+
+
+def test_every_mesh_has_all_devices_and_comes_once() -> None:
+    found = [plan.mesh for plan in every(parse_plan("ring"), 16)]
+    assert len(found) == len(set(found)) == 35
+    assert {parse_plan(f"ring@{text}").mesh for text in ("ring=16", "tensor=16", "data=2,fsdp=2,ring=2,tensor=2")} <= {
+        *found
+    }
+    assert all(replace(parse_plan("ring"), mesh=mesh).devices == 16 for mesh in found)
+
+
+def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
+    def timed(plan: str, seconds: float | None) -> Measurement:
+        return Measurement(workload=step(), plan=plan, target="v5e:2x2", method="simulated", median_s=seconds)
+
+    slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
+    found = fastest([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
+    assert [m.plan for m in found] == [best, other]
+
+
+def test_a_step_needs_a_model() -> None:
+    with pytest.raises(BadInput, match="hidden must be"):
+        Workload(seq_len=64, heads=1, kv_heads=1, head_dim=8, passes="step")
+
+
+def bench(*arguments: str) -> tuple[int, list[Measurement]]:
+    with pytest.raises(SystemExit) as done:
+        main(["bench", "--quiet", "--out", "run", *arguments])
+    found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
+    return int(done.value.code or 0), [Measurement.from_json(each) for each in found]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(
+        "hidden: 64\nfeed_forward: 128\nlayers: 5\nheads: 2\nkv_heads: 2\nhead_dim: 32\nvocabulary: 128\n"
+    )
+    return tmp_path
+
+
+def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
+    what = ["--target", "cpu:2", "--method", "measured", "--pass", "step", "--model", "tiny.yaml", "--seqlen", "512"]
+    code, found = bench(*what, "--layout", "striped,zigzag", "--tile", "64", "--budget", "1m", "--min-samples", "3")
+    assert code == 0 and [m.status for m in found] == ["ok", "ok"]
+    for m in found:
+        assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]
+        assert m.calibration and m.calibration["layers_run"] == list(FEW) and len(m.samples_s) >= 3
+        assert m.tokens_per_s and m.bytes
+
+
+def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, capsys) -> None:
+    code, found = bench(
+        "--target", "v5p:8", "--method", "simulated", "--pass", "step", "--mesh", "auto", "--model", "7b"
+    )
+    assert code == 0
+    timed, refused = ([m for m in found if m.status == status] for status in ("ok", "refused"))
+    assert {parse_plan(m.plan).mesh for m in timed} == {
+        (("ring", 8),),
+        (("ring", 4), ("tensor", 2)),
+        (("ring", 2), ("tensor", 4)),
+        (("tensor", 8),),
+    }
+    assert refused and all("batch do not divide" in (m.reason or "") for m in refused)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pass", "step", "--heads", "4"], "needs a whole model"),
+        (["--layers", "2"], "Add --pass step"),
+        (["--pass", "step", "--layers", "0"], "not in the range"),
+        (["--mesh", "auto", "--mesh", "ring=8"], "leave the others out"),
+        (["--pass", "step", "--model", "3b", "--mesh", "ring=3", "--seqlen", "48k"], "Try params=replicated"),
+    ],
+)
+def test_bad_steps(here: Path, capsys, arguments: list[str], said: str) -> None:
+    code, _ = bench("--target", "v5p:8", "--method", "simulated", *arguments)
+    assert code == 2 and said in capsys.readouterr().err
