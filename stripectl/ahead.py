@@ -18,6 +18,7 @@ from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan
 from stripectl.sampling import Effort, Say, why
+from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
@@ -162,6 +163,7 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
         return compiled_step(case, target.hardware, machine, facts)
     found = simulate(case.workload, plan, machine)
     shown = found.overlap
+    case = explained(case, plan, machine, found, target.hardware.kind)
     return replace(
         case,
         median_s=found.seconds,

@@ -25,6 +25,7 @@ from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS
+from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
@@ -213,6 +214,7 @@ def by_method(
         estimates = [simulated(case, place, devices) for case in group]
         turn_s = sum(simulated(each, place, devices).median_s or 0.0 for case in group for each in few(case))
         if turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
+            group = with_reasons(group, estimates)
             yield from measured(request.effort, place, group, devices, budget_s, say)
         else:
             yield from estimates
@@ -235,11 +237,21 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
-    seconds = simulate(case.workload, plan, machine).seconds
+    found = simulate(case.workload, plan, machine)
     tools = TOOLCHAINS.get(place.target.hardware.kind)
     lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
     calibration = {"source": machine.source, **machine.detail, **lacking}
-    return replace(case, method="simulated", median_s=seconds, calibration=calibration)
+    case = replace(case, method="simulated", median_s=found.seconds, calibration=calibration)
+    return explained(case, plan, machine, found, place.target.hardware.kind)
+
+
+def with_reasons(group: Sequence[Measurement], estimates: Sequence[Measurement]) -> list[Measurement]:
+    """The cases, which are to be measured, with what their simulations say of their limits and scaling."""
+    known = {each.what: each for each in estimates}
+    return [
+        replace(case, limits=found.limits, scaling=found.scaling) if (found := known.get(case.what)) else case
+        for case in group
+    ]
 
 
 def measured(
@@ -285,7 +297,7 @@ def small_ring(
         if expected and turn_s * turns <= SMALL_SHARE * left_s():
             try:
                 for passes in dict.fromkeys(case.workload.passes for case in wanted):
-                    group = [case for case in wanted if case.workload.passes == passes]
+                    group = with_reasons([case for case in wanted if case.workload.passes == passes], expected)
                     weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
                     budget_s = SMALL_SHARE * weight * left_s()
                     yield from measured(request.effort, local, group, devices, budget_s, say)

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stripectl.layout import TileCount
+
+PARTS = ("compute", "communication", "latency", "memory")
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,12 @@ class TileCost:
     row_s: float = 0.0
     call_s: float = 0.0
     masks_all: bool = False
+
+    def faster(self, part: str) -> "TileCost":
+        """The cost were a part of the machine twice as fast: of compute the tiles, of memory the traffic of a row's
+        accumulators, of latency what a call takes beside its tiles."""
+        kinds = {"compute": ("whole_s", "boundary_s", "dead_s"), "memory": ("row_s",), "latency": ("call_s",)}
+        return replace(self, **{kind: getattr(self, kind) / 2 for kind in kinds.get(part, ())})
 
     def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
@@ -57,6 +65,21 @@ class Machine:
         that none runs beside, the first of each few of them: the others hide behind what follows."""
         share = self.exposed.get((passes, opcode, itemsize), 0.0)
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
+
+    def faster(self, part: str) -> "Machine":
+        """The machine were a part of it (one of PARTS) twice as fast: tiles, links and the network, what a hop or a
+        call costs whatever its size, or the memory that the accumulators pass through. A tile that waits for its keys
+        and values in memory is compute here, as its time is one figure."""
+        assert part in PARTS
+        rate, latency = (2 if part == "communication" else 1), (2 if part == "latency" else 1)
+        return replace(
+            self,
+            forward=self.forward.faster(part),
+            backward=self.backward.faster(part),
+            hop_latency_s=self.hop_latency_s / latency,
+            link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
+            hops={axis: Hops(hop.bytes_per_s * rate, hop.latency_s / latency) for axis, hop in self.hops.items()},
+        )
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""

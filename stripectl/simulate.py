@@ -10,7 +10,7 @@ transpose does on the same clocks, as JAX does it.
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -187,11 +187,13 @@ class Clocks:
 class TimedAttend:
     """`attend` on clocks: a call takes what its tiles cost, on every device at once."""
 
-    def __init__(self, workload: Workload, plan: Plan, layout: Layout, clocks: Clocks) -> None:
+    def __init__(
+        self, workload: Workload, plan: Plan, layout: Layout, clocks: Clocks, counted: Sequence[TileCount] = ()
+    ) -> None:
         if plan.tile is None:
             raise ValueError(f"{plan} has no tile")
         self.clocks, self.layout, self.tile, self.window = clocks, layout, plan.tile, workload.window
-        self.shards, self.rounds = plan.shards, list[Round]()
+        self.shards, self.rounds, self.counted = plan.shards, list[Round](), counted
 
     def empty(self, q: Timed) -> Timed:
         return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())
@@ -223,13 +225,16 @@ class TimedAttend:
         return each(lambda x, y: x._replace(ready=np.maximum(x.ready, y.ready)), a, b)
 
     def _compute(self, passes: str, q: Timed, me: Any, src: Any, needs: list[Timed]) -> np.ndarray:
-        counts = count_tiles(self.layout.bands(me, src, self.shards, q.shape[2], self.window), self.tile)
-        tiles = TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
+        tiles = self.counted[len(self.rounds)] if self.counted else self._tiles(q.shape[2], me, src)
         cost = self.clocks.machine.forward if passes == "forward" else self.clocks.machine.backward
         start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
         end = self.clocks.now = start + cost.seconds(tiles, q.shape[0] * q.shape[1])
         self.rounds.append(Round(passes, start, end, tiles))
         return end
+
+    def _tiles(self, rows: int, me: Any, src: Any) -> TileCount:
+        counts = count_tiles(self.layout.bands(me, src, self.shards, rows, self.window), self.tile)
+        return TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
 
 
 @dataclass(frozen=True)
@@ -264,11 +269,12 @@ class Simulation:
         return max(found, key=lambda one: one.exposed_s)
 
 
-def simulate(workload: Workload, plan: Plan, machine: Machine) -> Simulation:
-    """Run the plan's scheme on clocks. The plan has its tile and is not refused."""
+def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence[TileCount] = ()) -> Simulation:
+    """Run the plan's scheme on clocks. The plan has its tile and is not refused. `counted` are the tiles of every round
+    where the same workload and plan ran before, on whatever machine: counting them is what takes time."""
     scheme: Scheme = schemes[plan.scheme]
     clocks = Clocks(plan, scheme.axes, machine)
-    attend = TimedAttend(workload, plan, layouts[plan.layout], clocks)
+    attend = TimedAttend(workload, plan, layouts[plan.layout], clocks, counted)
     batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
 
     def shard(heads: int) -> Timed:
