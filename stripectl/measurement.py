@@ -114,12 +114,12 @@ def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, flo
 def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
     i-th of both were taken together and are resampled together."""
-    import numpy as np
-    from scipy import stats
-
     count = min(len(slow_s), len(fast_s))
     if count < 3:
         return None
+    import numpy as np
+    from scipy import stats
+
     found = stats.bootstrap(
         (slow_s[:count], fast_s[:count]),
         lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
@@ -169,7 +169,7 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
     if not m.median_s or m.devices == 1:
         return None
     kind = hardware_name(m.target)
-    alone = (o for o in run if o.devices == 1 and o.median_s and hardware_name(o.target) == kind)
+    alone = (o for o in run if o.median_s and o.devices == 1 and hardware_name(o.target) == kind)
     base = next((o for o in alone if (o.workload, o.method, o.flags) == (m.workload, m.method, m.flags)), None)
     return base.median_s / m.median_s if base and base.median_s else None
 

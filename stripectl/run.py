@@ -51,6 +51,12 @@ class Run:
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Run":
+        """A run from its JSON. What it recommends is left out: a reader draws that anew from the measurements
+        (`recommend`), so that a file cannot recommend what its figures do not show.
+
+        Raises:
+            BadInput: not a run, not whole, or newer than this stripectl.
+        """
         schema = content.get("schema") if isinstance(content, dict) else None
         if not isinstance(schema, str) or not schema.startswith(SCHEMA):
             raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
@@ -64,7 +70,7 @@ class Run:
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
                 measurements=[Measurement.from_json(check(m)) for m in content["measurements"]],
-                recommendation=content.get("recommendation"),
+                recommendation=None,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error

@@ -19,8 +19,8 @@ from stripectl.workload import LONGEST, Workload
 
 OCTAVES = 4  # halvings and doublings of the length: 1/16 to 16 times
 SHORTEST = 2**10
-# Pairs of shards to simulate for other lengths; a plan on N shards has N^2 of them, and they cost 2 to 8 us each. A ring
-# of 128 has all lengths, one of 256 the half and the double, a larger one none, since each would take seconds.
+# Pairs of shards to simulate for other lengths; a plan on N shards has N^2 of them, at 2 to 8 us each. So a ring of 128
+# has all lengths, one of 256 the half and the double, a larger one none, since each would take seconds.
 MOST_PAIRS = 2**17
 
 
@@ -43,7 +43,7 @@ def limits(
 
 
 def scaling(workload: Workload, plan: Plan, machine: Machine, seconds: float, kind: str) -> list[dict[str, Any]]:
-    """Seconds of the plan at its own length and at halvings and doublings of it, as far as its layout and tile allow."""
+    """Seconds of the plan at its own length, and at halvings and doublings of it that its layout and tile allow."""
     found = {workload.seq_len: seconds}
     for length in other_lengths(workload.seq_len, plan.shards):
         longer = replace(workload, seq_len=length)

@@ -128,6 +128,12 @@ def test_the_parent_never_imports_jax(name: str, stored: Path, tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_recommendation_runs_nothing() -> None:
+    code = "import sys, stripectl.recommend; sys.exit(' '.join({'jax', 'stripectl.simulate'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_probe_can_fail() -> None:
     done = subprocess.run([sys.executable, "-c", f"import jax\n{PROBE}", "--help"], capture_output=True)
     assert done.returncode == 9

@@ -83,8 +83,8 @@ def page_text(bench: Run) -> str:
     return render(bench)
 
 
-def verdict_of(*measurements: Measurement) -> dict[str, Any]:
-    return context(run_of(*measurements))["verdicts"][0]["parts"][0]
+def card_of(*measurements: Measurement) -> dict[str, Any]:
+    return context(run_of(*measurements))["recommended"][0]
 
 
 class Page(HTMLParser):
@@ -139,46 +139,48 @@ def check_harmless(page: Page) -> None:
         assert "url(" not in (attributes.get("style") or "") + (attributes.get("fill") or "")
 
 
-def test_verdict_names_the_fastest_with_its_interval_and_bound() -> None:
-    found = verdict_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
+def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
+    found = card_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
     assert found["headline"] == "zigzag is fastest"
-    assert found["method"] == "measured"
-    assert found["speedup"] == "1.60x over contiguous, 95 % interval 1.60 to 1.60"
-    assert found["bound"] == {"attention_only": "1.70x", "layer": "n/a"}
-    assert "5 samples" in found["cautions"][0]
+    assert (found["method"], found["time"]) == ("measured", "500 ms ±1.0%")
+    assert (found["gain"], found["over"]) == ("1.60x, 95 % interval 1.60 to 1.60", plan_of("contiguous"))
+    assert found["reasons"][0].startswith("1.60x the speed of contiguous (95 % interval 1.60 to 1.60)")
+    assert "allows 1.70x, of which this is 94%" in found["reasons"][0]
+    assert "5 samples" in found["confidence"]["sentence"]
 
 
-def test_verdict_does_not_claim_what_the_interval_does_not_show() -> None:
-    noisy = made("zigzag", 0.59, samples_s=(0.5, 0.7, 0.59, 0.65, 0.55), ci95_s=(0.5, 0.7))
-    found = verdict_of(made("contiguous", 0.8), made("striped", 0.6), noisy)
+def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
+    found = context(bench)["recommended"][0]
     assert found["headline"] == "zigzag or striped: too close to tell"
-    assert "wide" in found["cautions"][0]
+    assert (found["gain"], found["method"]) == ("1.83x", "simulated")
+    assert "4 devices are 7.92x as fast as one" in found["reasons"][0]
+    assert "times were off by up to 20%" in found["confidence"]["sentence"]
 
 
-def test_verdict_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
-    found = context(bench)["verdicts"][0]["parts"][0]
-    assert found["headline"] == "zigzag or striped: too close to tell"
-    assert found["speedup"] == "1.83x over contiguous, simulated, no interval"
-    assert found["over_one_device"] == "7.92x"
-    assert "times were off by up to 20%" in found["cautions"][1]
+def test_other_workloads_have_cards_of_their_own(bench: Run) -> None:
+    (group,) = context(bench)["other_cards"]
+    assert [card["headline"] for card in group["parts"]] == ["zigzag is fastest"]
+    assert group["parts"][0]["use"] is None
 
 
-def test_measured_and_simulated_times_are_not_ranked_together() -> None:
-    found = verdict_of(made("contiguous", 0.8), made("striped", 0.6), made("zigzag", 0.1, "simulated"))
-    assert found["headline"] == "striped is fastest"
-    assert found["cautions"][-1] == f"Not ranked, since they were not measured: {plan_of('zigzag')}."
+def test_limits_and_crossover_show_their_method() -> None:
+    limits = {"compute": 0.1, "communication": 0.4, "latency": 0.0, "memory": 0.0}
+    slow, fast = [(256, 0.2), (512, 0.8), (1024, 3.2)], [(256, 0.32), (512, 0.5), (1024, 1.6)]
+    scaling = [[{"seq_len": at, "median_s": time_s} for at, time_s in curve] for curve in (slow, fast)]
+    found = card_of(
+        made("contiguous", 0.8, limits=limits, scaling=scaling[0]),
+        made("zigzag", 0.5, limits=limits, scaling=scaling[1]),
+    )
+    assert found["bound_by"] == "communication, 40% less time were it twice as fast"
+    assert found["limits_method"] == "simulated"
+    assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
 
 
-def test_names_are_as_short_as_tells_plans_apart() -> None:
-    gathered = replace(made("striped", 0.6), plan=plan_of("striped").replace("ring/", "all_gather/"))
-    found = verdict_of(made("contiguous", 0.8), made("striped", 0.5), gathered)
-    assert found["headline"] == "ring/striped is fastest"
-    assert found["speedup"].startswith("1.60x over ring/contiguous, ")
-
-
-def test_one_sample_has_no_interval() -> None:
-    found = verdict_of(*(made(LAYOUTS[at], 1.0 + at, samples_s=(1.0 + at,), ci95_s=None) for at in (0, 1)))
-    assert found["headline"] == "contiguous was fastest in 1 sample"
+def test_the_page_holds_what_to_use(page_text: str) -> None:
+    text = " ".join(Page(page_text).text)
+    assert "sequence_parallel_attention(q, k, v, plan, mesh" in text
+    assert "seqlen: 4k" in text
+    assert "MaxText's context parallelism is for TPUs and GPUs, not cpu." in text
 
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
@@ -259,7 +261,7 @@ def test_same_run_same_page(bench: Run, page_text: str) -> None:
 def test_nothing_timed_and_nothing_at_all() -> None:
     failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
     for run in (run_of(*failed), run_of()):
-        assert context(run)["verdicts"] == []
+        assert context(run)["recommended"] == []
         page = Page(render(run))
         check_harmless(page)
         assert page.count("svg") == 0

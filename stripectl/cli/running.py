@@ -118,12 +118,15 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
 
 
 def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
-    """The table, the report, and where they lie."""
+    """The table, the report, and where they lie; where there were plans to choose from, what is recommended."""
+    from stripectl.card import card, has_choice
     from stripectl.console import beside_published, calibrations, longest, tables
+    from stripectl.recommend import recommend
     from stripectl.report import write_report
 
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
         run.environment["warnings"] = []
+    found = run.recommendation = recommend(run)
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
@@ -138,6 +141,8 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)
     write_report(run, folder / "report.html")
+    if found and has_choice(found):
+        screen.print(card(found, screen.width, str(folder / "report.html")))
     screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)
 
 

@@ -20,7 +20,8 @@ from stripectl import BadInput, __version__, console
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
-from stripectl.report import figures, timeline, traces, verdict
+from stripectl.recommend import recommend
+from stripectl.report import figures, recommendation, timeline, traces
 from stripectl.run import Run
 from stripectl.units import NOTHING, in_unit, nbytes, rate, times
 from stripectl.workload import format_length
@@ -93,17 +94,20 @@ def context(run: Run) -> dict[str, Any]:
     """Everything the page says, as plain data in the order of the page."""
     shown = with_speedups(map(readable, run.measurements))
     works, charts = figures.works(shown), figures.times(shown)
+    found = recommend(replace(run, measurements=shown))
+    cards = recommendation.cards(found)
     surroundings = dict(run.environment) if isinstance(run.environment, Mapping) else {"environment": run.environment}
     warnings = surroundings.pop("warnings", None) or []
-    text, left_out = traces.carried(replace(run, measurements=shown).to_json())
+    text, left_out = traces.carried(replace(run, measurements=shown, recommendation=found).to_json())
     return {
         "id": run.id,
         "created": run.created,
         "command": run.command,
         "stripectl": __version__,
         "marks": figures.MARKS,
-        "verdicts": grouped(verdict.verdicts(shown)),
-        "simulation": verdict.simulation(shown),
+        "recommended": cards[:1],
+        "other_cards": grouped(cards[1:]),
+        "simulation": recommendation.simulation(shown),
         "tables": tables(shown),
         "works": works[: figures.MOST_WORKS],
         "works_left_out": len(works[figures.MOST_WORKS :]),

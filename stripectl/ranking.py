@@ -1,0 +1,124 @@
+"""Which plan is fastest, and whether that is sure.
+
+Plans are ranked by workload and target, within the strongest method that timed them, since a measured and a simulated
+time do not compare.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stripectl.measurement import Measurement, ratio_interval, simulation_error, twin
+from stripectl.plan import parse_plan
+from stripectl.schema import METHODS
+from stripectl.topology import hardware_name
+from stripectl.workload import Workload
+
+LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
+
+
+class Pair(NamedTuple):
+    """A plan that was measured and simulated; how far the simulation is off, of its time and of its speed-up."""
+
+    measured: Measurement
+    simulated: Measurement
+    error: float
+    speedup_error: float | None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The plans of a workload on a target: `rivals` are those that the strongest method timed, the fastest first;
+    `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are."""
+
+    members: Sequence[Measurement]
+    rivals: Sequence[Measurement]
+    pairs: Sequence[Pair]
+
+    @property
+    def best(self) -> Measurement:
+        return self.rivals[0]
+
+    @property
+    def runner_up(self) -> Measurement | None:
+        return self.rivals[1] if len(self.rivals) > 1 else None
+
+    @property
+    def workload(self) -> Workload:
+        return self.best.workload
+
+    def too_close(self, fast: Measurement, slow: Measurement) -> bool:
+        """Whether the slower may be as fast: the interval of the ratio holds 1, or the simulation's error is larger."""
+        if interval := ratio_interval(slow.samples_s, fast.samples_s):
+            return interval[0] <= 1
+        known = speedup_error(self.pairs) if fast.method == "simulated" else None
+        least = 0.0 if fast.method == "measured" else max(LEAST_MARGIN, known or 0.0)
+        return margin(fast, slow) <= least
+
+
+def is_timed(m: Measurement) -> bool:
+    return m.status == "ok" and bool(m.median_s)
+
+
+def margin(fast: Measurement, slow: Measurement) -> float:
+    """How much longer the slower takes."""
+    assert fast.median_s and slow.median_s
+    return slow.median_s / fast.median_s - 1
+
+
+def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
+    """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
+    plan of several has a time on such hardware."""
+    timed, errors = [m for m in measurements if is_timed(m)], pairs(measurements)
+    wide = {(m.workload, hardware_name(m.target)) for m in timed if m.devices > 1}
+    groups: dict[tuple[Workload, str], list[Measurement]] = {}
+    for m in timed:
+        if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
+            groups.setdefault((m.workload, m.target), []).append(m)
+    return [_ranking(group, measurements, errors) for group in groups.values()]
+
+
+def _ranking(candidates: Sequence[Measurement], run: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
+    first = candidates[0]
+    strongest = min((m.method for m in candidates), key=_strength)
+    rivals = sorted((m for m in candidates if m.method == strongest), key=lambda m: m.median_s or 0.0)
+    members = [m for m in run if (m.workload, m.target) == (first.workload, first.target)]
+    return Ranking(members, rivals, [p for p in errors if p.measured.workload.passes == first.workload.passes])
+
+
+def _strength(method: str) -> int:
+    return METHODS.index(method) if method in METHODS else len(METHODS)
+
+
+def pairs(measurements: Sequence[Measurement]) -> list[Pair]:
+    """Every plan that was measured and simulated."""
+    found = []
+    for m in measurements:
+        other, error = twin(m, measurements), simulation_error(m, measurements)
+        if other is not None and error is not None:
+            ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
+            found.append(Pair(m, other, error, clocked / ran - 1 if ran and clocked else None))
+    return found
+
+
+def speedup_error(errors: Iterable[Pair]) -> float | None:
+    """The largest error of a simulated speed-up, where one is known."""
+    return max((abs(each.speedup_error) for each in errors if each.speedup_error is not None), default=None)
+
+
+def flags(m: Measurement) -> str:
+    """The compiler's flags, after a plan."""
+    return "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
+
+
+def names(measurements: Iterable[Measurement]) -> dict[str, str]:
+    """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
+    plans = {m.plan: parse_plan(m.plan) for m in measurements if is_timed(m)}
+    several = {text: plan for text, plan in plans.items() if plan.devices > 1}
+    for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
+        found = {text: short(plan) for text, plan in several.items()}
+        if len(set(found.values())) == len(found):
+            break
+    else:
+        found = {text: text for text in several}
+    return {text: text for text in plans} | found

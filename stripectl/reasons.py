@@ -1,0 +1,164 @@
+"""Why a plan is recommended, in sentences, each with the figures of the run that it stands on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl.measurement import Measurement, twin
+from stripectl.ranking import Ranking, names
+from stripectl.units import duration, nbytes, rate, times
+from stripectl.workload import format_length
+
+BOUND_BY = {
+    "compute": "Tiles limit it",
+    "communication": "Links limit it",
+    "latency": "What a hop or a call costs whatever its size limits it",
+    "memory": "Memory limits it",
+}
+SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
+
+
+def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measurement]) -> list[str]:
+    """The sentences, most telling first; `found` is the recommendation so far."""
+    said = (
+        gained(found, ranking),
+        limited(found),
+        parted(found),
+        sent(ranking.best, run),
+        remembered(found),
+        followed(found, ranking),
+        changed(found),
+        left_out(found, ranking),
+    )
+    return [sentence for sentence in said if sentence]
+
+
+def count(m: Measurement) -> str:
+    return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
+
+
+def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
+    best, gain, bound = ranking.best, found["gain"], found["bound"] or {}
+    if not gain:
+        others = len(ranking.rivals) > 1
+        return "It is itself the plan that speed-ups are over: the contiguous ring." * (others and best.devices > 1)
+    over = names(ranking.members).get(gain["over"], gain["over"])
+    text = f"{times(gain['value'])} the speed of {over}"
+    if gain["ci95"]:
+        text += f" (95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})"
+    else:
+        text += f" ({count(best) if best.method == 'measured' else best.method}, no interval)"
+    if bound.get("reached"):
+        text += f"; the balance of its tiles alone allows {times(bound['attention_only'])}, of which this is"
+        text += f" {bound['reached']:.0%}"
+    alone = found["over_one_device"]
+    return f"{text}. {best.devices} devices are {times(alone)} as fast as one." if alone else f"{text}."
+
+
+def limited(found: Mapping[str, Any]) -> str:
+    """What the time would lose were a part of the machine twice as fast."""
+    limits, first = found["limits"], found["bound_by"]
+    if not limits:
+        return ""
+    rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
+    how = SAID_BY.get(found["limits_method"], found["limits_method"])
+    return (
+        f"{BOUND_BY[first]}: with {first} twice as fast it would take {limits[first]:.0%} less time ({how}); "
+        f"of the others, {rest}."
+    )
+
+
+def parted(found: Mapping[str, Any]) -> str:
+    """The parts of a training step by their share."""
+    parts = {name: seconds for name, seconds in (found["parts"] or {}).items() if seconds}
+    total = found["median_s"]
+    if not parts or not total:
+        return ""
+    shares = (f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts.items())
+    return f"Of the step: {', '.join(shares)}."
+
+
+def sent(m: Measurement, run: Sequence[Measurement]) -> str:
+    """What a device sends, how long a link takes for it, and what of that hides, where anything says so."""
+    total = sum((m.bytes or {}).values())
+    if not total or m.devices == 1 or not m.median_s:
+        return ""
+    text, per_s = f"A device sends {nbytes(total)}", link_rate(m, run)
+    if per_s:
+        busy_s = total / per_s
+        text += f", for which a link at {rate(per_s, 'B/s')} takes {duration(busy_s)}"
+        text += f": {busy_s / m.median_s:.0%} of the time"
+    overlap = m.overlap or {}
+    if overlap.get("ratio") is not None:
+        text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"
+    return f"{text}."
+
+
+def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
+    """Bytes/s, one way, of the slowest hop that times stand on: its own calibration's, or that of its simulation."""
+    other = twin(m, run)
+    known = m.calibration or (other.calibration if other else None) or {}
+    hop, slower = known.get("hop"), known.get("slower_hops")
+    found = [hop.get("bytes_per_s_one_way")] if isinstance(hop, dict) else []
+    if isinstance(slower, dict):
+        found += [axis.get("slowest_bytes_per_s") for axis in slower.values() if isinstance(axis, dict)]
+    rates = [each for each in found if isinstance(each, int | float) and each > 0]
+    return min(rates, default=None)
+
+
+def remembered(found: Mapping[str, Any]) -> str:
+    needs, has = found["peak_bytes"], found["hbm_bytes"]
+    if not needs:
+        return ""
+    of = f", {needs / has:.0%} of the {nbytes(has)} it has" if has else ""
+    return f"It needs {nbytes(needs)} of a device's memory{of}."
+
+
+def followed(found: Mapping[str, Any], ranking: Ranking) -> str:
+    """The runner-up and how far it is behind."""
+    second = ranking.runner_up
+    if second is None:
+        return ""
+    doubt = ": too close to tell" * bool(found["too_close"])
+    return f"The runner-up, {found['runner_up']}, takes {found['margin']:.1%} longer{doubt}."
+
+
+def changed(found: Mapping[str, Any]) -> str:
+    """At what length the answer changes."""
+    text = crossing(found)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def crossing(found: Mapping[str, Any]) -> str:
+    """The same, as words to go on with."""
+    lengths = found["lengths"]
+    if not lengths:
+        return ""
+    how = " and ".join(lengths["methods"])
+    first, last = format_length(lengths["first"]), format_length(lengths["last"])
+    if not found["crossover"]:
+        return f"no other plan is surely faster from {first} to {last} tokens ({how})"
+    said = []
+    for change in found["crossover"]:
+        low, high = map(format_length, change["between"])
+        at = f"about {about(change['seq_len'])}, between {low} and {high}" if change["seq_len"] else f"{low} to {high}"
+        side = "below" if change["direction"] == "shorter" else "above"
+        said.append(f"{side} {at} tokens, {change['plan']} is faster ({change['method']})")
+    return "; ".join(said)
+
+
+def about(seq_len: int) -> str:
+    """A length that lies between two others, as exactly as that is known."""
+    return f"{seq_len / 1024:,.0f}k" if seq_len >= 10 * 1024 else f"{seq_len:,}"
+
+
+def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
+    """What was not ranked, and why."""
+    ranked = {m.plan for m in ranking.rivals}
+    others = sorted({m.plan for m in ranking.members if m.status == "ok"} - ranked)
+    said = [f"Not ranked, since they were not {found['method']}: {', '.join(others)}."] if others else []
+    for group in found["refused"]:
+        number = len(group["plans"])
+        which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"
+        what = "refused" if group["status"] == "refused" else "not timed"
+        said.append(f"{which} {what}: {group['reason'].rstrip('.')}.")
+    return " ".join(said)

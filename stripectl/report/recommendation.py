@@ -1,0 +1,101 @@
+"""The recommendation as cards of the page, and how good the simulations are that it may stand on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl import console
+from stripectl.measurement import Measurement
+from stripectl.ranking import pairs
+from stripectl.reasons import about
+from stripectl.units import NOTHING, duration, nbytes, rate, times
+from stripectl.workload import Workload, format_length
+
+
+def cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """A card for every workload that has a time, the one that the run is about first."""
+    return [card(each) for each in (found, *found["others"])] if found else []
+
+
+def card(found: Mapping[str, Any]) -> dict[str, Any]:
+    """One of them: a few figures, and the sentences that hold the rest."""
+    work = Workload.from_json(found["workload"])
+    said = "".join(f" {name}={value}" for name, value in (found["flags"] or {}).items())
+    half = f" ±{50 * (found['ci95_s'][1] - found['ci95_s'][0]) / found['median_s']:.1f}%" if found["ci95_s"] else ""
+    return {
+        "title": console.describe(work),
+        "pass": work.passes,
+        "headline": found["headline"],
+        "plan": found["plan"] + said,
+        "target": found["target"],
+        "method": found["method"],
+        "time": f"{duration(found['median_s'])}{half}",
+        "tokens": rate(found["tokens_per_s"], "tokens/s"),
+        "gain": gain(found["gain"]),
+        "over": found["gain"] and found["gain"]["over"],
+        "bound_by": bound_by(found),
+        "limits_method": found["limits_method"],
+        "margin": margin(found),
+        "changes": [change(each) for each in found["crossover"]],
+        "lengths": lengths(found["lengths"]),
+        "memory": memory(found) if found["peak_bytes"] else None,
+        "confidence": found["confidence"],
+        "reasons": found["reasons"],
+        "use": found.get("use"),
+    }
+
+
+def gain(found: Mapping[str, Any] | None) -> str:
+    """Value and interval."""
+    if not found:
+        return NOTHING
+    interval = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
+    return f"{times(found['value'])}{interval}"
+
+
+def bound_by(found: Mapping[str, Any]) -> str:
+    """The part of the machine that limits it, and by how much."""
+    limits, first = found["limits"], found["bound_by"]
+    return f"{first}, {limits[first]:.0%} less time were it twice as fast" if limits else NOTHING
+
+
+def memory(found: Mapping[str, Any]) -> str:
+    of = f" of {nbytes(found['hbm_bytes'])}" if found["hbm_bytes"] else ""
+    return f"{nbytes(found['peak_bytes'])}{of} a device"
+
+
+def margin(found: Mapping[str, Any]) -> str:
+    if not found["runner_up"]:
+        return "the only plan timed"
+    return f"{found['margin']:.1%}{', too close to tell' if found['too_close'] else ''}"
+
+
+def change(found: Mapping[str, Any]) -> dict[str, str]:
+    """Where the answer changes, and to what."""
+    low, high = map(format_length, found["between"])
+    side = "below" if found["direction"] == "shorter" else "above"
+    near = f"{side} about {about(found['seq_len'])} tokens" if found["seq_len"] else f"{side} {low} to {high}"
+    return {"at": near, "plan": found["plan"], "method": found["method"]}
+
+
+def lengths(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The lengths that were compared."""
+    if not found:
+        return None
+    return {"first": format_length(found["first"]), "last": format_length(found["last"]), "methods": found["methods"]}
+
+
+def simulation(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Every plan that was both measured and simulated, and how far the simulation is off."""
+    return [
+        {
+            "plan": pair.measured.plan,
+            "pass": pair.measured.workload.passes,
+            "measured": console.spread(pair.measured),
+            "simulated": duration(pair.simulated.median_s),
+            "error": pair.error,
+            "measured_speedup": console.speedup(pair.measured),
+            "simulated_speedup": console.speedup(pair.simulated),
+            "speedup_error": pair.speedup_error,
+        }
+        for pair in pairs(shown)
+    ]

@@ -1,0 +1,208 @@
+"""A plan as something to use: options of this command as YAML, Python that runs with this package, and the flags of
+MaxText and the arguments of Transformer Engine where they have the scheme.
+
+What those two take was read in their sources: AI-Hypercomputer/maxtext, `src/maxtext/configs/base.yml` and `types.py`
+(August 2026); NVIDIA/TransformerEngine, `transformer_engine/jax/attention.py`, `jax/sharding.py` and
+`jax/cpp_extensions/attention.py`, and `pytorch/attention/dot_product_attention/dot_product_attention.py` (August 2026).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from stripectl.files import profile_names
+from stripectl.hardware import Hardware, hardware_names
+from stripectl.measurement import Measurement
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, parse_plan
+from stripectl.topology import hardware_name
+from stripectl.workload import Workload, format_length
+
+# MaxText's context_parallel_strategy by scheme, and the flag of each axis.
+MAXTEXT_STRATEGIES = {"ring": "ring", "all_gather": "all_gather"}
+MAXTEXT_AXES = {
+    "data": "ici_data_parallelism",
+    "fsdp": "ici_fsdp_parallelism",
+    "ring": "ici_context_parallelism",
+    "tensor": "ici_tensor_parallelism",
+}
+SPLASH_Q = ("sa_block_q", "sa_block_q_dkv", "sa_block_q_dq")
+SPLASH_KV = ("sa_block_kv", "sa_block_kv_compute", "sa_block_kv_dkv", "sa_block_kv_dkv_compute", "sa_block_kv_dq")
+TE_STRATEGIES = {"ring": "RING", "all_gather": "ALL_GATHER"}
+TE_PYTORCH = {"ring": "p2p", "all_gather": "all_gather"}  # cp_comm_type; its causal mask supposes the zigzag order
+TE_RESOURCES = {"data": "dp_resource", "fsdp": "fsdp_resource", "ring": "cp_resource", "tensor": "tp_resource"}
+SNIPPET = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from stripectl import positions, sequence_parallel_attention
+
+plan, seq_len = "{plan}", {seq_len}
+mesh = jax.make_mesh({sizes}, {axes}, (jax.sharding.AxisType.Auto,) * {count})
+order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once; rotary embeddings take it as positions
+
+
+@jax.jit
+def attend(q, k, v):  # (batch, positions, heads, head_dim), in the plan's order; differentiable
+    return sequence_parallel_attention(q, k, v, plan, mesh, mask="{mask}")
+
+
+sharding = NamedSharding(mesh, PartitionSpec({batch_axes}, {sequence_axes}, {head_axes}))
+q = jnp.ones(({batch}, seq_len, {heads}, {head_dim}), "{dtype}", device=sharding)
+k = v = jnp.ones(({batch}, seq_len, {kv_heads}, {head_dim}), "{dtype}", device=sharding)
+print(attend(q, k, v).sharding)
+"""
+
+
+def use(m: Measurement) -> dict[str, Any]:
+    """What to paste, by where; of MaxText and Transformer Engine `text` is None where they lack it, and `note` says
+    what is lacking, or what to mind."""
+    plan, name = parse_plan(m.plan), hardware_name(m.target)
+    kind = Hardware.load(name).kind if name in hardware_names() else "cpu"
+    return {
+        "yaml": options(m),
+        "python": snippet(m.workload, plan),
+        "maxtext": maxtext(m.workload, plan, kind, slices(m.target)),
+        "transformer_engine": transformer_engine(m.workload, plan, kind),
+    }
+
+
+def slices(target: str) -> int:
+    number = target.rpartition("*")[0]
+    return int(number) if number.isdecimal() else 1
+
+
+def options(m: Measurement) -> str:
+    """A YAML document whose keys are the options of `stripectl bench`."""
+    work = m.workload
+    shape: dict[str, Any] = {"model": work.model}
+    if work.model not in profile_names("models"):
+        shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
+    found = {"seqlen": format_length(work.seq_len), **shape, "batch": work.batch, "dtype": work.dtype}
+    found |= {"mask": work.mask, "pass": work.passes, "target": m.target, "method": m.method, "plan": m.plan}
+    if m.flags:
+        found["xla-flag"] = [f"{name}={value}" for name, value in m.flags.items()]
+    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def snippet(work: Workload, plan: Plan) -> str:
+    """A Python program that attends by the plan, on as many devices as it has."""
+    axes = plan.axes or {"ring": 1}
+
+    def over(names: Sequence[str]) -> str:
+        held = tuple(name for name in names if name in axes)
+        return f"({', '.join(map(quoted, held))})" if len(held) > 1 else quoted(held[0]) if held else "None"
+
+    return SNIPPET.format(
+        plan=str(plan),
+        seq_len=work.seq_len,
+        sizes=tuple(axes.values()),
+        axes=f"({', '.join(map(quoted, axes))}{',' * (len(axes) == 1)})",
+        count=len(axes),
+        mask=work.mask,
+        batch_axes=over(BATCH_AXES),
+        sequence_axes=over(SEQUENCE_AXES),
+        head_axes=over(HEAD_AXES),
+        batch=work.batch,
+        heads=work.heads,
+        kv_heads=work.kv_heads,
+        head_dim=work.head_dim,
+        dtype=work.dtype,
+    )
+
+
+def quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def lacking(reason: str) -> dict[str, Any]:
+    return {"text": None, "note": reason}
+
+
+def maxtext(work: Workload, plan: Plan, kind: str, slices: int) -> dict[str, Any]:
+    """The flags of a MaxText run whose attention is the plan's, or why there are none."""
+    strategy, strange = MAXTEXT_STRATEGIES.get(plan.scheme), set(plan.axes) - MAXTEXT_AXES.keys()
+    if kind not in ("tpu", "gpu"):
+        return lacking(f"MaxText's context parallelism is for TPUs and GPUs, not {kind}.")
+    if strategy is None or strange:
+        return lacking(f"MaxText has no {plan.scheme} on the axes {', '.join(plan.axes)}.")
+    if work.mask != "causal" or plan.shards == 1:
+        return lacking("MaxText's context parallelism is for causal masks and two devices of a sequence or more.")
+    striped = plan.layout == "striped"
+    if striped and (kind == "tpu" or strategy != "ring"):
+        nearest = replace(plan, layout="zigzag")
+        return lacking(
+            f"MaxText orders tokens in stripes on GPUs alone, for a ring of packed sequences. The nearest it has is "
+            f"{nearest}."
+        )
+    tpu_ring = kind == "tpu" and strategy == "ring"
+    found: dict[str, Any] = {
+        "max_target_length": work.seq_len,
+        "per_device_batch_size": work.batch / plan.devices,
+        "dtype": work.dtype,
+        "attention": "flash" if kind == "tpu" else "cudnn_flash_te",
+        **{flag: plan.size(axis) for axis, flag in MAXTEXT_AXES.items()},
+        "context_parallel_strategy": strategy,
+        "context_parallel_load_balance": str(plan.layout != "contiguous").lower(),
+    }
+    if plan.layout != "contiguous":
+        found["context_parallel_reorder_strategy"] = "striped" if striped else "dual_chunk_swap"
+    found |= {"packing": "true"} if striped else {}
+    found |= {"use_tokamax_splash": "true"} if tpu_ring else {}
+    found |= {"ring_scan_unroll": plan.unroll} if tpu_ring and plan.unroll > 1 else {}
+    if kind == "tpu" and plan.tile:
+        found |= dict.fromkeys(SPLASH_Q, plan.tile.block_q) | dict.fromkeys(SPLASH_KV, plan.tile.block_kv)
+    text = " \\\n".join(f"{name}={value}" for name, value in found.items())
+    return {"text": text, "note": " ".join(maxtext_notes(work, plan, kind, slices))}
+
+
+def maxtext_notes(work: Workload, plan: Plan, kind: str, slices: int) -> list[str]:
+    """What its flags do not say."""
+    notes = [
+        "Its tiles are Tokamax's or JAX's splash kernels'."
+        if kind == "tpu"
+        else "cuDNN chooses its tiles; MaxText has no flag for them."
+    ]
+    if kind == "tpu" and plan.scheme == "ring" and work.seq_len % plan.shards**2:
+        notes.append(f"It asks for a length that {plan.shards**2} divides, which {work.seq_len} is not.")
+    if kind == "tpu" and plan.layout == "zigzag" and plan.shards % 2:
+        notes.append("It balances even rings alone.")
+    if slices > 1:
+        notes.append(f"Of the axis that spans the {slices} slices, put that factor in the dcn_ flag of the same name.")
+    return notes
+
+
+def transformer_engine(work: Workload, plan: Plan, kind: str) -> dict[str, Any]:
+    """The arguments of Transformer Engine's attention in JAX, or why there are none. It runs the zigzag order on whole
+    sequences (BSHD) and the striped one on packed ones (THD)."""
+    strategy, strange = TE_STRATEGIES.get(plan.scheme), set(plan.axes) - TE_RESOURCES.keys()
+    if kind != "gpu":
+        return lacking(f"Transformer Engine runs on GPUs, not {kind}.")
+    if strategy is None or strange or plan.shards == 1:
+        axes = f"the axes {', '.join(plan.axes)}" if plan.axes else "one device"
+        return lacking(f"Transformer Engine for JAX has no {plan.scheme} on {axes}.")
+    causal, packed = work.mask == "causal", plan.layout == "striped"
+    if packed and not causal:
+        return lacking("Transformer Engine's packed sequences, which stripes need, take a causal mask alone.")
+    balanced = causal and plan.layout != "contiguous"
+    mask = "PADDING_CAUSAL_MASK" if packed else "CAUSAL_MASK" if causal else "NO_MASK"
+    resources = ", ".join(f'{TE_RESOURCES[axis]}="{axis}"' for axis in plan.axes)
+    order = "Striped" if packed else "DualChunkSwap"
+    reorder = f"x = reorder_causal_load_balancing(x, ReorderStrategy.{order}, cp_size={plan.shards}, seq_dim=1)\n"
+    text = (
+        f"{reorder if balanced else ''}"
+        f"with global_shard_guard(MeshResource({resources})):\n"
+        f"    out = fused_attn(\n"
+        f"        ...,\n"
+        f"        attn_mask_type=AttnMaskType.{mask},\n"
+        f"        qkv_layout=QKVLayout.{'THD_THD_THD' if packed else 'BSHD_BSHD_BSHD'},\n"
+        f"        context_parallel_strategy=CPStrategy.{strategy},\n"
+        f"        context_parallel_causal_load_balanced={balanced},\n"
+        f'        context_parallel_axis="ring",\n'
+        f"{'        stripe_size=1,' + chr(10) if packed else ''}"
+        f"    )\n"
+    )
+    if causal and plan.layout == "zigzag":
+        text += f'# in PyTorch: DotProductAttention(..., cp_comm_type="{TE_PYTORCH[plan.scheme]}")\n'
+    return {"text": text, "note": "cuDNN chooses its tiles; Transformer Engine has no argument for them."}

@@ -1,0 +1,420 @@
+"""What a run recommends, of runs made by hand."""
+
+import io
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from rich.console import Console
+
+from stripectl.card import card, has_choice
+from stripectl.cli.bench import command
+from stripectl.console import WIDE
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.recommend import recommend
+from stripectl.run import Run
+from stripectl.usage import maxtext, options, snippet, transformer_engine, use
+from stripectl.workload import Workload
+
+WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
+COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}
+LINK = {"compute": 0.1, "communication": 0.4, "latency": 0.05, "memory": 0.0}
+
+
+def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
+    return f"ring/{layout}/splash@{mesh},tile={tile}x{tile}"
+
+
+def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
+    known = {"target": "v5p:2x2x4", "method": "simulated", "calibration": {"source": "datasheet"}, "limits": COMPUTE}
+    return Measurement(workload=workload, plan=plan(layout, tile), median_s=time_s, **(known | given))
+
+
+def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
+    """Measured, with an interval that leaves out the ends."""
+    ordered = sorted(samples_s)
+    known = {"samples_s": tuple(samples_s), "ci95_s": (ordered[1], ordered[-2]), "calibration": None, "limits": None}
+    return clocked(layout, ordered[len(ordered) // 2], workload, **({"method": "measured"} | known | given))
+
+
+def around(time_s: float, share: float = 0.01) -> list[float]:
+    return [time_s * (1 + share * at) for at in (-2, -1, 0, 1, 2)]
+
+
+def curve(*times: float) -> list[dict[str, float]]:
+    """Times at 32k, 64k, 128k and so on."""
+    return [{"seq_len": 2 ** (15 + at), "median_s": time_s} for at, time_s in enumerate(times)]
+
+
+def found(*measurements: Measurement) -> dict[str, Any]:
+    answer = recommend(Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, list(measurements)))
+    assert answer
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
+    bound = {"attention_only": 1.9375, "layer": None}
+    answer = found(
+        clocked("contiguous", 3.0),
+        clocked("striped", 1.6, bound={"attention_only": 1.83, "layer": None}),
+        clocked("zigzag", 1.5, limits=LINK, bound=bound),
+    )
+    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag"), plan("striped"))
+    assert answer["margin"] == pytest.approx(1.6 / 1.5 - 1)
+    assert answer["gain"] == {"over": plan("contiguous"), "value": 2.0, "ci95": None}
+    assert answer["bound"] == {"attention_only": 1.9375, "layer": None, "reached": pytest.approx(2.0 / 1.9375)}
+    assert (answer["bound_by"], answer["limits"]) == ("communication", LINK)
+    assert answer["tokens_per_s"] == pytest.approx(2**16 / 1.5)
+    assert answer["headline"] == "zigzag is fastest"
+    assert answer["confidence"]["word"] == "datasheet"
+    assert any("40% less time (simulated)" in reason for reason in answer["reasons"])
+
+
+def test_reasons_hold_the_figures_of_the_run() -> None:
+    hop = {"source": "datasheet", "hop": {"latency_s": 1e-6, "bytes_per_s_one_way": 9e10}}
+    answer = found(
+        clocked("contiguous", 3.0),
+        clocked(
+            "zigzag", 2.0, bytes={"collective-permute": 90 * 10**9}, calibration=hop, peak_bytes=2**30, hbm_bytes=2**35
+        ),
+    )
+    said = " ".join(answer["reasons"])
+    assert "A device sends 83.8 GiB, for which a link at 90.0 GB/s takes 1.00 s: 50% of the time." in said
+    assert "It needs 1.00 GiB of a device's memory, 3% of the 32.0 GiB it has." in said
+    assert f"The runner-up, {plan('contiguous')}, takes 50.0% longer." in said
+
+
+def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
+    slower = {
+        "source": "datasheet",
+        "hop": {"bytes_per_s_one_way": 9e10},
+        "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
+    }
+    answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, calibration=slower))
+    assert any("a link at 45.0 GB/s takes 1.00 s" in reason for reason in answer["reasons"])
+
+
+def test_measured_and_apart() -> None:
+    answer = found(timed("contiguous", around(3.0)), timed("zigzag", around(1.5)))
+    assert answer["confidence"]["word"] == "measured"
+    assert answer["gain"]["ci95"] == pytest.approx([2.0, 2.0])
+    assert not answer["too_close"]
+    assert answer["bound_by"] is None
+
+
+def test_measured_but_ambiguous() -> None:
+    noisy = [1.4, 1.7, 1.5, 1.6, 1.45]
+    answer = found(timed("contiguous", around(3.0)), timed("striped", noisy[::-1]), timed("zigzag", noisy))
+    assert answer["too_close"]
+    assert answer["confidence"]["word"] == "ambiguous"
+    assert answer["confidence"]["sentence"].endswith("has an interval that holds zero.")
+    assert answer["headline"].endswith("too close to tell")
+
+
+def test_limits_of_what_is_measured_are_those_of_its_simulation() -> None:
+    answer = found(timed("zigzag", around(1.5)), clocked("zigzag", 1.4, limits=LINK), timed("contiguous", around(3.0)))
+    assert (answer["bound_by"], answer["method"], answer["limits_method"]) == ("communication", "measured", "simulated")
+
+
+def test_methods_are_not_ranked_together() -> None:
+    answer = found(timed("striped", around(2.0)), clocked("zigzag", 0.1), timed("contiguous", around(3.0)))
+    assert answer["plan"] == plan("striped")
+    assert f"Not ranked, since they were not measured: {plan('zigzag')}." in answer["reasons"][-1]
+
+
+def test_a_simulation_no_better_than_its_margin_is_ambiguous() -> None:
+    """The simulated speed-up of zigzag was off by 20 %, which is more than the 10 % between the plans."""
+    small = replace(WORK, seq_len=2**12, model=None)
+    pairs = [
+        *(timed("contiguous", around(3.0), small), clocked("contiguous", 3.0, small)),
+        *(timed("zigzag", around(2.0), small), clocked("zigzag", 2.5, small)),
+    ]
+    answer = found(clocked("striped", 1.1), clocked("zigzag", 1.0), clocked("contiguous", 2.0), *pairs)
+    assert answer["workload"]["seq_len"] == 2**16
+    assert (answer["too_close"], answer["confidence"]["word"]) == (True, "ambiguous")
+    assert "times were off by up to 25% and speed-ups by up to 20%" in answer["confidence"]["sentence"]
+
+
+def test_clocks_do_not_tell_plans_apart_that_are_within_a_hundredth() -> None:
+    assert found(clocked("striped", 1.009), clocked("zigzag", 1.0))["too_close"]
+    assert not found(clocked("striped", 1.011), clocked("zigzag", 1.0))["too_close"]
+
+
+def test_a_prediction_is_called_one() -> None:
+    given = {"method": "compiled", "calibration": {"source": "bundles", "predicted": True}}
+    answer = found(clocked("striped", 1.2, **given), clocked("zigzag", 1.0, **given))
+    assert answer["confidence"]["word"] == "predicted"
+    assert answer["limits_method"] == "compiled"
+
+
+def test_one_plan_is_no_choice() -> None:
+    answer = found(clocked("zigzag", 1.0))
+    assert (answer["runner_up"], answer["margin"], answer["too_close"]) == (None, None, None)
+    assert answer["headline"] == "zigzag: the only plan timed"
+    assert not has_choice(answer)
+
+
+def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
+    lost = [
+        replace(clocked("striped", 1.0, tile=tile), status="refused", reason="does not fit" + "!" * 300, median_s=None)
+        for tile in (512, 256)
+    ]
+    assert recommend(Run("one", "", "", {}, lost)) is None
+    assert recommend(Run("one", "", "", {}, [])) is None
+    (group,) = found(clocked("zigzag", 1.0), *lost)["refused"]
+    assert group["plans"] == [plan("striped", 512), plan("striped", 256)]
+    assert len(group["reason"]) == 200
+
+
+def test_the_gain_is_over_the_default_tile_where_the_run_holds_it() -> None:
+    """A shard of 64k over 16 devices has 4k rows, so that the default is tiles of 256: 16 a side."""
+    tiles = [clocked("striped", time_s, tile=tile) for tile, time_s in ((256, 2.0), (1024, 1.0), (512, 1.5))]
+    assert found(clocked("contiguous", 4.0), *tiles)["gain"] == {
+        "over": plan("striped", 256),
+        "value": 2.0,
+        "ci95": None,
+    }
+    assert found(clocked("contiguous", 4.0), *tiles[1:])["gain"]["over"] == plan("contiguous")
+
+
+def test_one_device_is_a_comparison_and_no_rival() -> None:
+    alone = clocked("contiguous", 0.5, target="v5p:1")
+    alone = replace(alone, plan="ring/contiguous/splash@ring=1,tile=1024x1024")
+    answer = found(clocked("zigzag", 1.0), clocked("contiguous", 2.0), alone)
+    assert (answer["plan"], answer["over_one_device"]) == (plan("zigzag"), 0.5)
+    assert answer["others"] == []
+    assert found(alone)["plan"] == alone.plan
+
+
+def test_curves_cross_where_the_logarithms_of_their_ratio_do() -> None:
+    """At 64k zigzag takes half of contiguous, at 32k twice as long: they meet in the middle of the logarithms."""
+    zigzag, ring = curve(0.8, 1.0, 2.0, 4.0), curve(0.4, 2.0, 4.0, 8.0)
+    answer = found(clocked("zigzag", 1.0, scaling=zigzag), clocked("contiguous", 2.0, scaling=ring))
+    (change,) = answer["crossover"]
+    assert change["seq_len"] == round(2**15 * math.sqrt(2))
+    assert (change["between"], change["direction"]) == ([2**15, 2**16], "shorter")
+    assert change["plan"] == plan("contiguous")
+    assert answer["lengths"] == {
+        "first": 2**15,
+        "last": 2**18,
+        "count": 4,
+        "methods": ["simulated"],
+        "source": "scaling",
+    }
+
+
+def test_an_answer_that_holds_says_from_where_to_where() -> None:
+    answer = found(
+        clocked("zigzag", 1.0, scaling=curve(0.5, 1.0, 2.0)), clocked("striped", 1.1, scaling=curve(0.5, 1.1, 1.99))
+    )
+    assert answer["crossover"] == []
+    assert "No other plan is surely faster from 32k to 128k tokens (simulated)." in answer["reasons"]
+
+
+def test_a_tie_before_a_loss_is_where_the_curves_meet() -> None:
+    """Striped is ahead by less than a hundredth at 128k and surely at 256k: they met before 128k."""
+    answer = found(
+        clocked("zigzag", 1.0, scaling=curve(0.5, 1.0, 2.0, 4.0)),
+        clocked("striped", 1.005, scaling=curve(0.6, 1.005, 1.99, 3.0)),
+    )
+    (change,) = answer["crossover"]
+    assert (change["between"], change["direction"]) == ([2**16, 2**17], "longer")
+    assert 2**16 < change["seq_len"] < 2**17
+
+
+def test_curves_of_what_is_measured_pass_through_what_was_measured() -> None:
+    """The simulation has striped ahead at 64k, the measurement zigzag: twice its simulated time is striped's."""
+    answer = found(
+        timed("zigzag", around(1.0), scaling=curve(0.5, 1.0, 2.0)),
+        timed("striped", around(1.6), scaling=curve(0.4, 0.8, 1.6)),
+    )
+    assert answer["crossover"] == []
+
+
+def test_winners_of_several_lengths_are_the_crossover() -> None:
+    """Tiles are the default's at each length, so that the plan is the same: 1 to 2 at 64k, and 4 to 2 at 128k."""
+    longer = replace(WORK, seq_len=2**17)
+    own = [clocked("zigzag", 1.0, tile=256), clocked("contiguous", 2.0, tile=256)]
+    far = [clocked("zigzag", 4.0, longer, tile=512), clocked("contiguous", 2.0, longer, tile=512)]
+    answer = found(*own, *far)
+    assert answer["workload"]["seq_len"] == 2**17
+    assert answer["crossover"] == [
+        {
+            "direction": "shorter",
+            "seq_len": round(2**16 * math.sqrt(2)),
+            "between": [2**16, 2**17],
+            "plan": plan("zigzag", 256),
+            "method": "simulated",
+        }
+    ]
+    assert answer["lengths"]["source"] == "run"
+    (other,) = answer["others"]
+    assert other["crossover"][0]["direction"] == "longer"
+
+
+def test_a_winner_that_is_not_sure_is_no_crossover() -> None:
+    noisy, shorter = [1.4, 1.7, 1.5, 1.6, 1.45], replace(WORK, seq_len=2**15)
+    short = [timed("zigzag", noisy[::-1], shorter), timed("striped", noisy, shorter)]
+    answer = found(timed("zigzag", around(1.0)), timed("striped", around(2.0)), *short)
+    assert answer["crossover"] == []
+    assert answer["lengths"]["methods"] == ["measured"]
+
+
+def test_the_strongest_pass_comes_first() -> None:
+    forward = replace(WORK, passes="forward", seq_len=2**20)
+    answer = found(clocked("zigzag", 1.0, forward), clocked("striped", 1.0), clocked("zigzag", 2.0))
+    assert (answer["workload"]["pass"], answer["plan"]) == ("forward-backward", plan("striped"))
+    assert [each["plan"] for each in answer["others"]] == [plan("zigzag")]
+    assert "use" not in answer["others"][0]
+
+
+def test_parts_of_a_step_are_shares_of_it() -> None:
+    parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
+    answer = found(clocked("zigzag", 1.0, parts=parts), clocked("striped", 1.5))
+    assert "Of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
+    assert "attention 60%" in shown(answer, 100)
+
+
+def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
+    run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [clocked("zigzag", 1.0)])
+    run.recommendation = recommend(run)
+    stored = json.loads(json.dumps(run.to_json()))
+    assert stored["recommendation"]["plan"] == plan("zigzag")
+    stored["recommendation"] = {"plan": "<script>"}
+    assert Run.from_json(stored, "there").recommendation is None
+
+
+# --- the card
+
+
+def shown(answer: dict[str, Any], width: int) -> str:
+    screen = Console(width=width, record=True, file=io.StringIO(), highlight=False)
+    screen.print(card(answer, width, "run/report.html"))
+    return screen.export_text()
+
+
+def several() -> dict[str, Any]:
+    others = [clocked("zigzag", 1.0, replace(WORK, seq_len=2**16 >> at)) for at in range(1, 12)]
+    return found(clocked("contiguous", 2.0), clocked("zigzag", 1.0), *others)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_card_fits_the_screen(width: int) -> None:
+    lines = shown(several(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).replace("│", " ").split())
+    assert "bound by compute: 45% less time were it twice as fast (simulated)" in text
+    assert "margin 100.0% before" in text
+    assert "3 more in the report" in text
+
+
+def test_the_card_is_neither_wrapped_nor_cut_when_piped() -> None:
+    lines = shown(several(), WIDE).splitlines()
+    assert lines[1].split() == ["plan", plan("zigzag")]
+    assert not any("│" in line for line in lines)
+    assert any(line.rstrip().endswith("run/report.html") for line in lines)
+
+
+def test_bench_ends_with_the_card(tmp_path) -> None:
+    arguments = ["--target", "v5p:2x2x4", "--seqlen", "64k", "--method", "simulated", "--quiet", "--out", str(tmp_path)]
+    ran = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert ran.exception is None
+    assert "recommended" in ran.output
+    assert str(tmp_path / "report.html") in ran.output
+    stored = json.loads((tmp_path / "run.json").read_text())["recommendation"]
+    assert stored["bound_by"] in stored["limits"]
+    alone = CliRunner().invoke(
+        command, [*arguments[:-1], str(tmp_path / "alone"), "--layout", "striped"], standalone_mode=False
+    )
+    assert "recommended" not in alone.output
+
+
+# --- what to use
+
+
+@pytest.mark.parametrize("text", ["ring/zigzag/xla@data=2,fsdp=2,ring=2,tile=64", "ring/striped/xla@tensor=2,tile=64"])
+def test_the_snippet_runs_as_it_is(text: str) -> None:
+    work = Workload(seq_len=1024, heads=4, kv_heads=2, head_dim=8, batch=4, dtype="float32")
+    around = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    code = snippet(work, parse_plan(text))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_yaml_holds_the_options_of_a_bench() -> None:
+    flagged = clocked("zigzag", 1.0, flags={"xla_some_flag": "true"})
+    read = yaml.safe_load(options(flagged))
+    known = {option.name.replace("_", "-") for option in command.params if option.name}
+    names = {"passes": "pass", "plans": "plan", "xla-flags": "xla-flag"}
+    assert read.keys() <= {names.get(name, name) for name in known}
+    assert (read["seqlen"], read["model"], read["plan"]) == ("64k", "1b", plan("zigzag"))
+    strange = replace(flagged, workload=replace(WORK, model="a: [b"))
+    assert yaml.safe_load(options(strange))["kv-heads"] == 16
+
+
+def flags(text: str, kind: str = "tpu", **changes: Any) -> dict[str, str]:
+    given = maxtext(replace(WORK, **changes), parse_plan(text), kind, 1)["text"]
+    return dict(line.rstrip(" \\").split("=") for line in given.splitlines())
+
+
+def test_flags_of_maxtext() -> None:
+    ring = flags("ring/zigzag/splash@ring=8,tensor=2,tile=512x1024,unroll=7")
+    assert ring["context_parallel_strategy"] == "ring"
+    assert (ring["ici_context_parallelism"], ring["ici_tensor_parallelism"]) == ("8", "2")
+    assert (ring["context_parallel_load_balance"], ring["context_parallel_reorder_strategy"]) == (
+        "true",
+        "dual_chunk_swap",
+    )
+    assert (ring["sa_block_q"], ring["sa_block_kv"], ring["ring_scan_unroll"]) == ("512", "1024", "7")
+    assert (ring["max_target_length"], ring["per_device_batch_size"]) == ("65536", "0.0625")
+    gathered = flags("all_gather/contiguous/splash@ring=8,tile=512")
+    assert (gathered["context_parallel_strategy"], gathered["context_parallel_load_balance"]) == ("all_gather", "false")
+    assert "use_tokamax_splash" not in gathered
+    node = flags("ring/striped/xla@ring=8,tile=512", "gpu")
+    assert (node["attention"], node["context_parallel_reorder_strategy"]) == ("cudnn_flash_te", "striped")
+    assert "sa_block_q" not in node
+
+
+def test_maxtext_says_what_it_lacks() -> None:
+    for text, kind, mask, reason in (
+        ("ring/striped/splash@ring=8,tile=512x512", "tpu", "causal", "ring/zigzag/splash@ring=8,tile=512x512"),
+        ("ring/zigzag/xla@ring=8,tile=512", "cpu", "causal", "TPUs and GPUs"),
+        ("ring/zigzag/xla@ring=8,tile=512", "tpu", "full", "causal"),
+        ("ring/zigzag/xla@outer=8,tile=512", "tpu", "causal", "has no ring on the axes outer"),
+    ):
+        given = maxtext(replace(WORK, mask=mask), parse_plan(text), kind, 1)
+        assert given["text"] is None
+        assert reason in given["note"]
+    assert "192 is not" in maxtext(replace(WORK, seq_len=192), parse_plan("ring/zigzag@ring=16"), "tpu", 1)["note"]
+    assert "dcn_" in maxtext(WORK, parse_plan("ring/zigzag@ring=16"), "tpu", 2)["note"]
+
+
+def test_arguments_of_transformer_engine() -> None:
+    zigzag = transformer_engine(WORK, parse_plan("ring/zigzag/xla@ring=8,tensor=2"), "gpu")["text"]
+    assert "CPStrategy.RING" in zigzag
+    assert "ReorderStrategy.DualChunkSwap, cp_size=8" in zigzag
+    assert 'MeshResource(cp_resource="ring", tp_resource="tensor")' in zigzag
+    assert 'cp_comm_type="p2p"' in zigzag
+    striped = transformer_engine(WORK, parse_plan("all_gather/striped/xla@ring=8"), "gpu")["text"]
+    assert "ALL_GATHER" in striped
+    assert "THD_THD_THD" in striped
+    assert "stripe_size=1" in striped
+    plain = transformer_engine(WORK, parse_plan("ring/contiguous@ring=8"), "gpu")["text"]
+    assert "reorder" not in plain
+    assert "load_balanced=False" in plain
+    assert transformer_engine(WORK, parse_plan("ring@ring=8"), "tpu")["text"] is None
+
+
+def test_use_of_a_target_that_nobody_knows() -> None:
+    strange = clocked("zigzag", 1.0, target="../../etc/passwd:8")
+    assert use(strange)["maxtext"]["text"] is None
