@@ -81,3 +81,5 @@ def test_the_page_reads_well(browser, page: Path, width: int, scheme: str) -> No
     )
     light = [sum(map(int, colour[colour.index("(") + 1 : -1].split(",")[:3])) for colour in (ink, paper)]
     assert (light[0] < light[1]) == (scheme == "light")
+    browser.execute_script("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -129,7 +129,9 @@ def test_the_parent_never_imports_jax(name: str, stored: Path, tmp_path: Path) -
 
 
 def test_a_recommendation_runs_nothing() -> None:
-    code = "import sys, stripectl.recommend; sys.exit(' '.join({'jax', 'stripectl.simulate'} & set(sys.modules)))"
+    code = (
+        "import sys, stripectl.recommend; sys.exit(' '.join({'jax', 'stripectl.simulate'} & set(sys.modules)) or None)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
