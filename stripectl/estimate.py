@@ -77,10 +77,11 @@ def estimated_costs(
 
 
 def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: float) -> TileCost:
-    """Seconds from cycles; what is no tile is spread over the calls of the kernel, branches as far as they are live."""
+    """Seconds from cycles; what is no tile, copies and merges of a shard's rows, is spread over the calls of the
+    kernel, branches as far as they are live."""
     whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))
     rest = (cycles["other"] + live * cycles["branch"]) / clock_hz
-    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls)
+    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls, call_grows=True)
 
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:

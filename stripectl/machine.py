@@ -15,7 +15,8 @@ PARTS = ("compute", "communication", "latency", "memory")
 @dataclass(frozen=True)
 class TileCost:
     """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that
-    `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones."""
+    `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones. What a call costs is
+    the same for shards of all lengths, but where `call_grows` it is in proportion to their rows: copies and merges."""
 
     whole_s: float
     boundary_s: float
@@ -23,12 +24,24 @@ class TileCost:
     row_s: float = 0.0
     call_s: float = 0.0
     masks_all: bool = False
+    call_grows: bool = False
 
     def faster(self, part: str) -> "TileCost":
         """The cost were a part of the machine twice as fast: of compute the tiles, of memory the traffic of a row's
-        accumulators, of latency what a call takes beside its tiles."""
-        kinds = {"compute": ("whole_s", "boundary_s", "dead_s"), "memory": ("row_s",), "latency": ("call_s",)}
-        return replace(self, **{kind: getattr(self, kind) / 2 for kind in kinds.get(part, ())})
+        accumulators and what else grows with the rows, of latency what a call takes beside its tiles."""
+        call_is = "memory" if self.call_grows else "latency"
+        parts = {
+            "whole_s": "compute",
+            "boundary_s": "compute",
+            "dead_s": "compute",
+            "row_s": "memory",
+            "call_s": call_is,
+        }
+        return replace(self, **{kind: getattr(self, kind) / 2 for kind, of in parts.items() if of == part})
+
+    def longer(self, times: float) -> "TileCost":
+        """The cost on shards of so many times the rows."""
+        return replace(self, call_s=self.call_s * times) if self.call_grows else self
 
     def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
@@ -67,9 +80,9 @@ class Machine:
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 
     def faster(self, part: str) -> "Machine":
-        """The machine were a part of it (one of PARTS) twice as fast: tiles, links and the network, what a hop or a
-        call costs whatever its size, or the memory that the accumulators pass through. A tile that waits for its keys
-        and values in memory is compute here, as its time is one figure."""
+        """The machine were a part of it (one of PARTS) twice as fast: tiles; links and the network; what a hop or a
+        call costs whatever its size; or the memory that accumulators and copies pass through. A tile that waits for its
+        keys and values in memory is compute here, as its time is one figure."""
         assert part in PARTS
         rate, latency = (2 if part == "communication" else 1), (2 if part == "latency" else 1)
         return replace(
@@ -80,6 +93,10 @@ class Machine:
             link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
             hops={axis: Hops(hop.bytes_per_s * rate, hop.latency_s / latency) for axis, hop in self.hops.items()},
         )
+
+    def longer(self, times: float) -> "Machine":
+        """The machine for the same plan at so many times the length."""
+        return replace(self, forward=self.forward.longer(times), backward=self.backward.longer(times))
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""

@@ -39,8 +39,8 @@ def count(m: Measurement) -> str:
 def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
     best, gain, bound = ranking.best, found["gain"], found["bound"] or {}
     if not gain:
-        others = len(ranking.rivals) > 1
-        return "It is itself the plan that speed-ups are over: the contiguous ring." * (others and best.devices > 1)
+        compared = len(ranking.rivals) > 1 and best.devices > 1
+        return "It is itself the plan that the others' speed-ups are over." * compared
     over = names(ranking.members).get(gain["over"], gain["over"])
     text = f"{times(gain['value'])} the speed of {over}"
     if gain["ci95"]:

@@ -48,7 +48,7 @@ def scaling(workload: Workload, plan: Plan, machine: Machine, seconds: float, ki
     for length in other_lengths(workload.seq_len, plan.shards):
         longer = replace(workload, seq_len=length)
         if unsupported(plan, longer, kind) is None:
-            found[length] = simulate(longer, plan, machine).seconds
+            found[length] = simulate(longer, plan, machine.longer(length / workload.seq_len)).seconds
     return [{"seq_len": length, "median_s": found[length]} for length in sorted(found)]
 
 

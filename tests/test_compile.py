@@ -105,6 +105,10 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
     assert cycles["boundary"] > cycles["whole"]
     assert found.program["copies"] == {"per_round": 4, "bytes_per_round": 4 * 2 * 4 * 2**11 * 128}
     assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
+    assert found.limits and found.limits["compute"] > found.limits["communication"]
+    assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [
+        found.median_s
+    ]
 
 
 @needs

@@ -78,6 +78,17 @@ def test_scaling_is_the_time_at_lengths_that_the_plan_allows() -> None:
     ]
 
 
+def test_copies_of_a_compiled_program_are_memory_and_grow_with_the_length() -> None:
+    copies = machine(TileCost(0.0, 0.0, call_s=1.0, call_grows=True))
+    seconds = simulate(WORK, plan(), copies).seconds
+    assert seconds == SHARDS
+    assert limits(WORK, plan(), copies, seconds) == {"memory": 0.5} | dict.fromkeys(
+        ("compute", "communication", "latency"), 0
+    )
+    found = {each["seq_len"]: each["median_s"] for each in scaling(WORK, plan(), copies, seconds, "cpu")}
+    assert (found[WORK.seq_len // 2], found[WORK.seq_len * 2]) == (SHARDS / 2, SHARDS * 2)
+
+
 def test_zigzag_needs_pieces_that_hold_a_tile() -> None:
     found = scaling(WORK, plan("zigzag"), BOUND_BY["compute"], 160.0, "cpu")
     assert min(each["seq_len"] for each in found) == 2**11
