@@ -25,7 +25,7 @@ from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS
-from stripectl.sensitivity import explained
+from stripectl.sensitivity import explained, with_reasons
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
@@ -243,15 +243,6 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     calibration = {"source": machine.source, **machine.detail, **lacking}
     case = replace(case, method="simulated", median_s=found.seconds, calibration=calibration)
     return explained(case, plan, machine, found, place.target.hardware.kind)
-
-
-def with_reasons(group: Sequence[Measurement], estimates: Sequence[Measurement]) -> list[Measurement]:
-    """The cases, which are to be measured, with what their simulations say of their limits and scaling."""
-    known = {each.what: each for each in estimates}
-    return [
-        replace(case, limits=found.limits, scaling=found.scaling) if (found := known.get(case.what)) else case
-        for case in group
-    ]
 
 
 def measured(

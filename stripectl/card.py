@@ -53,7 +53,8 @@ def title_of(found: Mapping[str, Any]) -> str:
 def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """What tells another workload of the run from the one that the card is about."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
-    if other["target"] == found["target"] and replace(own, seq_len=first.seq_len, passes=first.passes) == first:
+    shapes = [replace(each.attention("forward"), seq_len=1) for each in (own, first)]
+    if other["target"] == found["target"] and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
     return f"{title_of(other)} on {other['target']}"
 

@@ -96,7 +96,8 @@ def sent(m: Measurement, run: Sequence[Measurement]) -> str:
 def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
     """Bytes/s, one way, of the slowest hop that times stand on: its own calibration's, or that of its simulation."""
     other = twin(m, run)
-    known = m.calibration or (other.calibration if other else None) or {}
+    grounds = [each.calibration or {} for each in (m, other) if each]
+    known = next((each for each in grounds if each.get("hop")), {})
     hop, slower = known.get("hop"), known.get("slower_hops")
     found = [hop.get("bytes_per_s_one_way")] if isinstance(hop, dict) else []
     if isinstance(slower, dict):

@@ -34,6 +34,15 @@ def explained(case: Measurement, plan: Plan, machine: Machine, found: Simulation
     )
 
 
+def with_reasons(group: Sequence[Measurement], estimates: Sequence[Measurement]) -> list[Measurement]:
+    """The cases, which are to be measured, with what their simulations say of their limits and scaling."""
+    known = {each.what: each for each in estimates}
+    return [
+        replace(case, limits=found.limits, scaling=found.scaling) if (found := known.get(case.what)) else case
+        for case in group
+    ]
+
+
 def limits(
     workload: Workload, plan: Plan, machine: Machine, seconds: float, counted: Sequence[TileCount] = ()
 ) -> dict[str, float]:

@@ -81,6 +81,8 @@ def options(m: Measurement) -> str:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
     found = {"seqlen": format_length(work.seq_len), **shape, "batch": work.batch, "dtype": work.dtype}
     found |= {"mask": work.mask, "pass": work.passes, "target": m.target, "method": m.method, "plan": m.plan}
+    if work.layers:
+        found["layers"] = work.layers
     if m.flags:
         found["xla-flag"] = [f"{name}={value}" for name, value in m.flags.items()]
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=1000)

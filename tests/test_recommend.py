@@ -278,6 +278,16 @@ def test_the_strongest_pass_comes_first() -> None:
     assert "use" not in answer["others"][0]
 
 
+def test_a_step_stands_before_its_attention() -> None:
+    sizes = {"hidden": 2048, "feed_forward": 5504, "layers": 24, "vocabulary": 32000}
+    step = replace(WORK, passes="step", **sizes)
+    steps = clocked("zigzag", 9.0, step), clocked("striped", 8.0, step)
+    answer = found(clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)
+    assert yaml.safe_load(answer["use"]["yaml"])["layers"] == 24
+    assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
+    assert "64k forward-backward: zigzag is fastest" in shown(answer, WIDE)
+
+
 def test_parts_of_a_step_are_shares_of_it() -> None:
     parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
     answer = found(clocked("zigzag", 1.0, parts=parts), clocked("striped", 1.5))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stripectl import bench, measurement
 from stripectl.machine import PARTS, Hops, Machine, TileCost
+from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
-from stripectl.sensitivity import explained, limits, other_lengths, scaling
+from stripectl.sensitivity import explained, limits, other_lengths, scaling, with_reasons
 from stripectl.simulate import simulate
 from stripectl.workload import LONGEST, Workload
 
@@ -103,10 +103,10 @@ def test_long_rings_are_simulated_at_fewer_lengths() -> None:
 
 
 def test_what_is_measured_has_the_reasons_of_its_simulation() -> None:
-    case = measurement.Measurement(workload=WORK, plan=str(plan()), target="cpu:8", method="simulated")
+    case = Measurement(workload=WORK, plan=str(plan()), target="cpu:8", method="simulated")
     clocked = explained(case, plan(), BOUND_BY["compute"], simulate(WORK, plan(), BOUND_BY["compute"]), "cpu")
     other = replace(case, plan=str(plan("contiguous")))
-    given, untouched = bench.with_reasons([case, other], [clocked])
+    given, untouched = with_reasons([case, other], [clocked])
     assert (given.limits, given.scaling) == (clocked.limits, clocked.scaling)
     assert given.limits and given.limits["compute"] == pytest.approx(0.5)
     assert untouched == other

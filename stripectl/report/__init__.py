@@ -81,11 +81,8 @@ def _templates() -> jinja2.Environment:
     )
     made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,])", plan)))
     made.filters["heat_map"] = lambda chart, most: Markup(figures.heat_map(chart, most))
-    for name, draw in (
-        ("time_chart", figures.time_chart),
-        ("step_chart", timeline.step_chart),
-        ("hop_chart", timeline.hop_chart),
-    ):
+    charts = {"time_chart": figures.time_chart, "step_chart": timeline.step_chart, "hop_chart": timeline.hop_chart}
+    for name, draw in charts.items():
         made.filters[name] = lambda chart, draw=draw: Markup(draw(chart))
     return made
 
@@ -94,8 +91,7 @@ def context(run: Run) -> dict[str, Any]:
     """Everything the page says, as plain data in the order of the page."""
     shown = with_speedups(map(readable, run.measurements))
     works, charts = figures.works(shown), figures.times(shown)
-    found = recommend(replace(run, measurements=shown))
-    cards = recommendation.cards(found)
+    cards = recommendation.cards(found := recommend(replace(run, measurements=shown)))
     surroundings = dict(run.environment) if isinstance(run.environment, Mapping) else {"environment": run.environment}
     warnings = surroundings.pop("warnings", None) or []
     text, left_out = traces.carried(replace(run, measurements=shown, recommendation=found).to_json())
