@@ -77,7 +77,7 @@ def gain_of(found: Mapping[str, Any]) -> str:
 def limits_of(found: Mapping[str, Any]) -> str:
     limits, first = found["limits"], found["bound_by"]
     if not limits:
-        return f"{NOTHING}: no plan was simulated"
+        return f"{NOTHING}: no simulation of it says so"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
     return f"{first}: {limits[first]:.0%} less time were it twice as fast ({found['limits_method']}); {rest}"
 

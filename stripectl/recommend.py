@@ -26,7 +26,7 @@ from stripectl.reasons import count, reasons
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.usage import use
-from stripectl.workload import PASSES
+from stripectl.workload import PASSES, STEP
 
 WIDE = 0.05  # half an interval over its median
 LONGEST_REASON = 200  # characters of why a plan was refused
@@ -118,13 +118,14 @@ def limits_of(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | 
 
 
 def bound(m: Measurement) -> dict[str, float | None] | None:
-    """The most that its layout can gain over the contiguous one, and the share of it that was reached; None where
-    nobody knows one."""
+    """The most that its layout can gain over the contiguous one, and the share of it that was reached, by attention and
+    not by a step that holds more; None where nobody knows one."""
     most, layer = attention_bound(m), (m.bound or {}).get("layer")
     if m.devices == 1 or most is None:
         return None
     own = replace(parse_plan(m.plan), layout="contiguous")
-    reached = m.speedup["value"] / most if m.speedup and parse_plan(m.speedup["over"]) == own else None
+    alike = m.speedup is not None and parse_plan(m.speedup["over"]) == own and m.workload.passes != STEP
+    reached = m.speedup["value"] / most if m.speedup and alike else None
     return {"attention_only": most, "layer": layer, "reached": reached}
 
 

@@ -281,8 +281,10 @@ def test_the_strongest_pass_comes_first() -> None:
 def test_a_step_stands_before_its_attention() -> None:
     sizes = {"hidden": 2048, "feed_forward": 5504, "layers": 24, "vocabulary": 32000}
     step = replace(WORK, passes="step", **sizes)
-    steps = clocked("zigzag", 9.0, step), clocked("striped", 8.0, step)
+    bound = {"attention_only": 1.83, "layer": 1.6}
+    steps = clocked("contiguous", 9.0, step), clocked("striped", 8.0, step, bound=bound)
     answer = found(clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)
+    assert answer["bound"]["reached"] is None
     assert yaml.safe_load(answer["use"]["yaml"])["layers"] == 24
     assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
     assert "64k forward-backward: zigzag is fastest" in shown(answer, WIDE)
