@@ -6,11 +6,10 @@ counts, nothing where it hides. The parts need not add up to a half, since what 
 that is faster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.layout import TileCount
 from stripectl.machine import PARTS, Machine
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, unsupported
@@ -26,11 +25,16 @@ MOST_PAIRS = 2**17
 
 def explained(case: Measurement, plan: Plan, machine: Machine, found: Simulation, kind: str) -> Measurement:
     """The case, whose simulation was `found`, with its limits and its scaling."""
-    counted = [each.tiles for each in found.rounds]
+    workload, counted = case.workload, [each.tiles for each in found.rounds]
+
+    def faster(part: str) -> float:
+        return simulate(workload, plan, machine.faster(part), counted).seconds
+
+    def longer(other: Workload) -> float:
+        return simulate(other, plan, machine.longer(other.seq_len / workload.seq_len)).seconds
+
     return replace(
-        case,
-        limits=limits(case.workload, plan, machine, found.seconds, counted),
-        scaling=scaling(case.workload, plan, machine, found.seconds, kind),
+        case, limits=limits(found.seconds, faster), scaling=scaling(workload, plan, found.seconds, kind, longer)
     )
 
 
@@ -43,21 +47,22 @@ def with_reasons(group: Sequence[Measurement], estimates: Sequence[Measurement])
     ]
 
 
-def limits(
-    workload: Workload, plan: Plan, machine: Machine, seconds: float, counted: Sequence[TileCount] = ()
-) -> dict[str, float]:
-    """The share of its time that the plan loses were a part of the machine twice as fast, by part."""
-    faster = {part: simulate(workload, plan, machine.faster(part), counted).seconds for part in PARTS}
-    return {part: max(0.0, 1 - each / seconds) if seconds else 0.0 for part, each in faster.items()}
+def limits(seconds: float, faster: Callable[[str], float]) -> dict[str, float]:
+    """The share of its time that a plan loses were a part of the machine twice as fast, by part; `faster(part)` is what
+    it takes then."""
+    return {part: max(0.0, 1 - faster(part) / seconds) if seconds else 0.0 for part in PARTS}
 
 
-def scaling(workload: Workload, plan: Plan, machine: Machine, seconds: float, kind: str) -> list[dict[str, Any]]:
-    """Seconds of the plan at its own length, and at halvings and doublings of it that its layout and tile allow."""
+def scaling(
+    workload: Workload, plan: Plan, seconds: float, kind: str, longer: Callable[[Workload], float]
+) -> list[dict[str, Any]]:
+    """Seconds of a plan at its own length, and at halvings and doublings of it that its layout and tile allow;
+    `longer(workload)` is what it takes there."""
     found = {workload.seq_len: seconds}
     for length in other_lengths(workload.seq_len, plan.shards):
-        longer = replace(workload, seq_len=length)
-        if unsupported(plan, longer, kind) is None:
-            found[length] = simulate(longer, plan, machine.longer(length / workload.seq_len)).seconds
+        other = replace(workload, seq_len=length)
+        if unsupported(plan, other, kind) is None:
+            found[length] = longer(other)
     return [{"seq_len": length, "median_s": found[length]} for length in sorted(found)]
 
 

@@ -8,7 +8,7 @@ collectives hide behind nothing.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stripectl.arithmetic import COUNTING
@@ -16,8 +16,9 @@ from stripectl.hardware import Hardware
 from stripectl.machine import Machine
 from stripectl.measurement import Measurement, median_interval
 from stripectl.overlap import Overlap
-from stripectl.plan import AXES, Plan, parse_plan
+from stripectl.plan import AXES, HEAD_AXES, Plan, parse_plan
 from stripectl.schedule import ATTENTION, SECTIONS
+from stripectl.sensitivity import limits, scaling
 from stripectl.simulate import simulate
 from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
 from stripectl.workload import STEP, Workload
@@ -46,11 +47,11 @@ def simulated_step(case: Measurement, hardware: Hardware, machine: Machine) -> M
     """The case on clocks; every collective beside attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
     step = of_step(workload, plan)
-    beside, exposed = seconds_computed(step, hardware, workload.dtype), [(each, False) for each in step.sent]
-    timed = timed_step(workload, plan, machine, beside, exposed)
+    beside = seconds_computed(step, hardware, workload.dtype)
+    parts = Parts(workload, plan, machine, beside, [(each, False) for each in step.sent])
     detail = machine.detail | {"left_out": left_out(machine, beside, step.flops)}
     case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
-    return told(case, timed, {"source": machine.source, **detail})
+    return told(case, parts, hardware.kind, {"source": machine.source, **detail})
 
 
 def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
@@ -75,9 +76,9 @@ def compiled_step(case: Measurement, hardware: Hardware, machine: Machine, facts
     clock, step = hardware.figure("clock_hz"), of_step(workload, plan)
     estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)
-    timed = timed_step(workload, plan, machine, beside, sent_beside(facts["collectives"], plan))
+    parts = Parts(workload, plan, machine, beside, sent_beside(facts["collectives"], plan))
     detail = machine.detail if estimated else machine.detail | {"left_out": left_out(machine, beside, step.flops)}
-    return told(case, timed, {"source": machine.source, "predicted": True, **detail})
+    return told(case, parts, hardware.kind, {"source": machine.source, "predicted": True, **detail})
 
 
 def left_out(machine: Machine, beside: Mapping[str, float], needed: Iterable[str]) -> str:
@@ -98,25 +99,48 @@ def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tu
     return found
 
 
-def timed_step(
-    workload: Workload,
-    plan: Plan,
-    machine: Machine,
-    beside: Mapping[str, float],
-    sent: Iterable[tuple[Sent, bool]],
-) -> Timed:
-    """A step whose parts beside attention take so long, with collectives of which some hide."""
-    went = [simulate(workload.attention(each), plan, machine) for each in attention_passes(plan)]
-    shown = [each.overlap or Overlap(0.0, 0.0) for each in went]
-    layers = workload.layers or 1
-    exposed_s, hidden_s = (layers * math.fsum(getattr(each, name) for each in shown) for name in Overlap._fields[::-1])
-    attention_s = layers * math.fsum(each.seconds for each in went) - exposed_s
-    for each, hides in sent:
-        seconds = seconds_sent(each, plan, machine)
-        hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
-    known = {ATTENTION: attention_s, **beside}
-    ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
-    return Timed(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+@dataclass(frozen=True)
+class Parts:
+    """What a step's time is made of: attention on a machine, parts beside it with their seconds, and collectives, some
+    of which hide."""
+
+    workload: Workload
+    plan: Plan
+    machine: Machine
+    beside: Mapping[str, float]
+    sent: Sequence[tuple[Sent, bool]]
+
+    def timed(self) -> Timed:
+        went = [
+            simulate(self.workload.attention(each), self.plan, self.machine) for each in attention_passes(self.plan)
+        ]
+        shown, layers = [each.overlap or Overlap(0.0, 0.0) for each in went], self.workload.layers or 1
+        exposed_s = layers * math.fsum(each.exposed_s for each in shown)
+        hidden_s = layers * math.fsum(each.hidden_s for each in shown)
+        attention_s = layers * math.fsum(each.seconds for each in went) - exposed_s
+        for each, hides in self.sent:
+            seconds = seconds_sent(each, self.plan, self.machine)
+            hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
+        known = {ATTENTION: attention_s, **self.beside}
+        ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
+        return Timed(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+
+    def faster(self, part: str) -> float:
+        """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
+        of = {"optimizer": "memory"}
+        beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
+        return replace(self, machine=self.machine.faster(part), beside=beside).timed().seconds
+
+    def longer(self, other: Workload) -> float:
+        """Seconds at another length: all grows with it but the optimizer and what is sent for parameters."""
+        times = other.seq_len / self.workload.seq_len
+        grows = [
+            (each._replace(nbytes=each.nbytes * (times if set(each.axes) & set(HEAD_AXES) else 1)), hides)
+            for each, hides in self.sent
+        ]
+        beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
+        machine = self.machine.longer(times)
+        return replace(self, workload=other, machine=machine, beside=beside, sent=grows).timed().seconds
 
 
 def few(case: Measurement) -> list[Measurement]:
@@ -162,13 +186,16 @@ def from_few(case: Measurement, made: Sequence[Measurement]) -> Measurement:
     )
 
 
-def told(case: Measurement, timed: Timed, calibration: Mapping[str, Any]) -> Measurement:
-    """The case with the time of its step."""
+def told(case: Measurement, parts: Parts, kind: str, calibration: Mapping[str, Any]) -> Measurement:
+    """The case with the time of its step, what limits it and how it scales."""
+    timed = parts.timed()
     shown, source = timed.overlap, "the compiled schedule" if calibration.get("predicted") else "clocks"
     return replace(
         case,
         median_s=timed.seconds,
         parts=timed.parts,
+        limits=limits(timed.seconds, parts.faster),
+        scaling=scaling(case.workload, parts.plan, timed.seconds, kind, parts.longer),
         overlap=shown
         and {
             "ratio": shown.ratio,

@@ -33,11 +33,23 @@ BOUND_BY = {
 }
 
 
+def limits_of(work: Workload, each: Machine) -> dict[str, float]:
+    seconds = simulate(work, plan(), each).seconds
+    return limits(seconds, lambda part: simulate(work, plan(), each.faster(part)).seconds)
+
+
+def scaling_of(of: Plan, each: Machine, seconds: float) -> list[dict]:
+    def longer(other: Workload) -> float:
+        return simulate(other, of, each.longer(other.seq_len / WORK.seq_len)).seconds
+
+    return scaling(WORK, of, seconds, "cpu", longer)
+
+
 @pytest.mark.parametrize("passes", ["forward", "forward-backward"])
 @pytest.mark.parametrize("part", PARTS)
 def test_the_only_part_that_takes_time_limits_by_half(part: str, passes: str) -> None:
     work = replace(WORK, passes=passes)
-    found = limits(work, plan(), BOUND_BY[part], simulate(work, plan(), BOUND_BY[part]).seconds)
+    found = limits_of(work, BOUND_BY[part])
     assert found == {each: pytest.approx(0.5 if each == part else 0.0, abs=1e-9) for each in PARTS}
 
 
@@ -54,7 +66,7 @@ def test_what_hides_limits_nothing_until_what_hides_it_is_faster() -> None:
     twice as fast, seven hops of 15 s and a round of 10 s are left of 160 s."""
     nbytes = 2 * ROWS * WORK.head_dim * 2
     uneven = machine(TileCost(1.0, 1.0), rate=nbytes / 15)
-    found = limits(WORK, plan(), uneven, simulate(WORK, plan(), uneven).seconds)
+    found = limits_of(WORK, uneven)
     assert found["communication"] == 0
     assert found["compute"] == pytest.approx(1 - (7 * 15 + 10) / 160)
 
@@ -72,7 +84,7 @@ def test_scaling_is_the_time_at_lengths_that_the_plan_allows() -> None:
     less than 1k tokens."""
     sides = [2**k for k in range(7)]
     taken = [WORK.heads * SHARDS * side * (side + 1) / 2 for side in sides]
-    found = scaling(WORK, plan(), machine(TileCost(1.0, 1.0)), 160.0, "cpu")
+    found = scaling_of(plan(), machine(TileCost(1.0, 1.0)), 160.0)
     assert [(each["seq_len"], each["median_s"]) for each in found] == [
         (2**10 * side, time_s) for side, time_s in zip(sides, taken, strict=True)
     ]
@@ -82,15 +94,13 @@ def test_copies_of_a_compiled_program_are_memory_and_grow_with_the_length() -> N
     copies = machine(TileCost(0.0, 0.0, call_s=1.0, call_grows=True))
     seconds = simulate(WORK, plan(), copies).seconds
     assert seconds == SHARDS
-    assert limits(WORK, plan(), copies, seconds) == {"memory": 0.5} | dict.fromkeys(
-        ("compute", "communication", "latency"), 0
-    )
-    found = {each["seq_len"]: each["median_s"] for each in scaling(WORK, plan(), copies, seconds, "cpu")}
+    assert limits_of(WORK, copies) == {"memory": 0.5} | dict.fromkeys(("compute", "communication", "latency"), 0)
+    found = {each["seq_len"]: each["median_s"] for each in scaling_of(plan(), copies, seconds)}
     assert (found[WORK.seq_len // 2], found[WORK.seq_len * 2]) == (SHARDS / 2, SHARDS * 2)
 
 
 def test_zigzag_needs_pieces_that_hold_a_tile() -> None:
-    found = scaling(WORK, plan("zigzag"), BOUND_BY["compute"], 160.0, "cpu")
+    found = scaling_of(plan("zigzag"), BOUND_BY["compute"], 160.0)
     assert min(each["seq_len"] for each in found) == 2**11
 
 

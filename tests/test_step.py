@@ -66,7 +66,9 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
 
 
 @needs
-@pytest.mark.parametrize("plan", [PLAN, PLAN.replace("ring=2", "fsdp=2,ring=2").replace("chunk=512", "chunk=0")])
+@pytest.mark.parametrize(
+    "plan", [PLAN, pytest.param(PLAN.replace("ring=2", "fsdp=2,ring=2").replace("512", "0"), marks=pytest.mark.full)]
+)
 def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
@@ -115,6 +117,10 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     assert found.parts[COMMUNICATION] == pytest.approx(hops + beside)
     rate = hardware.flops_per_s("bfloat16") or 0
     assert found.parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    assert found.limits and found.scaling
+    assert sum(found.limits.values()) == pytest.approx(0.5)  # parts of a step follow one another, and nothing hides
+    own = [each["median_s"] for each in found.scaling if each["seq_len"] == workload.seq_len]
+    assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
 
 
