@@ -16,9 +16,12 @@ LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 
 
-def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring: Wiring | None = None) -> Machine:
+def datasheet_machine(
+    hardware: Hardware, workload: Workload, tile: Tile, wiring: Wiring | None = None, backward: Tile | None = None
+) -> Machine:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
+    longer; `backward` is the tile of the backward pass where that is another. A hop takes what it crosses where the
+    wiring of the plan's mesh is given, else one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -33,8 +36,9 @@ def datasheet_machine(hardware: Hardware, workload: Workload, tile: Tile, wiring
         "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
         "left_out": LEFT_OUT,
     }
-    costs = roofline(workload, tile, rate, memory)
-    return linked(hardware, Machine(*costs, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
+    forward, _ = roofline(workload, tile, rate, memory)
+    _, back = roofline(workload, backward or tile, rate, memory)
+    return linked(hardware, Machine(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
 
 
 def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machine:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import Missing
-from stripectl.calibrate import HOP_BYTES, blocks_for, fit_hop, measured_machine
+from stripectl.calibrate import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
 from stripectl.datasheet import datasheet_machine
 from stripectl.environment import cores
 from stripectl.hardware import Hardware, named_by_device
@@ -37,7 +37,7 @@ class Devices:
     def __init__(self, say: Say, found: list[dict[str, Any]] | None = None) -> None:
         self.say, self.found = say, [] if found is None else found
         self.sets: dict[int | None, DeviceSet] = {}
-        self.machines: dict[Any, Machine] = {}
+        self.timed: dict[Any, dict[str, dict[Block, float]]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
 
@@ -97,12 +97,16 @@ class Devices:
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            return datasheet_machine(hardware, workload, tile, wire(place.target, plan.mesh or ()))
-        group = workload.heads // workload.kv_heads
-        which = (place.processes, plan.kernel, tile, group, workload.head_dim, workload.dtype)
-        if which not in self.machines:
-            self.machines[which] = self._calibrate(place, plan.kernel, tile, group, workload)
-        return self.machines[which]
+            return datasheet_machine(hardware, workload, tile, wire(place.target, plan.mesh or ()), plan.backward)
+        backward = plan.backward or tile
+        times = {
+            "forward": self.tile_times(place, plan.kernel, tile, workload)["forward"],
+            "backward": self.tile_times(place, plan.kernel, backward, workload)["backward"],
+        }
+        hop = self.hop(place.processes, place.processes or place.here)
+        if hop is None and (link := hardware.figure("link_bytes_per_s_one_way")):
+            hop = (hardware.figure("hop_latency_s") or 0.0, link)
+        return measured_machine(times, tile, workload.heads // workload.kv_heads, hop, hardware.overlaps, backward)
 
     def hardware(self, place: Place, dtype: str) -> Hardware:
         """The target's hardware, with the rate of a large matmul timed on it where it is here."""
@@ -114,9 +118,19 @@ class Devices:
             self.rates[dtype] = min(self.of(place.processes).ask("time_matmul", 300, dtype=dtype))
         return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
 
-    def _calibrate(self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload) -> Machine:
+    def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload) -> dict[str, dict[Block, float]]:
+        """Seconds of the blocks of a tile, by pass: each tile is timed once for both."""
+        group = workload.heads // workload.kv_heads
+        which = (place.processes, kernel, tile, group, workload.head_dim, workload.dtype)
+        if which not in self.timed:
+            self.timed[which] = self._calibrate(place, kernel, tile, group, workload)
+        return self.timed[which]
+
+    def _calibrate(
+        self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload
+    ) -> dict[str, dict[Block, float]]:
         fitted, held_out = blocks_for(tile)
-        times: dict[str, dict[Any, float]] = {"forward": {}, "backward": {}}
+        times: dict[str, dict[Block, float]] = {"forward": {}, "backward": {}}
         shape = {"group": group, "head_dim": workload.head_dim, "dtype": workload.dtype}
         for done, block in enumerate([*fitted, held_out]):
             self.say(f"time tiles of {tile}: {block.rows} {block.band}", done, len(fitted) + 1)
@@ -125,7 +139,4 @@ class Devices:
             )
             for passes, known in times.items():
                 known[block] = sum(answer[passes] for answer in answers) / len(answers)
-        hop = self.hop(place.processes, place.processes or place.here)
-        if hop is None and (link := place.target.hardware.figure("link_bytes_per_s_one_way")):
-            hop = (place.target.hardware.figure("hop_latency_s") or 0.0, link)
-        return measured_machine(times, tile, group, hop, place.target.hardware.overlaps)
+        return times

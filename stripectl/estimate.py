@@ -38,7 +38,7 @@ def compiled_machine(
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:
-        machine = datasheet_machine(hardware, workload, plan.tile, wiring)
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward)
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
@@ -71,7 +71,7 @@ def estimated_costs(
         return None
     peak = hardware.flops_per_s(workload.dtype)
     return "bundles", {
-        passes: bundle_cost(bundles, pallas[passes], cost, clock, peak, workload, plan)
+        passes: bundle_cost(bundles, pallas[passes], cost, clock, peak, workload, plan, passes)
         for passes, cost in costs.items()
     }
 
@@ -101,17 +101,19 @@ def bundle_cost(
     peak_flops_per_s: float | None,
     workload: Workload,
     plan: Plan,
+    passes: str,
 ) -> TileCost:
     """Seconds of the tiles of a pass, which is made of `parts`, from bundles, or what their matmuls take at the peak
     rate where that is longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a
     device share run part of its steps, so a tile of the device takes that part of the time."""
-    assert plan.tile
+    tile = plan.tile_of(passes)
+    assert tile
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
     heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
-    grid = heads * (piece // plan.tile.block_q) * (piece // plan.tile.block_kv)
+    grid = heads * (piece // tile.block_q) * (piece // tile.block_kv)
     whole = masked = dead = row = 0.0
     for part in parts:
-        least = 2 * part.matmuls * plan.tile.block_q * plan.tile.block_kv * workload.head_dim
+        least = 2 * part.matmuls * tile.block_q * tile.block_kv * workload.head_dim
         alike = [each for each in bundles if part.name in each["name"]]
 
         def mean(which: Callable[[Mapping[str, Any]], float], masks: bool, alike: Any = alike) -> float:

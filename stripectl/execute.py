@@ -84,6 +84,7 @@ class Attend:
     shards: int
     window: Window
     tile: Tile
+    backward_tile: Tile
 
     def bands(self, me, src, rows: int) -> list[Rectangle]:
         return self.layout.bands(me, src, self.shards, rows, self.window)
@@ -103,7 +104,7 @@ class Attend:
         q, dout, lse, delta = saved
         bands = self.bands(me, src, q.shape[2])
         with jax.named_scope("attend_backward"):
-            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tile)
+            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.backward_tile)
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved):
@@ -179,7 +180,8 @@ def bound(plan: Plan, window: Window) -> Callable:
     if plan.tile is None:
         raise ValueError(f"{plan} has no tile")
     kernel, layout = kernels[plan.kernel].load(), layouts[plan.layout]
-    return attention(schemes[plan.scheme], Attend(kernel, layout, plan.shards, window, plan.tile), Comm(plan))
+    attend = Attend(kernel, layout, plan.shards, window, plan.tile, plan.backward or plan.tile)
+    return attention(schemes[plan.scheme], attend, Comm(plan))
 
 
 def partition(plan: Plan) -> PartitionSpec:

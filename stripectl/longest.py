@@ -26,7 +26,7 @@ def with_default_tile(plan: Plan, kind: str) -> Plan:
 def step_of(plan: Plan) -> int:
     """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
     assert plan.tile
-    return plan.shards * layouts[plan.layout].pieces * math.lcm(plan.tile.block_q, plan.tile.block_kv)
+    return plan.shards * layouts[plan.layout].pieces * math.lcm(*plan.tile, *(plan.backward or plan.tile))
 
 
 def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measurement:

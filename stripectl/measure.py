@@ -42,18 +42,22 @@ def tolerance(dtype: str, platform: str) -> float:
 
 
 def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
-    """The workload cut to a size that dense attention can do, and the plan with its tile cut in proportion: as many
+    """The workload cut to a size that dense attention can do, and the plan with its tiles cut in proportion: as many
     devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
     pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
     piece = max(16, CHECKED_LEN // pieces)
     piece = -(-piece // kernel.tile_multiple) * kernel.tile_multiple
     assert plan.tile is not None
-    shrink = min(1.0, piece / 2 / max(plan.tile))
-    tile = kernel.fitting(Tile(int(plan.tile.block_q * shrink), int(plan.tile.block_kv * shrink)), piece)
+    backward = plan.backward or plan.tile
+    shrink = min(1.0, piece / 2 / max(*plan.tile, *backward))
+
+    def cut(tile: Tile) -> Tile:
+        return kernel.fitting(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
+
     batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
     group = workload.heads // workload.kv_heads
     small = replace(workload, seq_len=pieces * piece, batch=batch, kv_heads=tensor, heads=tensor * group)
-    return small, replace(plan, tile=tile)
+    return small, replace(plan, tile=cut(plan.tile), backward=plan.backward and cut(backward))
 
 
 def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
@@ -76,7 +80,8 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     return {
         "max_rel_error": worst,
         "tolerance": tolerance(workload.dtype, devices[0].platform),
-        "reference": f"dense float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}",
+        "reference": f"dense float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
+        + (f", backward {plan.backward}" if plan.backward else ""),
     }
 
 

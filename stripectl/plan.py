@@ -2,7 +2,8 @@
 
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
-Plans print and parse; options left out take defaults. `chunk`, `remat` and `params` matter to a training step only: how
+Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
+is not the tile of the forward pass. `chunk`, `remat` and `params` matter to a training step only: how
 many rows of a shard feed-forward and loss take at once, what the backward pass finds kept, and whether the sequence's
 devices share the parameters. Whether a plan can compute a workload is one question,
 `unsupported`, answered with a reason.
@@ -35,13 +36,15 @@ DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5
 REMAT = ("full", "attention", "dots", "none")
 PARAMS = ("sharded", "replicated")
 WORDS = {"remat": REMAT, "params": PARAMS}  # options whose value is a word; the first is the default
+TILES = ("tile", "backward")  # options whose value is a tile
 NUMBERS = {"unroll": 1, "chunk": 0}  # options whose value is a number, and the least
 
 
 @dataclass(frozen=True)
 class Plan:
     """`mesh` holds the axes of more than one device, in the order of AXES, and None is a mesh to be chosen; `tile` None
-    is the kernel's default, `chunk` None the largest divisor of a shard's rows up to DEFAULT_CHUNK, 0 all of them."""
+    is the kernel's default, `backward` None the tile of the forward pass, `chunk` None the largest divisor of a shard's
+    rows up to DEFAULT_CHUNK, 0 all of them."""
 
     scheme: str
     layout: str
@@ -52,12 +55,15 @@ class Plan:
     chunk: int | None = None
     remat: str = REMAT[0]
     params: str = PARAMS[0]
+    backward: Tile | None = None
 
     def __str__(self) -> str:
         one = [(schemes[self.scheme].axes[0], 1)] if self.mesh == () else []
         options = [f"{axis}={size}" for axis, size in [*(self.mesh or ()), *one]]
         if self.tile:
             options.append(f"tile={self.tile}")
+        if self.backward and self.backward != self.tile:
+            options.append(f"backward={self.backward}")
         if self.unroll != 1:
             options.append(f"unroll={self.unroll}")
         if self.chunk is not None:
@@ -83,6 +89,10 @@ class Plan:
     def shards(self) -> int:
         """How many shards the sequence is cut into."""
         return self.product(SEQUENCE_AXES)
+
+    def tile_of(self, passes: str) -> Tile | None:
+        """The tile of the `forward` or the `backward` pass."""
+        return self.backward or self.tile if passes == "backward" else self.tile
 
     def chunk_rows(self, rows: int) -> int:
         """Rows that feed-forward and loss take at once, of a shard of so many."""
@@ -154,8 +164,8 @@ def parse_plan(text: str) -> Plan:
         key, equals, value = option.partition("=")
         if key in seen:
             raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
-        if key == "tile":
-            plan = replace(plan, tile=parse_tile(value))
+        if key in TILES:
+            plan = replace(plan, **{key: parse_tile(value)})
         elif key in WORDS:
             if value not in WORDS[key]:
                 raise unknown(f"{key} in the plan:", value, WORDS[key])
@@ -167,11 +177,12 @@ def parse_plan(text: str) -> Plan:
         elif key in NUMBERS:
             plan = replace(plan, **{key: int(value)})
         elif key not in AXES:
-            raise unknown("axis or option in the plan:", key, (*AXES, "tile", *NUMBERS, *WORDS))
+            raise unknown("axis or option in the plan:", key, (*AXES, *TILES, *NUMBERS, *WORDS))
         else:
             axes[key] = int(value)
         seen.add(key)
-    return replace(plan, mesh=make_mesh(axes) if axes else None)
+    own = plan.backward if plan.backward != plan.tile else None
+    return replace(plan, mesh=make_mesh(axes) if axes else None, backward=own)
 
 
 def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
@@ -231,11 +242,12 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     if reason := layout.unsupported(workload.seq_len, plan.shards):
         yield reason
     piece = workload.seq_len // plan.shards // layout.pieces
-    if plan.tile and max(plan.tile) > piece:
-        where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
-        yield f"the tile {plan.tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
-    if plan.tile and piece // plan.tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
-        yield f"the tile {plan.tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
+    for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
+        if tile and max(tile) > piece:
+            where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
+            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
+        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
     rows = workload.seq_len // plan.shards
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
@@ -245,6 +257,7 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         scheme.unsupported(workload, plan.axes),
         kernel.unsupported(workload, plan, kind),
         kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
+        plan.backward and kernel.misfit(plan.backward, piece, "backward"),
     ):
         if reason:
             yield reason

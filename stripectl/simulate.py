@@ -192,7 +192,8 @@ class TimedAttend:
     ) -> None:
         if plan.tile is None:
             raise ValueError(f"{plan} has no tile")
-        self.clocks, self.layout, self.tile, self.window = clocks, layout, plan.tile, workload.window
+        self.clocks, self.layout, self.window = clocks, layout, workload.window
+        self.tiles = {"forward": plan.tile, "backward": plan.backward or plan.tile}
         self.shards, self.rounds, self.counted = plan.shards, list[Round](), counted
 
     def empty(self, q: Timed) -> Timed:
@@ -225,15 +226,15 @@ class TimedAttend:
         return each(lambda x, y: x._replace(ready=np.maximum(x.ready, y.ready)), a, b)
 
     def _compute(self, passes: str, q: Timed, me: Any, src: Any, needs: list[Timed]) -> np.ndarray:
-        tiles = self.counted[len(self.rounds)] if self.counted else self._tiles(q.shape[2], me, src)
+        tiles = self.counted[len(self.rounds)] if self.counted else self._count(passes, q.shape[2], me, src)
         cost = self.clocks.machine.forward if passes == "forward" else self.clocks.machine.backward
         start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
         end = self.clocks.now = start + cost.seconds(tiles, q.shape[0] * q.shape[1])
         self.rounds.append(Round(passes, start, end, tiles))
         return end
 
-    def _tiles(self, rows: int, me: Any, src: Any) -> TileCount:
-        counts = count_tiles(self.layout.bands(me, src, self.shards, rows, self.window), self.tile)
+    def _count(self, passes: str, rows: int, me: Any, src: Any) -> TileCount:
+        counts = count_tiles(self.layout.bands(me, src, self.shards, rows, self.window), self.tiles[passes])
         return TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
 
 

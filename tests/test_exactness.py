@@ -104,6 +104,13 @@ def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, u
         assert error <= TOLERANCES[dtype]
 
 
+@pytest.mark.parametrize("scheme", schemes.names())
+def test_the_backward_pass_may_have_a_tile_of_its_own(scheme: str) -> None:
+    workload = Workload(seq_len=192, heads=2, kv_heads=1, head_dim=16, dtype="float32", passes="forward-backward")
+    for error in relative_errors(workload, f"{scheme}/zigzag/xla@ring=4,tile=8x6,backward=5x12", seed=1):
+        assert error <= TOLERANCES["float32"]
+
+
 @pytest.mark.parametrize("mesh", ["data=2,ring=4", "ring=2,tensor=4", "data=2,ring=2,tensor=2", "fsdp=2,ring=4"])
 @pytest.mark.parametrize("scheme", schemes.names())
 def test_other_axes_divide_batch_and_heads(scheme: str, mesh: str) -> None:

@@ -33,6 +33,7 @@ WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
     st.one_of(st.none(), st.integers(0, 4096)),
     st.sampled_from(REMAT),
     st.sampled_from(PARAMS),
+    st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
 )
 def test_what_is_printed_parses(
     scheme: str,
@@ -43,8 +44,10 @@ def test_what_is_printed_parses(
     chunk: int | None,
     remat: str,
     params: str,
+    backward: Tile | None,
 ) -> None:
-    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, params)
+    own = None if backward == tile else backward
+    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, params, own)
     assert parse_plan(str(plan)) == plan
 
 
@@ -70,6 +73,8 @@ def test_defaults_and_short_forms() -> None:
         "ring@x=1",
         "ring;",
         "ring@ring=4,tile=8,tile=9",
+        "ring@backward=0",
+        "ring@backward=8,backward=9",
         "ring@chunk=-1",
         "ring@chunk=x",
         "ring@chunk=8,chunk=8",
@@ -91,6 +96,7 @@ def test_garbage_is_refused(text: str) -> None:
         ("ring@ulysses=2", "has no axis ulysses"),
         ("ring@ring=3", "rows that divide evenly"),
         ("ring/zigzag@ring=8,tile=1024", "larger than the 512 rows of a piece of a zigzag shard"),
+        ("ring@ring=8,tile=512,backward=2048", "the backward tile 2048x2048 is larger than the 1024 rows of a shard"),
         ("ring@ring=2,data=2", "1 batch do not divide over data=2"),
         ("ring@ring=4,chunk=500", "chunk=500 does not divide the 2048 rows of a shard. Try chunk=256"),
         ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
@@ -114,6 +120,14 @@ def test_options_of_a_step_say_what_is_not_the_default() -> None:
     assert str(parse_plan("ring@ring=4,remat=full,params=sharded")) == "ring/striped/xla@ring=4"
     with pytest.raises(BadInput, match="Did you mean replicated"):
         parse_plan("ring@params=replicate")
+
+
+def test_the_tile_of_the_backward_pass_is_that_of_the_forward_pass_unless_it_says_so() -> None:
+    plan = parse_plan("ring@ring=8,tile=256,backward=512x128")
+    assert str(plan) == "ring/striped/xla@ring=8,tile=256x256,backward=512x128"
+    assert (plan.tile_of("forward"), plan.tile_of("backward")) == (Tile(256, 256), Tile(512, 128))
+    same = parse_plan("ring@ring=8,tile=256,backward=256")
+    assert same == parse_plan("ring@ring=8,tile=256") and same.tile_of("backward") == Tile(256, 256)
 
 
 def test_chunks_divide_the_rows_of_a_shard() -> None:

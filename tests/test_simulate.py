@@ -88,6 +88,25 @@ def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
 
 
+def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
+    tiles = {"forward": Tile(512, 512), "backward": Tile(256, 1024)}
+    costs = {"forward": TileCost(1e-3, 1.5e-3, call_s=1e-5), "backward": TileCost(2e-3, 3e-3, call_s=1e-5)}
+    times = {
+        passes: {
+            block: float(costs[passes].seconds(tiles_of(block, tile), 1))
+            for block in [*blocks_for(tile)[0], blocks_for(tile)[1]]
+        }
+        for passes, tile in tiles.items()
+    }
+    made = measured_machine(times, tiles["forward"], 1, None, False, tiles["backward"])
+    assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
+    assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
+    work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
+    found = simulate(work, parse_plan("ring/striped@ring=8,tile=16,backward=4"), machine())
+    counted = {passes: sum(r.tiles.computed.sum() for r in found.rounds if r.passes == passes) for passes in tiles}
+    assert counted["backward"] > 8 * counted["forward"]
+
+
 def test_the_fit_of_a_hop() -> None:
     sizes = (2**16, 2**20, 2**24)
     latency, rate = fit_hop(sizes, [5e-5 + size / 2e9 for size in sizes])

@@ -46,6 +46,12 @@ def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, b
         assert error <= TOLERANCES[dtype]
 
 
+def test_the_backward_pass_may_have_a_tile_of_its_own() -> None:
+    workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes="forward-backward")
+    for error in relative_errors(workload, "ring/striped/splash@ring=2,tile=256,backward=128x256", seed=1):
+        assert error <= TOLERANCES["float32"]
+
+
 @pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
 def test_values_and_gradients_of_any_diagonal(high: int) -> None:
     """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
@@ -68,6 +74,7 @@ def test_a_window_is_refused() -> None:
         ("ring/striped/splash@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
         ("ring/striped/splash@ring=8,tile=384", "tpu", "divide the 1024 rows of a piece; 384x384 is not. Try tile=256"),
         ("ring/striped/splash@ring=128", "tpu", "divide the 64 rows of a piece; none does."),
+        ("ring/striped/splash@ring=8,tile=128,backward=384", "tpu", "splash needs backward tiles of multiples of 128"),
         ("ring/zigzag/splash@ring=8,tile=512x256", "tpu", None),
     ],
 )

@@ -64,13 +64,14 @@ class Kernel:
 
         return Tile(side(tile.block_q), side(tile.block_kv))
 
-    def misfit(self, tile: Tile, rows: int) -> str | None:
-        """Why a tile cannot run on pieces of `rows` rows, or None."""
+    def misfit(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
+        """Why a tile, which is an option of a plan, cannot run on pieces of `rows` rows, or None."""
         unit = self.tile_multiple
         if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
             return None
-        need = f"{self.name} needs tiles of multiples of {unit} that divide the {rows} rows of a piece"
-        fitting = f"{tile} is not. Try tile={self.fitting(tile, rows)}." if rows % unit == 0 else "none does."
+        pass_of = "" if option == "tile" else f"{option} "
+        need = f"{self.name} needs {pass_of}tiles of multiples of {unit} that divide the {rows} rows of a piece"
+        fitting = f"{tile} is not. Try {option}={self.fitting(tile, rows)}." if rows % unit == 0 else "none does."
         return f"{need}; {fitting}"
 
     def load(self) -> ModuleType:
