@@ -22,7 +22,7 @@ from stripectl.longest import longest, step_of, with_default_tile
 from stripectl.measurement import Measurement
 from stripectl.meshes import fastest
 from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
-from stripectl.request import SMALL_HEADS, SMALL_LEN, Request
+from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS
 from stripectl.sensitivity import explained, with_reasons
@@ -37,22 +37,12 @@ SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
 def cases(request: Request, place: Place) -> list[Measurement]:
     """One measurement to be made a workload and plan, refused ones with their reason; tile and mesh are named."""
-    hardware, devices = place.target.hardware, place.target.devices
+    method = "simulated" if request.method == "auto" else request.method
     found = []
     for workload in request.workloads:
         plans = [each for plan in request.plans for each in request.meshes(plan, place)]
         for plan, flags in itertools.product(plans, request.flags):
-            meshed = request.meshed(plan, workload, place)
-            reason = unsupported(meshed, workload, hardware.kind, devices)
-            full = meshed if reason else with_tile(meshed, workload, hardware.kind)
-            method = "simulated" if request.method == "auto" else request.method
-            case = Measurement(
-                workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None
-            )
-            if reason:
-                found.append(replace(case, status="refused", reason=reason))
-            else:
-                found.append(described(case, hardware))
+            found.append(to_make(workload, request.meshed(plan, workload, place), flags, place, method))
     return found
 
 

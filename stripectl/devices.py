@@ -103,10 +103,15 @@ class Devices:
             "forward": self.tile_times(place, plan.kernel, tile, workload)["forward"],
             "backward": self.tile_times(place, plan.kernel, backward, workload)["backward"],
         }
-        hop = self.hop(place.processes, place.processes or place.here)
+        group = workload.heads // workload.kv_heads
+        return measured_machine(times, tile, group, self.hop_of(place), hardware.overlaps, backward)
+
+    def hop_of(self, place: Place) -> tuple[float, float] | None:
+        """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
+        hardware, hop = place.target.hardware, self.hop(place.processes, place.processes or place.here)
         if hop is None and (link := hardware.figure("link_bytes_per_s_one_way")):
-            hop = (hardware.figure("hop_latency_s") or 0.0, link)
-        return measured_machine(times, tile, workload.heads // workload.kv_heads, hop, hardware.overlaps, backward)
+            return hardware.figure("hop_latency_s") or 0.0, link
+        return hop
 
     def hardware(self, place: Place, dtype: str) -> Hardware:
         """The target's hardware, with the rate of a large matmul timed on it where it is here."""

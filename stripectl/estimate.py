@@ -106,8 +106,7 @@ def bundle_cost(
     """Seconds of the tiles of a pass, which is made of `parts`, from bundles, or what their matmuls take at the peak
     rate where that is longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a
     device share run part of its steps, so a tile of the device takes that part of the time."""
-    tile = plan.tile_of(passes)
-    assert tile
+    tile = plan.tiles[passes]
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
     heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
     grid = heads * (piece // tile.block_q) * (piece // tile.block_kv)

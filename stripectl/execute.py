@@ -83,8 +83,7 @@ class Attend:
     layout: Layout
     shards: int
     window: Window
-    tile: Tile
-    backward_tile: Tile
+    tiles: Mapping[str, Tile]
 
     def bands(self, me, src, rows: int) -> list[Rectangle]:
         return self.layout.bands(me, src, self.shards, rows, self.window)
@@ -104,7 +103,7 @@ class Attend:
         q, dout, lse, delta = saved
         bands = self.bands(me, src, q.shape[2])
         with jax.named_scope("attend_backward"):
-            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.backward_tile)
+            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"])
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved):
@@ -123,7 +122,7 @@ class Attend:
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def meet(attend: Attend, q, kv, me, src, state):
     q = q.astype(kv[0].dtype)
-    return attend.kernel.forward(q, *kv, state, attend.bands(me, src, q.shape[2]), attend.tile)
+    return attend.kernel.forward(q, *kv, state, attend.bands(me, src, q.shape[2]), attend.tiles["forward"])
 
 
 def _meet_forward(attend, q, kv, me, src, state):
@@ -177,10 +176,8 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
 def bound(plan: Plan, window: Window) -> Callable:
     """attention(q, k, v) -> out of a plan, which has its tile, on one shard of each array."""
-    if plan.tile is None:
-        raise ValueError(f"{plan} has no tile")
-    kernel, layout = kernels[plan.kernel].load(), layouts[plan.layout]
-    attend = Attend(kernel, layout, plan.shards, window, plan.tile, plan.backward or plan.tile)
+    tiles, kernel = plan.tiles, kernels[plan.kernel].load()
+    attend = Attend(kernel, layouts[plan.layout], plan.shards, window, tiles)
     return attention(schemes[plan.scheme], attend, Comm(plan))
 
 

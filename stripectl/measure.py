@@ -7,6 +7,7 @@ and a step has taken what the slowest says.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,39 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
     return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)
 
 
+def block_programs(
+    kernel: str, tile: Tile, block: Block, group: int, head_dim: int, dtype: str
+) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
+    """The passes of a kernel for one key/value group on a block of scores: a jitted function and its inputs, each."""
+    module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
+    keys = jax.random.split(jax.random.key(0), 4)
+    q, dout = (jax.random.normal(key, (1, group, rows, head_dim), dtype) for key in keys[:2])
+    k, v = (jax.random.normal(key, (1, 1, rows, head_dim), dtype) for key in keys[2:])
+    out, row = jnp.zeros(q.shape, jnp.float32), jnp.zeros(q.shape[:3], jnp.float32)
+
+    def bands(low: jax.Array, high: jax.Array) -> list:
+        return [rectangle._replace(low=low, high=high)]
+
+    def forward(low, high, q, k, v, *state):
+        return module.forward(q, k, v, state, bands(low, high), tile)
+
+    def backward(low, high, q, k, v, dout, lse, delta, dq):
+        return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), tile)
+
+    limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
+    return {
+        "forward": (jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
+        "backward": (jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, out),
+    }
+
+
 @dataclass
 class Session:
     """The requests a worker answers; every argument and result is JSON."""
 
     ready: dict[str, Ready] = field(default_factory=dict)
     inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
+    blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
     def devices(self) -> dict[str, Any]:
         """What JAX finds here."""
@@ -163,13 +191,19 @@ class Session:
         }
 
     def prepare(
-        self, key: str, workload: Mapping[str, Any], plan: str, warmup: int, flags: Mapping[str, str]
+        self,
+        key: str,
+        workload: Mapping[str, Any],
+        plan: str,
+        warmup: int,
+        flags: Mapping[str, str],
+        verify: bool = True,
     ) -> dict[str, Any]:
-        """Check the plan, compile it, and run it until it is warm."""
+        """Check the plan unless it was before, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices = placed(parsed)
         step = work.passes == STEP
-        checked = check(work.attention("forward-backward") if step else work, parsed, devices)
+        checked = check(work.attention("forward-backward") if step else work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.compile(flags)
@@ -205,32 +239,27 @@ class Session:
         """Forget every plan and its inputs."""
         self.ready.clear()
         self.inputs.clear()
+        self.blocks.clear()
 
     def time_block(
         self, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
     ) -> dict[str, float]:
         """Seconds of a kernel for one key/value group on a block of scores, forward and backward."""
-        module, size = kernels[kernel].load(), parse_tile(tile)
-        rectangle = Block(rows, band).rectangle
-        keys = jax.random.split(jax.random.key(0), 4)
-        q, dout = (jax.random.normal(key, (1, group, rows, head_dim), dtype) for key in keys[:2])
-        k, v = (jax.random.normal(key, (1, 1, rows, head_dim), dtype) for key in keys[2:])
-        out, row = jnp.zeros(q.shape, jnp.float32), jnp.zeros(q.shape[:3], jnp.float32)
+        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)
+        return {passes: typical(*program) for passes, program in programs.items()}
 
-        def bands(low: jax.Array, high: jax.Array) -> list:
-            return [rectangle._replace(low=low, high=high)]
+    def prepare_block(
+        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
+    ) -> None:
+        """Compile one pass of such a block, and run it until it is warm."""
+        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)[passes]
+        shared = self.inputs.setdefault(f"{passes} {rows} {band} {group} {head_dim} {dtype}", inputs)
+        self.blocks[key] = partial(function, *shared)
+        seconds(self.blocks[key])
 
-        def forward(low, high, q, k, v, *state):
-            return module.forward(q, k, v, state, bands(low, high), size)
-
-        def backward(low, high, q, k, v, dout, lse, delta, dq):
-            return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), size)
-
-        limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
-        return {
-            "forward": typical(jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
-            "backward": typical(jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, out),
-        }
+    def sample_block(self, key: str) -> float:
+        """Seconds of a block that was prepared."""
+        return seconds(self.blocks[key])
 
     def time_hop(self, nbytes: int) -> float:
         """Seconds of a hop of `nbytes` round a ring of all devices."""

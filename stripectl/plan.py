@@ -90,9 +90,12 @@ class Plan:
         """How many shards the sequence is cut into."""
         return self.product(SEQUENCE_AXES)
 
-    def tile_of(self, passes: str) -> Tile | None:
-        """The tile of the `forward` or the `backward` pass."""
-        return self.backward or self.tile if passes == "backward" else self.tile
+    @property
+    def tiles(self) -> dict[str, Tile]:
+        """The tile of each pass, of a plan that names its tile."""
+        if self.tile is None:
+            raise ValueError(f"{self} has no tile")
+        return {"forward": self.tile, "backward": self.backward or self.tile}
 
     def chunk_rows(self, rows: int) -> int:
         """Rows that feed-forward and loss take at once, of a shard of so many."""

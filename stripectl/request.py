@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stripectl.arithmetic import described
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
-from stripectl.plan import Plan, unsupported, with_mesh
+from stripectl.plan import Plan, unsupported, with_mesh, with_tile
 from stripectl.sampling import Effort
 from stripectl.workload import STEP, Workload
 
@@ -60,3 +61,12 @@ class Request:
         usual = replace(own, kernel=place.target.hardware.kernel) if self.any_kernel else own
         only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
         return own if only_own else usual
+
+
+def to_make(workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, method: str) -> Measurement:
+    """The measurement to be made of a plan with its mesh: its tile is named, or it is refused with the reason."""
+    hardware = place.target.hardware
+    reason = unsupported(plan, workload, hardware.kind, place.target.devices)
+    full = plan if reason else with_tile(plan, workload, hardware.kind)
+    case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
+    return replace(case, status="refused", reason=reason) if reason else described(case, hardware)

@@ -2,7 +2,7 @@
 speeds up or slows down does so for all of them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -86,8 +86,8 @@ def measure(
     try:
         for done, case in enumerate(cases):
             say(f"check and compile {case.measurement.plan}", done, len(cases))
-            _prepare(devices, case, effort)
-            _prepare_again(devices, cases[:done], effort)
+            prepare(devices, case, effort)
+            prepare_again(devices, cases[:done], effort)
         _sample(devices, cases, effort, budget_s, say)
         _trace(devices, cases, effort, say, link_bytes_per_s)
         if devices.workers:
@@ -97,14 +97,17 @@ def measure(
     return [case.finish() for case in cases]
 
 
-def _prepare(devices: DeviceSet, case: Sampled, effort: Effort) -> None:
+def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = True) -> None:
+    """Check the plan, unless it was before, compile it and run it until it is warm; it may fail, or be refused."""
     wanted = case.measurement
     request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "flags": dict(wanted.flags or {})}
+    request |= {} if verify else {"verify": False}
     try:
         answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
     except PlanFailed as failure:
         return case.fail(*why(failure))
-    worst: dict[str, Any] = max((answer["check"] for answer in answers), key=_badness)
+    checks = [answer["check"] for answer in answers if answer["check"]] or [wanted.check or {}]
+    worst: dict[str, Any] = dict(max(checks, key=_badness))
     case.warm_s = max(answer["warm_s"] for answer in answers)
     case.measurement = replace(
         wanted,
@@ -124,16 +127,16 @@ def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
     return f"{failure}{hint}", "refused" if failure.refused else "failed"
 
 
-def _badness(check: dict[str, Any]) -> float:
-    error = check["max_rel_error"]
+def _badness(check: Mapping[str, Any]) -> float:
+    error = check.get("max_rel_error", float("nan"))
     return float("inf") if error != error else error
 
 
-def _prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
+def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
     """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
     while not devices.workers and (left := [case for case in cases if case.open]):
         for case in left:
-            _prepare(devices, case, effort)
+            prepare(devices, case, effort)
             if not devices.workers:
                 break
 
@@ -146,7 +149,7 @@ def _trace(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, say: Sa
         say(f"profile {case.measurement.plan}", done, len(live))
         limit_s = 60 + 20 * case.warm_s * (effort.tracer.steps + 1)
         case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
-        _prepare_again(devices, live, effort)
+        prepare_again(devices, live, effort)
 
 
 def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say) -> None:
@@ -160,7 +163,7 @@ def _sample(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget
                 case.samples_s.append(max(devices.ask("sample", 60 + 20 * case.warm_s, key=case.key)))
             except PlanFailed as failure:
                 case.fail(str(failure))
-                _prepare_again(devices, live, effort)
+                prepare_again(devices, live, effort)
         turns += 1
         spent = time.monotonic() + turn_s > deadline
         enough = turns >= effort.min_samples and all(case.narrow for case in live if case.open)

@@ -190,11 +190,8 @@ class TimedAttend:
     def __init__(
         self, workload: Workload, plan: Plan, layout: Layout, clocks: Clocks, counted: Sequence[TileCount] = ()
     ) -> None:
-        if plan.tile is None:
-            raise ValueError(f"{plan} has no tile")
         self.clocks, self.layout, self.window = clocks, layout, workload.window
-        self.tiles = {"forward": plan.tile, "backward": plan.backward or plan.tile}
-        self.shards, self.rounds, self.counted = plan.shards, list[Round](), counted
+        self.shards, self.tiles, self.rounds, self.counted = plan.shards, plan.tiles, list[Round](), counted
 
     def empty(self, q: Timed) -> Timed:
         return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())

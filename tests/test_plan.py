@@ -125,9 +125,9 @@ def test_options_of_a_step_say_what_is_not_the_default() -> None:
 def test_the_tile_of_the_backward_pass_is_that_of_the_forward_pass_unless_it_says_so() -> None:
     plan = parse_plan("ring@ring=8,tile=256,backward=512x128")
     assert str(plan) == "ring/striped/xla@ring=8,tile=256x256,backward=512x128"
-    assert (plan.tile_of("forward"), plan.tile_of("backward")) == (Tile(256, 256), Tile(512, 128))
+    assert plan.tiles == {"forward": Tile(256, 256), "backward": Tile(512, 128)}
     same = parse_plan("ring@ring=8,tile=256,backward=256")
-    assert same == parse_plan("ring@ring=8,tile=256") and same.tile_of("backward") == Tile(256, 256)
+    assert same == parse_plan("ring@ring=8,tile=256") and same.tiles["backward"] == Tile(256, 256)
 
 
 def test_chunks_divide_the_rows_of_a_shard() -> None:

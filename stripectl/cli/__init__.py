@@ -9,7 +9,7 @@ import click
 
 from stripectl import StripectlError, __version__
 
-COMMANDS = ("bench", "trace", "topology", "report", "compare", "list", "doctor")
+COMMANDS = ("bench", "tune-tiles", "trace", "topology", "report", "compare", "list", "doctor")
 
 
 class Commands(click.Group):
@@ -23,7 +23,7 @@ class Commands(click.Group):
             from stripectl.files import unknown
 
             raise unknown("command", cmd_name, COMMANDS)
-        return importlib.import_module(f"stripectl.cli.{cmd_name}").command
+        return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -33,6 +33,7 @@ class Commands(click.Group):
 # Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
 SUMMARIES = {
     "bench": "Time plans side by side.",
+    "tune-tiles": "Search the tiles of the kernel, of the forward and the backward pass.",
     "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
     "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
     "report": "Render a run as one HTML file.",

@@ -117,8 +117,9 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
     return run, folder
 
 
-def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
-    """The table, the report, and where they lie; where there were plans to choose from, what is recommended."""
+def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None, notes: Sequence[str] = ()) -> None:
+    """The table, of `shown` where that is not the whole run, the report, and where they lie; where there were plans to
+    choose from, what is recommended."""
     from stripectl.card import card, has_choice
     from stripectl.console import beside_published, calibrations, longest, tables
     from stripectl.recommend import recommend
@@ -130,13 +131,16 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool) -> None:
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
+    on_screen = shown or run
     for part in [
-        *tables(run, screen.width),
-        *beside_published(run.measurements, screen.width),
-        *longest(run.measurements),
-        *calibrations(run),
+        *tables(on_screen, screen.width),
+        *beside_published(on_screen.measurements, screen.width),
+        *longest(on_screen.measurements),
+        *calibrations(on_screen),
     ]:
         screen.print(part)
+    for note in notes:
+        screen.print(note, markup=False)
     show_traces(run, folder, screen)
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)

@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple
 from stripectl.files import Catalogue
 from stripectl.layout import Tile
 
+LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
+PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on TPUs and GPUs (arXiv:2311.09431, section 3.1)
+
 
 def never(*_: Any) -> None:
     """Nothing is unsupported."""
@@ -63,6 +66,13 @@ class Kernel:
             return next((size for size in sizes if unit == 1 or rows % size == 0), unit)
 
         return Tile(side(tile.block_q), side(tile.block_kv))
+
+    def tiles(self, rows: int) -> list[Tile]:
+        """Tiles worth trying on pieces of `rows` rows: powers of two a side that the kernel can run, and the papers',
+        which may not fit."""
+        sides = [2**n for n in range(min(LEAST_SIDE, rows).bit_length() - 1, min(MOST_SIDE, rows).bit_length())]
+        fit = [side for side in sides if self.misfit(Tile(side, side), rows) is None]
+        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPERS]))
 
     def misfit(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
         """Why a tile, which is an option of a plan, cannot run on pieces of `rows` rows, or None."""

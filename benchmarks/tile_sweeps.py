@@ -1,0 +1,100 @@
+"""Records what every tile of a sweep takes on two pinned cores, so that searches can be replayed: benchmarks/sweeps/.
+
+    python benchmarks/tile_sweeps.py [NAME ...]
+
+Of every tile: runs of the workload cut to one key/value group (`short_s`) and of the whole (`samples_s`), each in turns
+with the other tiles; the first of each list is the one that warms up. A sweep of `backward` tiles keeps the tile of the
+forward pass. Seconds are those of the slower process.
+"""
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from stripectl.kernels import kernels
+from stripectl.launch import DeviceSet
+from stripectl.layout import layouts
+from stripectl.plan import Plan, parse_plan, unsupported
+from stripectl.workload import Workload
+
+FOLDER = Path(__file__).parent / "sweeps"
+SHORT, FULL = 3, 12  # runs, with the one that warms up
+MOST = 1024  # the largest side of a tile
+# name: (plan, the option that is swept, workload)
+SWEEPS = {
+    "striped_forward": ("ring/striped/xla@ring=2", "tile", {"seq_len": 8192, "heads": 4, "head_dim": 64}),
+    "striped_backward": (
+        "ring/striped/xla@ring=2,tile=512x512",
+        "backward",
+        {"seq_len": 4096, "heads": 4, "head_dim": 64},
+    ),
+    "contiguous_forward": ("ring/contiguous/xla@ring=2", "tile", {"seq_len": 8192, "heads": 2, "head_dim": 128}),
+    "contiguous_backward": (
+        "ring/contiguous/xla@ring=2,tile=512x512",
+        "backward",
+        {"seq_len": 4096, "heads": 3, "head_dim": 64},
+    ),
+    "gathered_backward": (
+        "all_gather/striped/xla@ring=2,tile=256x256",
+        "backward",
+        {"seq_len": 4096, "heads": 2, "head_dim": 128},
+    ),
+    "zigzag_grouped_forward": (
+        "ring/zigzag/xla@ring=2",
+        "tile",
+        {"seq_len": 8192, "heads": 8, "kv_heads": 4, "head_dim": 64},
+    ),
+    "one_head_forward": ("ring/striped/xla@ring=2", "tile", {"seq_len": 16384, "heads": 1, "head_dim": 64}),
+}
+
+
+def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
+    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    tiles = [tile for tile in kernels[plan.kernel].tiles(rows) if max(tile) <= MOST]
+    found = [replace(plan, **{option: tile}) for tile in tiles]
+    return [each for each in found if unsupported(each, workload, "cpu", 2) is None]
+
+
+def runs(devices: DeviceSet, workload: Workload, plans: list[Plan], count: int) -> list[list[float]]:
+    """Seconds of so many runs of every plan, in turns, the one that warms up among them."""
+    found: list[list[float]] = []
+    for index, plan in enumerate(plans):
+        request = {"workload": workload.to_json(), "plan": str(plan), "flags": {}, "verify": False}
+        answers = devices.ask("prepare", 600, key=str(index), warmup=1, **request)
+        found.append([max(answer["warm_s"] for answer in answers)])
+    for _ in range(count - 1):
+        for index, seconds in enumerate(found):
+            seconds.append(max(devices.ask("sample", 600, key=str(index))))
+    devices.ask("release")
+    return found
+
+
+def record(name: str) -> None:
+    text, option, sizes = SWEEPS[name]
+    passes = "forward" if option == "tile" else "forward-backward"
+    workload = Workload(**{"kv_heads": sizes["heads"], "dtype": "float32", "passes": passes} | sizes)
+    short = replace(workload, heads=workload.heads // workload.kv_heads, kv_heads=1)
+    plans = plans_of(parse_plan(text), option, workload)
+    started = time.monotonic()
+    with DeviceSet(2) as devices:
+        short_s = runs(devices, short, plans, SHORT)
+        samples_s = runs(devices, workload, plans, FULL)
+    tiles = [
+        {
+            "plan": str(plan),
+            "short_s": [float(f"{x:.5g}") for x in brief],
+            "samples_s": [float(f"{x:.5g}") for x in full],
+        }
+        for plan, brief, full in zip(plans, short_s, samples_s, strict=True)
+    ]
+    content = {"target": "cpu:2", "workload": workload.to_json(), "tiles": tiles}
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    print(f"{name}: {len(plans)} tiles in {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or SWEEPS:
+        record(each)

@@ -1,0 +1,71 @@
+"""Which tiles a search may try for a plan: measurements to be made, the kernel's default first, refused ones with their
+reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stripectl.devices import Place
+from stripectl.layout import Tile, layouts
+from stripectl.machine import Machine, TileCost
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan, kernels, parse_plan, unsupported, with_tile
+from stripectl.request import Request, to_make
+from stripectl.simulate import simulate
+from stripectl.workload import Workload
+
+FEW = 8
+MATMULS = {"forward": 2.0, "backward": 5.0}  # of a tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What `tune-tiles` is asked: a request whose plans have tiles to be found, and how to look for them. `few`
+    candidates are compiled where the target is not here."""
+
+    request: Request = field(default_factory=lambda: Request(workloads=(), plans=()))
+    tiles: Sequence[Tile] = ()  # none: those of the kernel and the block
+    strategy: str = "race"
+    few: int = FEW
+
+
+def tiles_for(plan: Plan, workload: Workload, kind: str, wanted: Sequence[Tile]) -> list[Tile]:
+    """The tiles to try for a plan that can run: those wanted, or the default and those of the kernel and the block."""
+    if wanted:
+        return list(wanted)
+    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    default = with_tile(replace(plan, tile=None, backward=None), workload, kind).tile
+    assert default
+    return list(dict.fromkeys([default, *kernels[plan.kernel].tiles(rows)]))
+
+
+def forward_cases(tuning: Tuning, workload: Workload, plan: Plan, flags: Mapping[str, str], place) -> list[Measurement]:
+    """The forward pass of the workload with every tile; one refused case where the plan itself cannot run."""
+    forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
+    bare = replace(plan, tile=None, backward=None)
+    if unsupported(bare, forward, kind, place.target.devices):
+        return [to_make(forward, bare, flags, place, "simulated")]
+    tiles = tiles_for(bare, forward, kind, [plan.tile] if plan.tile else tuning.tiles)
+    return [to_make(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
+
+
+def backward_cases(
+    tuning: Tuning, workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, tile: Tile
+) -> list[Measurement]:
+    """Both passes with the tile of the forward pass settled, and every tile of the backward pass."""
+    both, kind = replace(workload, passes="forward-backward"), place.target.hardware.kind
+    tiles = tiles_for(plan, both, kind, [plan.backward] if plan.backward else tuning.tiles)
+    plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
+    return [to_make(both, each, flags, place, "simulated") for each in plans]
+
+
+def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
+    """Scores that the slowest device computes, dead ones in its tiles included, each as often as its pass weighs."""
+    plan = parse_plan(case.plan)
+
+    def cost(passes: str) -> TileCost:
+        tile = plan.tiles[passes]
+        weight = weights.get(passes, 0.0) * tile.block_q * tile.block_kv
+        return TileCost(weight, weight)
+
+    machine = Machine(cost("forward"), cost("backward"), 0.0, float("inf"), True, "datasheet")
+    return simulate(case.workload, plan, machine).seconds

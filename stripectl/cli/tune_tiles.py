@@ -1,0 +1,179 @@
+"""`stripectl tune-tiles`: search the tiles of the kernel, of the forward and the backward pass."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from stripectl import BadInput, StripectlError
+from stripectl.cli import options as shared
+from stripectl.cli import running
+
+WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
+SHOWN = 10  # candidates of a workload on a terminal
+SAVE_EVERY_S = 1.0  # candidates simulated on paper come by the hundred
+
+
+@click.command("tune-tiles")
+@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
+@click.option(
+    "--strategy",
+    type=click.Choice(["race", "exhaustive"]),
+    default="race",
+    show_default=True,
+    help="race: short runs of all, then the best against each other; exhaustive: every tile as often.",
+)
+@click.option(
+    "--few", type=click.IntRange(1), default=8, show_default=True, help="Tiles that a race compiles for a target."
+)
+@click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not timed again.")
+@click.option("--dry-run", is_flag=True, help="Show candidates and refusals; run nothing.")
+def command(**given: Any) -> int:
+    """Search the tiles of the kernel, of the forward and the backward pass.
+
+    Candidates come from the kernel and the block, or from --tile. Where the devices are here, plans run; where only
+    their like is, tiles are timed here and plans simulated; for a target that is not here a few are compiled. Without
+    a workload it takes that of the newest run. What was found is kept: the same search again takes seconds.
+
+    \b
+    Examples:
+      stripectl tune-tiles --seqlen 256k
+      stripectl tune-tiles --target v5p:2x2x4 --seqlen 1M --few 12
+      stripectl tune-tiles --target cpu:2 --seqlen 8k --heads 4 --head-dim 64 --strategy exhaustive
+      stripectl tune-tiles --tile 256,512,1024,512x1024 --layout striped --pass forward
+      stripectl tune-tiles --resume
+    """
+    from stripectl.console import Reporter
+    from stripectl.sweep import dry_run
+
+    tuning = parse_tuning(given)
+    if given["dry_run"]:
+        with Reporter(given["quiet"]) as reporter:
+            return show_dry_run(dry_run(tuning, reporter.say))
+    return run_tuning(given, tuning)
+
+
+def parse_tuning(given: Mapping[str, Any]) -> Any:
+    """What the options ask for; without a workload that of the newest run, where there is one."""
+    from stripectl.candidates import Tuning
+    from stripectl.plan import parse_tile
+
+    if given["seqlen"].strip() == "max":
+        raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
+    tiles = tuple(dict.fromkeys(map(parse_tile, given["tile"].split(",")))) if given["tile"] else ()
+    request = running.parse_request({**given, "tile": None})
+    context = click.get_current_context()
+    if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WHAT):
+        request = with_newest_workload(request)
+    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["few"])
+
+
+def with_newest_workload(request: Any) -> Any:
+    """The request for what the first measurement of the newest run computed, in all passes of that run."""
+    from stripectl.run import Run, newest_run
+    from stripectl.topology import hardware_name
+
+    try:
+        measurements = Run.load(newest_run(shared.RUNS)).measurements
+    except BadInput:
+        return request
+    if not measurements:
+        return request
+    first = measurements[0]
+    alike = (m.workload for m in measurements)
+    passes = [w for w in dict.fromkeys(alike) if replace(w, passes=first.workload.passes) == first.workload]
+    usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
+    workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
+    return replace(request, workloads=workloads, any_dtype=usual)
+
+
+def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
+    """Search, save and show all that was found however it ends; the exit code."""
+    from stripectl.console import Reporter, console
+    from stripectl.launch import interruptible
+    from stripectl.sweep import tune
+
+    run, folder = running.open_run(given)
+    tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
+    screen, notes, saved_s = console(stderr=given["as_json"]), list[str](), 0.0
+    stopped: BaseException | None = None
+    try:
+        with interruptible(), Reporter(given["quiet"]) as reporter:
+            for measurement in tune(tuning, reporter.say, run.environment["devices"], notes.append):
+                put(run, measurement)
+                if time.monotonic() - saved_s > SAVE_EVERY_S:
+                    run.save(folder)
+                    saved_s = time.monotonic()
+    except (KeyboardInterrupt, StripectlError) as error:
+        stopped = error
+    if run.measurements or stopped is None:
+        shown, left_out = brief(run)
+        running.finish(run, folder, screen, given["as_json"], shown, [*left_out, *notes])
+    if stopped is not None:
+        raise stopped
+    return running.exit_code(run, explicit=False)
+
+
+def put(run: Any, measurement: Any) -> None:
+    """Take in a candidate, in the place of what was known of it before by whatever method."""
+    known = [m.what for m in run.measurements]
+    if measurement.what in known:
+        run.measurements[known.index(measurement.what)] = measurement
+    else:
+        run.measurements.append(measurement)
+
+
+def brief(run: Any) -> tuple[Any, list[str]]:
+    """(the run with the best candidates of each workload, and what speed-ups are over; lines on what is left out)."""
+    from stripectl.console import describe
+    from stripectl.measurement import with_speedups
+
+    kept, lines = [], list[str]()
+    measurements = with_speedups(run.measurements)
+    for work in dict.fromkeys(m.workload for m in measurements):
+        every = [m for m in measurements if m.workload == work]
+        timed = sorted((m for m in every if m.status == "ok"), key=lambda m: (is_coarse(m), m.median_s or float("inf")))
+        bases = {m.speedup["over"] for m in timed[:SHOWN] if m.speedup}
+        best = [m for m in timed if m.plan in bases and m not in timed[:SHOWN]] + timed[:SHOWN]
+        kept += sorted(best, key=lambda m: m.plan not in bases) + [m for m in every if m.status == "failed"]
+        title = f"{work.passes}, {describe(work)}"
+        if more := len(timed) - len(best):
+            lines.append(f"{title}: {more} more in run.json")
+        lines += refusals([m for m in every if m.status == "refused"], title)
+    return replace(run, measurements=kept), lines
+
+
+def is_coarse(m: Any) -> bool:
+    """Whether its time stands on less than those of the finalists do."""
+    return m.method == "simulated" and (m.calibration or {}).get("source") in ("one_block", "short_run")
+
+
+def refusals(refused: list[Any], title: str) -> list[str]:
+    """A line for every reason that candidates were refused for, numbers in it apart."""
+    reasons: dict[str, list[Any]] = {}
+    for m in refused:
+        reasons.setdefault(re.sub(r"\d+", "0", m.reason or ""), []).append(m)
+    return [
+        f"{title}: {len(alike)} refused, {alike[0].plan}: {alike[0].reason}"
+        + (" And others for the like." if len(alike) > 1 else "")
+        for alike in reasons.values()
+    ]
+
+
+def show_dry_run(cases: list[Any]) -> int:
+    """What would be tried, on stdout."""
+    from stripectl.console import describe
+
+    title = ""
+    for case in cases:
+        if title != (title := describe(case.workload)):
+            click.echo(title)
+        reason = f"  refused: {case.reason}" if case.reason else ""
+        click.echo(f"  {case.workload.passes:17} {case.plan}  {case.target}{reason}")
+    refused = sum(case.status == "refused" for case in cases)
+    click.echo(f"{len(cases) - refused} candidates, {refused} refused; backward tiles beside the first forward one.")
+    return 2 if refused == len(cases) else 0

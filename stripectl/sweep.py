@@ -1,0 +1,179 @@
+"""Searches the tiles of plans, each by the strongest method that its target and the budget allow.
+
+Forward tiles come first, then those of the backward pass beside the best of them. Where the devices of a plan are here
+it runs; where only their like is, tiles are timed here and plans simulated from them, the best after a whole
+calibration; for a machine that is not here a few are compiled, or all are simulated from its datasheet.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from stripectl import BadInput, Missing, cache
+from stripectl.ahead import Compilers
+from stripectl.bench import compiling
+from stripectl.blocks import TilesOfPlan
+from stripectl.candidates import Tuning, backward_cases, forward_cases
+from stripectl.devices import Devices, Place
+from stripectl.environment import PACKAGES, environment, version
+from stripectl.measurement import Measurement
+from stripectl.plan import Plan, parse_plan
+from stripectl.request import Request
+from stripectl.sampling import Say
+from stripectl.topology import Target
+from stripectl.ways import Compiled, Found, Measured, OnPaper, Timed, Way
+from stripectl.workload import Workload
+
+RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
+
+Told = Callable[[str], None]
+Wanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
+
+
+def tune(
+    tuning: Tuning, say: Say, found: list[dict[str, Any]] | None = None, told: Told | None = None
+) -> Iterator[Measurement]:
+    """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
+    earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache.
+
+    Raises:
+        BadInput: nothing is left to try.
+        Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
+    """
+    request, found = tuning.request, [] if found is None else found
+    limit_s = request.effort.compile_limit_s
+    with Devices(say, found) as devices, Compilers(say, limit_s, request.cached) as compilers:
+        place = devices.place(request.target, request.hardware)
+        if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
+            place = replace(place, target=Target(place.target.hardware, (place.here,)))
+        tuning = replace(tuning, request=request.on(place))
+        key = key_of(tuning, place, found)
+        known = cache.get(key) if request.cached and not request.done else None
+        if isinstance(known, list):
+            if told:
+                told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
+            yield from map(Measurement.from_json, known)
+            return
+        made: dict[tuple[str, ...], Measurement] = {}
+        for m in Searches(tuning, place, devices, compilers).run():
+            made[m.what] = m
+            yield m
+        if not any(m.status == "failed" for m in made.values()):
+            cache.put(key, [m.to_json() for m in made.values()])
+
+
+def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All that a tuning depends on."""
+    request, around = tuning.request, environment([])
+    effort = request.effort
+    return {
+        "tune": [tuning.strategy, tuning.few, list(map(str, tuning.tiles))],
+        "target": [str(place.target), repr(place.target.hardware), place.here, place.processes],
+        "devices": [each["kind"] for each in found],
+        "host": around["host"],
+        "versions": [*map(version, PACKAGES), around["versions"]["python"]],
+        "around": around["flags"],
+        "workloads": [workload.to_json() for workload in request.workloads],
+        "plans": [str(plan) for plan in request.plans],
+        "flags": [dict(flags) for flags in request.flags],
+        "method": [request.method, request.any_kernel],
+        "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_limit_s],
+    }
+
+
+def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
+    """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
+    with Devices(say) as devices:
+        place = devices.place(tuning.request.target, tuning.request.hardware)
+        tuning, made = replace(tuning, request=tuning.request.on(place)), list[Measurement]()
+        for shape, passes, plan, flags in searches(tuning.request, place):
+            forward = forward_cases(tuning, shape, plan, flags, place)
+            made += forward
+            first = next((case for case in forward if case.status == "ok"), None)
+            if "forward-backward" in passes and first:
+                tile = parse_plan(first.plan).tile
+                assert tile
+                made += backward_cases(tuning, shape, plan, flags, place, tile)
+    return made
+
+
+def searches(request: Request, place: Place) -> Iterator[Wanted]:
+    """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search."""
+    shapes: dict[Workload, list[str]] = {}
+    for workload in request.workloads:
+        shapes.setdefault(replace(workload, passes="forward"), []).append(workload.passes)
+    seen = set()
+    for (shape, passes), plan, flags in itertools.product(shapes.items(), request.plans, request.flags):
+        meshed = request.meshed(replace(plan, tile=None, backward=None), shape, place)
+        named = replace(meshed, tile=plan.tile, backward=plan.backward)
+        if (one := (shape, named, str(flags))) not in seen:
+            seen.add(one)
+            yield shape, passes, named, flags
+
+
+@dataclass
+class Searches:
+    """The searches of a command, and the ways that they share."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+    compilers: Compilers
+
+    def run(self) -> Iterator[Measurement]:
+        reasons: list[str] = []
+        for shape, passes, plan, flags in self.wanted:
+            forward = forward_cases(self.tuning, shape, plan, flags, self.place)
+            if all(case.status != "ok" for case in forward):
+                reasons.append(f"{forward[0].plan}: {forward[0].reason}")
+                if len(reasons) == len(self.wanted):
+                    raise BadInput(f"nothing is left to try. {reasons[0]}")
+                yield from forward
+                continue
+            way = self.way(forward)
+            ranked = yield from search(way, forward, "forward")
+            if ranked and "forward-backward" in passes:
+                tile = parse_plan(ranked[0].plan).tile
+                assert tile
+                yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
+
+    @cached_property
+    def wanted(self) -> list[Wanted]:
+        return list(searches(self.tuning.request, self.place))
+
+    @property
+    def budget_s(self) -> float:
+        """Of one pass of one plan."""
+        return self.tuning.request.effort.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
+
+    def way(self, cases: Sequence[Measurement]) -> Way:
+        """How the candidates of a plan are judged."""
+        request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
+        here = 0 < first.devices <= place.here
+        if compiling(request, place):
+            return Compiled(self.tuning, place, self.devices, self.compilers)
+        if request.method == "measured" and not here:
+            raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated.")
+        if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
+            return Measured(self.tuning, place, self.devices, self.budget_s)
+        if place.processes is not None or place.here:
+            return self.timed
+        return OnPaper(self.tuning, place, self.devices)
+
+    def fits(self, first: Measurement) -> bool:
+        """Whether a race of plans like this one is done within its budget, by what its tile takes on a block."""
+        plans = TilesOfPlan(self.timed.tiles, [first], "forward")
+        return plans.short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
+
+    @cached_property
+    def timed(self) -> Timed:
+        """One for all plans: tiles are timed once."""
+        return Timed(self.tuning, self.place, self.devices, self.budget_s)
+
+
+def search(way: Way, cases: Sequence[Measurement], passes: str) -> Found:
+    """Refused candidates as they are, the others by the way; those that it stands by, fastest first."""
+    yield from (case for case in cases if case.status != "ok")
+    return (yield from way.search([case for case in cases if case.status == "ok"], passes))
