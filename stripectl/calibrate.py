@@ -67,24 +67,23 @@ def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, flo
 
 def measured_machine(
     times: Mapping[str, Mapping[Block, float]],
-    tile: Tile,
+    tiles: Mapping[str, Tile],
     heads: int,
     hop: tuple[float, float] | None,
     overlaps: bool,
-    backward: Tile | None = None,
 ) -> Machine:
-    """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them; `backward` is
-    the tile of the backward pass where that is another."""
-    costs: dict[str, TileCost] = {}
-    fitted, _ = blocks_for(tile)
-    detail: dict[str, Any] = {"blocks": [f"{block.rows} {block.band}" for block in fitted], "tile": str(tile)}
-    if backward not in (None, tile):
-        detail["backward_tile"] = str(backward)
-    for name, own in (("forward", tile), ("backward", backward or tile)):
-        fitted, held_out = blocks_for(own)
-        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], own, heads)
-        predicted, taken = float(costs[name].seconds(tiles_of(held_out, own), heads)), times[name][held_out]
+    """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them, for the tile of
+    each pass. A pass that was not timed costs nothing: it is not to be simulated."""
+    costs = dict.fromkeys(("forward", "backward"), TileCost(0.0, 0.0))
+    detail: dict[str, Any] = {"tile": str(tiles["forward"])}
+    if tiles.get("backward", tiles["forward"]) != tiles["forward"]:
+        detail["backward_tile"] = str(tiles["backward"])
+    for name, tile in tiles.items():
+        fitted, held_out = blocks_for(tile)
+        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads)
+        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile), heads)), times[name][held_out]
         detail[name] = {
+            "blocks": [f"{block.rows} {block.band}" for block in fitted],
             **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
             "held_out": {
                 "block": f"{held_out.rows} {held_out.band}",

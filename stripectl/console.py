@@ -196,8 +196,10 @@ def _calibration(m: Measurement) -> Iterator[str]:
         said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
         link += f"; the slowest of {axis}: {', '.join(said)}"
     if known.get("source") == "measured_tile":
-        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in ("forward", "backward"))
-        yield f"tiles of {known['tile']} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+        timed = [name for name in ("forward", "backward") if name in known]
+        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
+        own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
+        yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
     elif known.get("source") == "datasheet":
         why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
         peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"

@@ -37,7 +37,7 @@ class Devices:
     def __init__(self, say: Say, found: list[dict[str, Any]] | None = None) -> None:
         self.say, self.found = say, [] if found is None else found
         self.sets: dict[int | None, DeviceSet] = {}
-        self.timed: dict[Any, dict[str, dict[Block, float]]] = {}
+        self.timed: dict[Any, dict[Block, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
 
@@ -98,13 +98,10 @@ class Devices:
         assert tile
         if place.processes is None and not place.here:
             return datasheet_machine(hardware, workload, tile, wire(place.target, plan.mesh or ()), plan.backward)
-        backward = plan.backward or tile
-        times = {
-            "forward": self.tile_times(place, plan.kernel, tile, workload)["forward"],
-            "backward": self.tile_times(place, plan.kernel, backward, workload)["backward"],
-        }
+        both = plan.tiles if workload.passes != "forward" else {"forward": tile}
+        times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
         group = workload.heads // workload.kv_heads
-        return measured_machine(times, tile, group, self.hop_of(place), hardware.overlaps, backward)
+        return measured_machine(times, both, group, self.hop_of(place), hardware.overlaps)
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
@@ -123,25 +120,16 @@ class Devices:
             self.rates[dtype] = min(self.of(place.processes).ask("time_matmul", 300, dtype=dtype))
         return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
 
-    def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload) -> dict[str, dict[Block, float]]:
-        """Seconds of the blocks of a tile, by pass: each tile is timed once for both."""
-        group = workload.heads // workload.kv_heads
-        which = (place.processes, kernel, tile, group, workload.head_dim, workload.dtype)
+    def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload, passes: str) -> dict[Block, float]:
+        """Seconds of the blocks of a tile in one pass: timed once."""
+        shape = {"group": workload.heads // workload.kv_heads, "head_dim": workload.head_dim, "dtype": workload.dtype}
+        which = (place.processes, kernel, tile, passes, *shape.values())
         if which not in self.timed:
-            self.timed[which] = self._calibrate(place, kernel, tile, group, workload)
+            (fitted, held_out), times = blocks_for(tile), dict[Block, float]()
+            for done, block in enumerate([*fitted, held_out]):
+                self.say(f"time tiles of {tile}, {passes}: {block.rows} {block.band}", done, len(fitted) + 1)
+                request = {"rows": block.rows, "band": block.band, "passes": [passes], **shape}
+                answers = self.of(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
+                times[block] = sum(answer[passes] for answer in answers) / len(answers)
+            self.timed[which] = times
         return self.timed[which]
-
-    def _calibrate(
-        self, place: Place, kernel: str, tile: Tile, group: int, workload: Workload
-    ) -> dict[str, dict[Block, float]]:
-        fitted, held_out = blocks_for(tile)
-        times: dict[str, dict[Block, float]] = {"forward": {}, "backward": {}}
-        shape = {"group": group, "head_dim": workload.head_dim, "dtype": workload.dtype}
-        for done, block in enumerate([*fitted, held_out]):
-            self.say(f"time tiles of {tile}: {block.rows} {block.band}", done, len(fitted) + 1)
-            answers = self.of(place.processes).ask(
-                "time_block", 600, kernel=kernel, tile=str(tile), rows=block.rows, band=block.band, **shape
-            )
-            for passes, known in times.items():
-                known[block] = sum(answer[passes] for answer in answers) / len(answers)
-        return times

@@ -242,11 +242,19 @@ class Session:
         self.blocks.clear()
 
     def time_block(
-        self, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
+        self,
+        kernel: str,
+        tile: str,
+        rows: int,
+        band: str,
+        group: int,
+        head_dim: int,
+        dtype: str,
+        passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
-        """Seconds of a kernel for one key/value group on a block of scores, forward and backward."""
+        """Seconds of a kernel for one key/value group on a block of scores, by pass."""
         programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)
-        return {passes: typical(*program) for passes, program in programs.items()}
+        return {each: typical(*programs[each]) for each in passes}
 
     def prepare_block(
         self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str

@@ -93,8 +93,7 @@ def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
             made += forward
             first = next((case for case in forward if case.status == "ok"), None)
             if "forward-backward" in passes and first:
-                tile = parse_plan(first.plan).tile
-                assert tile
+                tile = parse_plan(first.plan).tiles["forward"]
                 made += backward_cases(tuning, shape, plan, flags, place, tile)
     return made
 
@@ -135,8 +134,7 @@ class Searches:
             way = self.way(forward)
             ranked = yield from search(way, forward, "forward")
             if ranked and "forward-backward" in passes:
-                tile = parse_plan(ranked[0].plan).tile
-                assert tile
+                tile = parse_plan(ranked[0].plan).tiles["forward"]
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
 
     @cached_property

@@ -20,7 +20,7 @@ from stripectl.tune import STRATEGIES, Outcome, Search
 Found = Generator[Measurement, None, list[Measurement]]
 FINALISTS = 2  # that get a whole calibration, besides the kernel's default
 NEAR = 1.25  # times the best time from a datasheet: what is slower there is not compiled
-OWN = {"forward": "tile", "backward": "backward"}
+PAPER = 1.05  # times the best time from a datasheet: no faster tile is known than the default
 
 
 class Way(Protocol):
@@ -35,6 +35,13 @@ def fastest(made: Sequence[Measurement]) -> list[Measurement]:
     """By their time, those without one last; of equals the first stays first."""
     ok = [m for m in made if m.status == "ok"]
     return sorted(ok, key=lambda m: m.median_s or math.inf)
+
+
+def unless_close(ranked: list[Measurement], default: Measurement) -> list[Measurement]:
+    """The default first where it is about as fast as any."""
+    if default in ranked and (default.median_s or math.inf) <= PAPER * (ranked[0].median_s or math.inf):
+        return [default, *(m for m in ranked if m is not default)]
+    return ranked
 
 
 def tile_of(case: Measurement, passes: str) -> Tile:
@@ -115,7 +122,7 @@ class Timed:
 
 @dataclass
 class Compiled:
-    """A few are compiled: the default, and what is far from all that were compiled and not slow by the datasheet."""
+    """A few are compiled: the default, then what is nearest to the best so far, unless slow by the datasheet."""
 
     tuning: Tuning
     place: Place
@@ -132,7 +139,7 @@ class Compiled:
             few, hopeful = len(cases), list(range(len(cases)))
         tried, made = list[int](), list[Measurement]()
         while len(fastest(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
-            index = self.next_of(cases, passes, left, tried, guessed)
+            index = self.next_of(cases, passes, left, next(iter(fastest(made)), None))
             tried.append(index)
             self.devices.say(f"compile {cases[index].workload.passes} of {cases[index].plan}", len(tried) - 1, few)
             made.append(compiled(cases[index], target, self.compilers))
@@ -145,24 +152,15 @@ class Compiled:
                     yield replace(cases[i], status="refused", reason=reason)
         return fastest(made)
 
-    def next_of(
-        self,
-        cases: Sequence[Measurement],
-        passes: str,
-        left: Sequence[int],
-        tried: Sequence[int],
-        guessed: Sequence[Measurement],
-    ) -> int:
-        """The default first, then the one farthest from those that were tried, by the logarithms of its sides; of
-        equals, the one that the datasheet says is faster."""
-        if not tried:
+    def next_of(self, cases: Sequence[Measurement], passes: str, left: Sequence[int], best: Measurement | None) -> int:
+        """The default first, then the tile nearest to the best so far, by the logarithms of its sides."""
+        if best is None:
             return left[0]
-        seen = [tile_of(cases[i], passes) for i in tried]
+        around = tile_of(best, passes)
 
-        def far(index: int) -> tuple[float, float, int]:
+        def far(index: int) -> tuple[float, int]:
             own = tile_of(cases[index], passes)
-            nearest = min(sum(abs(math.log2(a / b)) for a, b in zip(own, other, strict=True)) for other in seen)
-            return -nearest, guessed[index].median_s or math.inf, index
+            return sum(abs(math.log2(a / b)) for a, b in zip(own, around, strict=True)), index
 
         return min(left, key=far)
 
@@ -173,7 +171,7 @@ def covers(large: Tile, small: Tile) -> bool:
 
 @dataclass
 class OnPaper:
-    """All are simulated from the datasheet."""
+    """All are simulated from the datasheet, which hardly tells tiles apart: the default stands unless it is slow."""
 
     tuning: Tuning
     place: Place
@@ -184,4 +182,4 @@ class OnPaper:
         for case in cases:
             made.append(simulated(case, self.place, self.devices))
             yield made[-1]
-        return fastest(made)
+        return unless_close(fastest(made), made[0])

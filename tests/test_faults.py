@@ -196,7 +196,8 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
     with Devices(silent) as devices:
         place = devices.place("cpu:2", None)
-        machine = devices.machine(place, SMALL, plan)
+        machine = devices.machine(place, Workload(**{**SMALL.__dict__, "passes": "forward-backward"}), plan)
+        assert set(devices.machine(place, SMALL, plan).detail) >= {"forward"}
     assert machine.source == "measured_tile" and not machine.overlaps
     assert machine.forward.whole_s > 0 and machine.backward.whole_s > machine.forward.whole_s
     assert machine.link_bytes_per_s_one_way > 1e6

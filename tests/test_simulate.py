@@ -84,7 +84,7 @@ def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     times = {block: float(cost.seconds(tiles_of(block, tile), 2)) for block in [*fitted, held_out]}
     found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2)
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
-    made = measured_machine({"forward": times, "backward": times}, tile, 2, (1e-5, 1e9), overlaps=False)
+    made = measured_machine({"forward": times}, {"forward": tile}, 2, (1e-5, 1e9), overlaps=False)
     assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
 
 
@@ -98,7 +98,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
         }
         for passes, tile in tiles.items()
     }
-    made = measured_machine(times, tiles["forward"], 1, None, False, tiles["backward"])
+    made = measured_machine(times, tiles, 1, None, False)
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
     assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})

@@ -149,7 +149,7 @@ def brief(run: Any) -> tuple[Any, list[str]]:
 
 def is_coarse(m: Any) -> bool:
     """Whether its time stands on less than those of the finalists do."""
-    return m.method == "simulated" and (m.calibration or {}).get("source") in ("one_block", "short_run")
+    return m.method == "simulated" and (m.calibration or {}).get("source") != "measured_tile"
 
 
 def refusals(refused: list[Any], title: str) -> list[str]:

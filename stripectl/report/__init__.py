@@ -56,10 +56,10 @@ SOURCES = {
     "about one cycle each, or what their matmuls take at the peak rate where that is longer.",
     "none": "No time is predicted: a figure that it needs is not published.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
-    "one_block": "Tiles were timed on this machine on one block of whole scores: candidates of a search that lost.",
+    "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
     "short_run": "The plan ran here with one key/value group a device; the time is that times the groups.",
 }
-ROUGH = ("one_block", "short_run")  # of a search, and so each its own: what they hold is in run.json
+ROUGH = ("one_block", "short_run")  # each has its own figures: they are in run.json
 
 
 def write_report(run: Run, path: Path) -> None:
@@ -245,15 +245,14 @@ def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     known: dict[str, list[Measurement]] = {}
     for m in shown:
         if m.calibration and m.status == "ok":
-            source = m.calibration.get("source")
-            detail = {"source": source} if source in ROUGH else m.calibration
-            known.setdefault(json.dumps(detail, sort_keys=True), []).append(m)
+            rough = {"source": source} if (source := m.calibration.get("source")) in ROUGH else None
+            known.setdefault(json.dumps(rough or m.calibration, sort_keys=True), []).append(m)
     found = []
-    for text, members in known.items():
-        detail = json.loads(text)
+    for key, members in known.items():
+        detail = json.loads(key)
         source = str(detail.pop("source", NOTHING))
-        told = SOURCES.get(source, f"From: {source}.")
-        found.append({"source": source, "text": told, "facts": facts(detail), "used_by": len(members)})
+        text = SOURCES.get(source, f"From: {source}.")
+        found.append({"source": source, "text": text, "facts": facts(detail), "used_by": len(members)})
     return found
 
 

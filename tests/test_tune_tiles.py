@@ -1,0 +1,209 @@
+"""`stripectl tune-tiles`: candidates, the four ways to judge them, the cache, and what an interrupt costs."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stripectl import BadInput
+from stripectl.candidates import Tuning, forward_cases, tiles_for
+from stripectl.cli import main
+from stripectl.devices import Place
+from stripectl.environment import cores
+from stripectl.kernels import kernels
+from stripectl.launch import DeviceSet
+from stripectl.layout import Tile
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.request import Request
+from stripectl.run import Run
+from stripectl.sampling import Effort
+from stripectl.sweep import tune
+from stripectl.topology import parse_target
+from stripectl.workload import Workload
+
+PAPER = ["tune-tiles", "--target", "v5p:8", "--method", "simulated", "--quiet"]
+SMALL = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16, dtype="float32")
+BOTH = Workload(**{**SMALL.__dict__, "passes": "forward-backward"})
+two_cores = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations of seconds, not minutes."""
+    monkeypatch.setattr("stripectl.calibrate.BLOCKS", (256, 512))
+    monkeypatch.setattr("stripectl.calibrate.HELD_OUT", 384)
+    monkeypatch.setattr("stripectl.blocks.BLOCK_ROWS", 512)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict]]]:
+    """What is asked of workers."""
+    requests: list[tuple[str, dict]] = []
+    real = DeviceSet.ask
+
+    def ask(self, do: str, *limit, **arguments):
+        requests.append((do, arguments))
+        return real(self, do, *limit, **arguments)
+
+    monkeypatch.setattr(DeviceSet, "ask", ask)
+    yield requests
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as done:
+        main(list(arguments))
+    return int(done.value.code or 0)
+
+
+def silent(now: str, done: int, total: int) -> None: ...
+
+
+def tuning(**changes) -> Tuning:
+    request = {"workloads": [SMALL, BOTH], "plans": [parse_plan("ring/striped/xla")], "target": "cpu:2"}
+    request |= {"effort": Effort(budget_s=60, min_samples=3), "cached": False}
+    asked = {name: changes.pop(name) for name in ("tiles", "strategy", "few") if name in changes}
+    return Tuning(request=Request(**(request | changes)), **({"tiles": (Tile(128, 128), Tile(256, 128))} | asked))
+
+
+def test_candidates_come_from_the_kernel_and_the_block() -> None:
+    work = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128)
+    tiles = tiles_for(parse_plan("ring/striped/splash@ring=8"), work, "tpu", ())
+    assert tiles[0] == Tile(1024, 1024) and len(tiles) == len(set(tiles)) == 36
+    assert {Tile(2048, 4096), Tile(2048, 2048), Tile(128, 4096)} <= set(tiles)
+    assert kernels["xla"].tiles(64) == [Tile(64, 64), Tile(2048, 4096), Tile(2048, 2048)]
+    assert kernels["splash"].tiles(384)[0] == Tile(128, 128) and Tile(256, 256) not in kernels["splash"].tiles(384)
+
+
+def test_what_does_not_fit_is_refused_with_the_reason() -> None:
+    place = Place(parse_target("v5p:8", None))
+    work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
+    cases = forward_cases(Tuning(), work, parse_plan("ring/striped/splash@ring=8"), {}, place)
+    refused = {case.plan: case.reason or "" for case in cases if case.status == "refused"}
+    assert list(refused) == ["ring/striped/splash@ring=8,tile=2048x4096"]
+    assert "larger than the 2048 rows of a shard" in refused["ring/striped/splash@ring=8,tile=2048x4096"]
+    (alone,) = forward_cases(Tuning(), work, parse_plan("ring/striped/splash@ring=16"), {}, place)
+    assert alone.status == "refused" and "needs 16 devices" in (alone.reason or "")
+
+
+def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "first") == 0
+    shown = capsys.readouterr().out
+    found = Run.load(Path("first")).measurements
+    assert {m.method for m in found} == {"simulated"} and len(found) == 52
+    assert sum(m.status == "refused" for m in found) == 2
+    assert shown.count("ring/striped/splash@") <= 2 * 11 + 2
+    assert "15 more in run.json" in shown and "1 refused" in shown
+    assert "from the cache" not in shown
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "second") == 0
+    assert "from the cache" in capsys.readouterr().out
+    assert Run.load(Path("second")).measurements == found
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "third", "--no-cache") == 0
+    assert "from the cache" not in capsys.readouterr().out
+
+
+def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PAPER, "--dry-run") == 0
+    assert "model 1b, 256k tokens" in capsys.readouterr().out
+    bench = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--seqlen", "32k", "--heads", "4"]
+    assert run(*bench, "--pass", "forward") == 0
+    capsys.readouterr()
+    assert run(*PAPER, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert "32k tokens, 4 heads" in shown and "backward=" not in shown and "refused" in shown
+    assert run(*PAPER, "--dry-run", "--seqlen", "64k") == 0
+    assert "model 1b, 64k tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--seqlen", "max"], 2, "searched at a length"),
+        (["--tile", "axb"], 2, "is not a tile"),
+        (["--strategy", "luck"], 2, "is not one of"),
+        (["--few", "0"], 2, "is not in the range"),
+        (["--seqlen", "1001"], 2, "nothing is left to try"),
+        (["--method", "measured"], 3, "cannot be measured"),
+        (["--resume", "--out", "nowhere"], 2, "cannot read"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    arguments: list[str], code: int, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*PAPER, *arguments) == code
+    error = capsys.readouterr().err.splitlines()
+    assert error[0].startswith("error: ") and why in error[0]
+
+
+@two_cores
+def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
+    found: dict[tuple, Measurement] = {}
+    for m in tune(tuning(method="measured"), silent):
+        found[m.what] = m
+    assert [(m.workload.passes, m.status) for m in found.values()] == [
+        *[("forward", "ok")] * 2,
+        *[("forward-backward", "ok")] * 2,
+    ]
+    measured = [m for m in found.values() if m.method == "measured"]
+    assert {m.workload.passes for m in measured} == {"forward", "forward-backward"}
+    assert all(m.samples_s and m.check and m.check["max_rel_error"] <= 2e-6 for m in measured)
+    best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
+    assert all(parse_plan(m.plan).tile == parse_plan(best.plan).tile for m in list(found.values())[2:])
+    asked.clear()
+    again = {m.what: m for m in tune(tuning(method="measured", done=tuple(found.values())), silent)}
+    assert {m.what: m.samples_s for m in again.values()} == {m.what: m.samples_s for m in found.values()}
+    assert not [do for do, _ in asked if do in ("prepare", "sample")]
+
+
+@two_cores
+def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[tuple[str, dict]]) -> None:
+    plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
+    found: dict[tuple, Measurement] = {}
+    for m in tune(tuning(method="simulated", plans=plans), silent):
+        found[m.what] = m
+    assert len(found) == 8 and all(m.method == "simulated" and m.median_s for m in found.values())
+    sources = {(m.calibration or {}).get("source") for m in found.values()}
+    assert "measured_tile" in sources
+    prepared = [given["key"] for do, given in asked if do == "prepare_block"]
+    assert len(prepared) == len(set(prepared)) == 4
+    assert all((m.calibration or {}).get("coarse") for m in found.values())
+
+
+@two_cores
+def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
+    small_blocks: None, asked: list[tuple[str, dict]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def interrupt(self, now: str, done: int, total: int) -> None:
+        said.append(now)
+        if now.startswith("time tiles of 256x128, backward"):
+            raise KeyboardInterrupt
+
+    shape = ["--seqlen", "1k", "--heads", "1", "--head-dim", "16", "--tile", "128,256x128", "--layout", "striped"]
+    call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--out", "run", *shape]
+    with monkeypatch.context() as patched:
+        patched.setattr("stripectl.console.Reporter.say", interrupt)
+        assert run(*call) == 130
+    kept = json.loads(Path("run/run.json").read_text())["measurements"]
+    assert len(kept) >= 3 and all(m["calibration"]["coarse"] for m in kept)
+    assert not list(Path("cache").rglob("*.json"))
+    before = [given["key"] for do, given in asked if do == "prepare_block"]
+    asked.clear()
+    assert run(*call, "--resume") == 0
+    after = [given["key"] for do, given in asked if do == "prepare_block"]
+    assert after and not set(before) & set(after)
+    assert len(Run.load(Path("run")).measurements) == 4
+    assert list(Path("cache").rglob("*.json"))
+
+
+def test_nothing_left_is_said_once() -> None:
+    with pytest.raises(BadInput, match="nothing is left to try"):
+        list(tune(tuning(target="v5p:8", method="simulated", tiles=(Tile(4096, 4096),)), silent))
