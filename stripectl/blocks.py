@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stripectl.calibrate import Block, tiles_of
-from stripectl.candidates import work_of
+from stripectl.candidates import not_run, work_of
 from stripectl.devices import Devices, Place
 from stripectl.launch import PlanFailed
 from stripectl.layout import Tile
@@ -92,12 +92,12 @@ class TilesOfPlan:
         self.runs, self.spent_s = [0] * len(cases), 0.0
 
     def short(self, index: int) -> float | None:
-        return self._run(index, 2)  # with the one that warms up
+        return self._run(index)
 
     def whole(self, index: int) -> float | None:
-        return self._run(index, 1)
+        return self._run(index)
 
-    def _run(self, index: int, cost: int) -> float | None:
+    def _run(self, index: int) -> float | None:
         plan, workload = self.plans[index], self.cases[index].workload
         tile = plan.tiles[self.passes]
         self.tiles.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
@@ -105,7 +105,7 @@ class TilesOfPlan:
         if seconds is None:
             return None
         self.runs[index] += 1
-        self.spent_s += cost * seconds
+        self.spent_s += (2 if self.runs[index] == 1 else 1) * seconds  # the first after one that warms up
         block = block_of(plan.kernel, tile)
         scores = float(tiles_of(block, tile).computed) * tile.block_q * tile.block_kv
         return seconds / scores * self.prior_s[index]
@@ -124,9 +124,7 @@ class TilesOfPlan:
             reason, status = why(self.tiles.failed[key])
             return replace(case, status=status, reason=f"its tiles could not be timed: {reason}")
         if not self.runs[index]:
-            worse = self.prior_s[index] / min(self.prior_s)
-            reason = f"not timed: its tiles compute {worse:.1f} times the scores of another's."
-            return replace(case, status="refused", reason=reason)
+            return replace(case, status="refused", reason=not_run(self.prior_s, index))
         latency, rate = hop or (0.0, float("inf"))
         machine = Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "one_block")
         detail = {"source": "one_block", "tile": str(own), "block": f"{BLOCK_ROWS} {BAND}", "coarse": found}

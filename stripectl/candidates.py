@@ -11,6 +11,7 @@ from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan, unsupported, with_tile
 from stripectl.request import Request, to_make
 from stripectl.simulate import simulate
+from stripectl.tune import HOPELESS
 from stripectl.workload import Workload
 
 FEW = 8
@@ -56,6 +57,14 @@ def backward_cases(
     tiles = tiles_for(plan, both, kind, [plan.backward] if plan.backward else tuning.tiles)
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
     return [to_make(both, each, flags, place, "simulated") for each in plans]
+
+
+def not_run(prior_s: Sequence[float], index: int) -> str:
+    """Why a search left a candidate out, by what arithmetic says of all of them."""
+    worse = prior_s[index] / min(prior_s)
+    if worse > HOPELESS:
+        return f"not run: its tiles compute {worse:.1f} times the scores that another's do."
+    return "not run: the budget was spent before its turn. Give it more by --budget."
 
 
 def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:

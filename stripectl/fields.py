@@ -3,108 +3,124 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stripectl.candidates import work_of
+from stripectl.candidates import not_run, work_of
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import BATCH_AXES, HEAD_AXES, parse_plan
-from stripectl.sampling import Effort, Sampled, Say, prepare, prepare_again, why
+from stripectl.sampling import Effort, Sampled, Say, prepare
 
 
 class MeasuredPlans:
     """Plans that run here. A short run is of one key/value group a device: cost is linear in heads and batch. Where the
-    workload is no more than that, it is the run that warms up."""
+    workload is no more than that, the run that warms up is the first of them, and the others count as whole ones."""
 
     def __init__(self, devices: DeviceSet, cases: Sequence[Measurement], effort: Effort, say: Say) -> None:
         self.devices, self.effort, self.say = devices, effort, say
         self.cases = [Sampled(replace(case, method="measured"), f"whole {i}", []) for i, case in enumerate(cases)]
+        self.brief = [
+            Sampled(cut_to_a_group(each.measurement)[0], f"short {i}", []) for i, each in enumerate(self.cases)
+        ]
         self.prior_s = [work_of(case) for case in cases]
-        self.short_s: dict[int, float] = {}
-        self.kept: dict[int, list[float]] = {}  # samples of a run that is resumed, to be taken before any are made
-        self.spent_s, self.ready = 0.0, set[int]()
+        self.shorts_s: list[list[float]] = [[] for _ in cases]  # what they say of a whole run
+        self.known_s: list[list[float]] = [
+            [] for _ in cases
+        ]  # of a run that is resumed, to be taken before any is made
+        self.kept_s: list[list[float]] = [[] for _ in cases]  # short runs that are whole ones
+        self.known_whole_s: list[list[float]] = [[] for _ in cases]
+        self.spent_s, self.ready = 0.0, dict[str, Sampled]()
 
     def short(self, index: int) -> float | None:
-        case = self.cases[index]
-        cut, times = cut_to_a_group(case.measurement)
-        if index not in self.short_s:
+        case, brief = self.cases[index], self.brief[index]
+        times = cut_to_a_group(case.measurement)[1]
+        if times == 1:
+            seconds = self._whole_as_short(index)
+        elif self.known_s[index]:
+            seconds = self.known_s[index].pop(0)
+        else:
             self.say(f"short run of {case.measurement.plan}", index, len(self.cases))
-            if times == 1:
-                self._make_ready(index)
-                self.short_s[index] = case.warm_s
-            else:
-                self._short(index, cut, times)
-        if not case.open:
+            one = self._sample(brief)
+            seconds = None if one is None else times * one
+            case.measurement = replace(case.measurement, check=brief.measurement.check)
+            if not brief.open:
+                case.fail(brief.measurement.reason or "", brief.measurement.status)  # type: ignore[arg-type]
+        if seconds is None:
             return None
-        self.spent_s += self.short_s[index] / times * (1 if times == 1 else 2)
-        return self.short_s[index]
+        if times != 1:
+            self.spent_s += seconds / times * (1 if self.shorts_s[index] else 2)  # the first after one that warms up
+        self.shorts_s[index].append(seconds)
+        return seconds
 
-    def _short(self, index: int, cut: Measurement, times: float) -> None:
-        case, brief = self.cases[index], Sampled(cut, f"short {index}", [])
-        prepare(self.devices, brief, self.effort)
-        try:
-            if brief.open:
-                self.short_s[index] = times * max(self.devices.ask("sample", 60 + 20 * brief.warm_s, key=brief.key))
-        except PlanFailed as failure:
-            brief.fail(*why(failure))
-        case.measurement, case.open = (
-            replace(
-                case.measurement,
-                status=brief.measurement.status,
-                reason=brief.measurement.reason,
-                check=brief.measurement.check,
-            ),
-            brief.open,
-        )
+    def _whole_as_short(self, index: int) -> float | None:
+        """The run that warms up, then whole runs, which are kept for when those are asked for."""
+        if self.shorts_s[index]:
+            if (seconds := self.whole(index)) is not None:
+                self.kept_s[index].append(self.cases[index].samples_s.pop())
+            return seconds
+        if self.known_s[index]:
+            seconds = self.known_s[index].pop(0)
+        else:
+            self._make_ready(self.cases[index])
+            seconds = self.cases[index].warm_s
+        self.spent_s += seconds
+        return seconds if self.cases[index].open else None
 
     def whole(self, index: int) -> float | None:
         case = self.cases[index]
-        first = not case.samples_s
-        if self.kept.get(index):
-            seconds = self.kept[index].pop(0)
+        if self.kept_s[index]:
+            seconds = self.kept_s[index].pop(0)
+            case.samples_s.append(seconds)
+            return seconds
+        warms_up = not case.samples_s and cut_to_a_group(case.measurement)[1] != 1
+        if self.known_whole_s[index]:
+            seconds = self.known_whole_s[index].pop(0)
         else:
-            self.say(f"sample {len(case.samples_s) + 1} of {case.measurement.plan}", 0, 1)
-            self._make_ready(index)
-            if not case.open:
+            self.say(f"sample {len(case.samples_s) + 1} of {case.measurement.plan}", index, len(self.cases))
+            sampled = self._sample(case)
+            if sampled is None:
                 return None
-            try:
-                seconds = max(self.devices.ask("sample", 60 + 20 * case.warm_s, key=case.key))
-            except PlanFailed as failure:
-                case.fail(str(failure))
-                return None
+            seconds = sampled
         case.samples_s.append(seconds)
-        warmed_s = (case.warm_s or seconds) if first and cut_to_a_group(case.measurement)[1] > 1 else 0.0
-        self.spent_s += seconds + warmed_s
+        self.spent_s += seconds + ((case.warm_s or seconds) if warms_up else 0.0)
         return seconds
 
-    def _make_ready(self, index: int) -> None:
+    def _sample(self, case: Sampled) -> float | None:
+        self._make_ready(case)
+        try:
+            return max(self.devices.ask("sample", 60 + 20 * case.warm_s, key=case.key)) if case.open else None
+        except PlanFailed as failure:
+            case.fail(str(failure))
+            return None
+
+    def _make_ready(self, case: Sampled) -> None:
+        """Prepare it; where the workers were lost, what had been prepared is prepared again when it is asked for."""
         if not self.devices.workers:
-            self.ready.clear()  # they were lost, and their programs with them
-        if index not in self.ready:
-            case = self.cases[index]
+            self.ready.clear()
+        if case.open and case.key not in self.ready:
             prepare(self.devices, case, self.effort, verify=case.measurement.check is None)
-            prepare_again(self.devices, [self.cases[i] for i in sorted(self.ready)], self.effort)
-            self.ready.add(index)
+            if not self.devices.workers:
+                self.ready.clear()
+            elif case.open:
+                self.ready[case.key] = case
 
     def resume(self, done: Mapping[tuple[str, ...], Measurement]) -> None:
         """Take what was found before in place of running it again."""
         for index, case in enumerate(self.cases):
             known = done.get(case.measurement.what)
-            short_s = ((known and known.calibration) or {}).get("short_s")
-            if known and known.status == "ok" and short_s:
-                self.short_s[index], self.kept[index] = short_s, list(known.samples_s)
-                case.measurement = replace(known, method="measured")
+            shorts_s = ((known and known.calibration) or {}).get("shorts_s")
+            if known and known.status == "ok" and shorts_s:
+                self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
+                case.measurement = replace(known, method="measured", samples_s=())
 
     def row(self, index: int) -> Measurement:
         """What is known of a candidate: measured, or simulated from its short run."""
-        case, least = self.cases[index], min(self.prior_s)
-        if case.samples_s or not case.open:
-            short = {"source": "short_run", "short_s": self.short_s.get(index)}
-            return replace(case.finish(), calibration=short if case.open else None)
-        if index not in self.short_s:
-            reason = f"not run: its tiles compute {self.prior_s[index] / least:.1f} times the scores of another's."
-            return replace(case.measurement, status="refused", reason=reason)
+        case, shorts_s = self.cases[index], self.shorts_s[index]
         cut, times = cut_to_a_group(case.measurement)
-        short = {"source": "short_run", "short_s": self.short_s[index], "heads": cut.workload.heads, "times": times}
-        return replace(case.measurement, method="simulated", median_s=self.short_s[index], calibration=short)
+        short = {"source": "short_run", "shorts_s": list(shorts_s), "heads": cut.workload.heads, "times": times}
+        if case.samples_s or not case.open:
+            return replace(case.finish(), calibration=short if case.open else None)
+        if not shorts_s:
+            return replace(case.measurement, status="refused", reason=not_run(self.prior_s, index))
+        return replace(case.measurement, method="simulated", median_s=min(shorts_s), calibration=short)
 
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:

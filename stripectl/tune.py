@@ -12,18 +12,20 @@ new is known of, and return an Outcome.
 """
 
 import statistics
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from stripectl.measurement import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for that much
-CLOSE = 1.25  # times the best short run: what is slower there is slower in whole runs
+CLOSE = 1.5  # times the best short run: what is slower there is slower in whole runs
+NEAR = (1.5, 1.25)  # times the best short run so far: what is faster does another, as often
+SHORT_TURNS = len(NEAR)
 LEAST = 4  # whole runs are for at least so many candidates, or for a quarter of them
 HALVE_EVERY = 2  # turns
 ALONE = 3  # whole runs of one that is left alone: fewer have no interval
-SHARE = 1 / 3  # of what the exhaustive search takes: a race that takes more is none; but two can always be compared
+SHARE = 0.3  # of what the exhaustive search takes: a race that takes more is none; but two can always be compared
 
 
 class Field(Protocol):
@@ -72,10 +74,11 @@ Strategy = Callable[[Field, int, float], Search]
 
 
 def promising(prior_s: Sequence[float | None]) -> list[int]:
-    """Candidates by their prior, those without one last; without those whose prior is hopeless."""
+    """Candidates by their prior, those without one last; without those whose prior is hopeless. The very first, which
+    others are compared with, stays first."""
     best = min((known for known in prior_s if known is not None), default=0.0)
     hopeful = [i for i, known in enumerate(prior_s) if known is None or known <= HOPELESS * best]
-    return sorted(hopeful, key=lambda i: (prior_s[i] is None, prior_s[i] or 0.0, i))
+    return sorted(hopeful, key=lambda i: (i > 0, prior_s[i] is None, prior_s[i] or 0.0, i))
 
 
 def separated(samples_s: Sequence[Sequence[float]]) -> bool:
@@ -101,21 +104,16 @@ def exhaustive(field: Field, min_samples: int, budget_s: float) -> Search:
 def race(field: Field, min_samples: int, budget_s: float) -> Search:
     """Short runs, then halving, within the budget and a share of what the exhaustive search would take; no candidate
     gets more than `min_samples` whole runs."""
-    outcome, short_s = Outcome(), dict[int, float]()
-    for index in promising(field.prior_s):
-        if field.spent_s > budget_s and short_s:
-            break
-        seconds = field.short(index)
-        if seconds is not None:
-            short_s[index] = seconds
-        yield index
+    outcome = Outcome()
+    short_s = yield from _short_runs(field, budget_s)
     ranked = sorted(short_s, key=lambda i: (short_s[i], i))
     close = [i for i in ranked if short_s[i] <= CLOSE * short_s[ranked[0]]]
-    limit_s = min(budget_s, max(SHARE * sum(short_s.values()), sum(sorted(short_s.values())[:2])) * (min_samples + 1))
     outcome.left = close[: max(LEAST, -(-len(field.prior_s) // 4))]
     for turn in range(1, min_samples + 1):
         runs = 2 if turn == 1 else 1  # with the one that warms up
-        outcome.left = _affordable(outcome.left, short_s, runs, limit_s - field.spent_s)
+        expected_s = _expected(short_s, outcome)
+        rest_s = min(budget_s, _limit(expected_s, min_samples)) - field.spent_s
+        outcome.left = _affordable(outcome.left, expected_s, runs, rest_s)
         if turn > ALONE and len(outcome.left) < 2:
             break
         yield from _turn(field, outcome)
@@ -126,6 +124,40 @@ def race(field: Field, min_samples: int, budget_s: float) -> Search:
         if turn % HALVE_EVERY == 0 and len(outcome.left) > 2:
             outcome.left = outcome.left[: -(-len(outcome.left) // 2)]
     return outcome
+
+
+def _short_runs(field: Field, budget_s: float) -> Generator[int, None, dict[int, float]]:
+    """The least of each candidate's short runs: whatever disturbs a run makes it longer. All that have a chance do one,
+    those near the best more, in turns."""
+    short_s: dict[int, float] = {}
+    running = promising(field.prior_s)
+    for turn in range(SHORT_TURNS):
+        for index in running:
+            if short_s and field.spent_s > budget_s:
+                return short_s
+            seconds = field.short(index)
+            if seconds is None:
+                short_s.pop(index, None)
+            else:
+                short_s[index] = min(seconds, short_s.get(index, seconds))
+            yield index
+        near = NEAR[turn] * min(short_s.values(), default=0.0)
+        running = [index for index in running if index in short_s and short_s[index] <= near]
+        if len(running) < 2:
+            break
+    return short_s
+
+
+def _expected(short_s: Mapping[int, float], outcome: Outcome) -> dict[int, float]:
+    """What a whole run of each should take: as its short runs say, by as much as those are off where both are known."""
+    off = [outcome.median_s(i) / short_s[i] for i in outcome.samples_s]
+    return {index: seconds * (statistics.median(off) if off else 1.0) for index, seconds in short_s.items()}
+
+
+def _limit(expected_s: Mapping[int, float], min_samples: int) -> float:
+    """Seconds that a race may take: a share of what whole runs of all would, but enough to compare two."""
+    every_s = sorted(expected_s.values())
+    return max(SHARE * sum(every_s), sum(every_s[:2])) * (min_samples + 1)
 
 
 STRATEGIES: dict[str, Strategy] = {"race": race, "exhaustive": exhaustive}
@@ -144,11 +176,11 @@ def _turn(field: Field, outcome: Outcome) -> Search:
     return outcome
 
 
-def _affordable(left: Sequence[int], short_s: dict[int, float], runs: int, rest_s: float) -> list[int]:
+def _affordable(left: Sequence[int], expected_s: Mapping[int, float], runs: int, rest_s: float) -> list[int]:
     """The first of those that are left, as many as can do so many runs in the rest of the time; at least one."""
     kept: list[int] = []
     for index in left:
-        rest_s -= runs * short_s[index]
+        rest_s -= runs * expected_s[index]
         if rest_s < 0 and kept:
             break
         kept.append(index)

@@ -33,8 +33,13 @@ def test_everything_has_its_name_in_the_readme(name: str) -> None:
     assert re.search(rf"`{re.escape(name)}`|stripectl {re.escape(name)}\b", README)
 
 
-@pytest.mark.parametrize("name", [option.name for option in group.get_command(None, "bench").params])  # type: ignore
-def test_every_option_of_bench_is_in_the_readme(name: str) -> None:
+@pytest.mark.parametrize("command", ["bench", "tune-tiles"])
+def test_every_option_is_in_the_readme(command: str) -> None:
+    for option in group.get_command(None, command).params:  # type: ignore
+        check_option(str(option.name))
+
+
+def check_option(name: str) -> None:
     spelled = {"passes": "pass", "plans": "plan", "meshes": "mesh", "as_json": "json", "xla_flags": "xla-flag"}.get(
         name, name
     )
@@ -58,7 +63,7 @@ def test_every_command_line_parses(line: str) -> None:
 def test_benches_of_a_target_run_on_paper(line: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     compiles = ["--dry-run"] if "--seqlen max" in line else ["--method", "simulated"]
-    on_paper = compiles if line.strip().startswith("stripectl bench") else []
+    on_paper = compiles if re.match(r"\s*stripectl (bench|tune-tiles)", line) else []
     with pytest.raises(SystemExit) as done:
         main([*arguments(line), "--quiet", *on_paper])
     assert not done.value.code, capsys.readouterr().err

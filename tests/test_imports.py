@@ -108,6 +108,19 @@ COMMANDS = {
         "--out",
         "{new}",
     ],
+    "simulated tune-tiles": [
+        "tune-tiles",
+        "--target",
+        "v5p:8",
+        "--method",
+        "simulated",
+        "--seqlen",
+        "8k",
+        "--quiet",
+        "--no-cache",
+        "--out",
+        "{new}",
+    ],
     "dry run": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--dry-run", "--quiet"],
 }
 PROBE = """

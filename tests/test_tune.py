@@ -22,7 +22,8 @@ class Recorded:
         work, self.tiles, self.spent_s = content["workload"], content["tiles"], 0.0
         self.groups = work["kv_heads"]
         self.prior_s: Sequence[float | None] = [None] * len(self.tiles)
-        self.next = [0] * len(self.tiles)
+        self.next, self.shorts = [0] * len(self.tiles), [0] * len(self.tiles)
+        self.kept: list[list[float]] = [[] for _ in self.tiles]
 
     def take(self, index: int) -> float:
         seconds = self.tiles[index]["samples_s"][self.next[index]]
@@ -31,13 +32,19 @@ class Recorded:
         return seconds
 
     def short(self, index: int) -> float:
-        if self.groups == 1:  # no shorter than a whole run, which it warms up for
-            return self.take(index)
-        warm_s, seconds = self.tiles[index]["short_s"][:2]
-        self.spent_s += warm_s + seconds
-        return seconds * self.groups
+        nth = self.shorts[index]
+        self.shorts[index] += 1
+        if self.groups == 1:  # no shorter than a whole run: the one that warms up, then such as count as whole ones
+            seconds = self.take(index)
+            self.kept[index] += [seconds] * (nth > 0)
+            return seconds
+        runs = self.tiles[index]["short_s"]
+        self.spent_s += runs[nth + 1] + (0 if nth else runs[0])
+        return runs[nth + 1] * self.groups
 
     def whole(self, index: int) -> float:
+        if self.kept[index]:
+            return self.kept[index].pop(0)
         if self.next[index] == 0:
             self.take(index)
         return self.take(index)

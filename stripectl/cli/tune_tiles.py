@@ -128,18 +128,18 @@ def put(run: Any, measurement: Any) -> None:
 
 
 def brief(run: Any) -> tuple[Any, list[str]]:
-    """(the run with the best candidates of each workload, and what speed-ups are over; lines on what is left out)."""
+    """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
     from stripectl.console import describe
-    from stripectl.measurement import with_speedups
 
     kept, lines = [], list[str]()
-    measurements = with_speedups(run.measurements)
-    for work in dict.fromkeys(m.workload for m in measurements):
-        every = [m for m in measurements if m.workload == work]
-        timed = sorted((m for m in every if m.status == "ok"), key=lambda m: (is_coarse(m), m.median_s or float("inf")))
-        bases = {m.speedup["over"] for m in timed[:SHOWN] if m.speedup}
-        best = [m for m in timed if m.plan in bases and m not in timed[:SHOWN]] + timed[:SHOWN]
-        kept += sorted(best, key=lambda m: m.plan not in bases) + [m for m in every if m.status == "failed"]
+    for work in dict.fromkeys(m.workload for m in run.measurements):
+        every = [m for m in run.measurements if m.workload == work]
+        timed = [m for m in every if m.status == "ok"]
+        known = [m for m in timed if not is_rough(m)] or timed
+        best = sorted(known, key=lambda m: m.median_s or float("inf"))[:SHOWN]
+        base = next((m for m in known if "/contiguous" in m.plan), None)  # what speed-ups are over
+        best = [m for m in (base,) if m] + [m for m in best if m is not base]
+        kept += best + [m for m in every if m.status == "failed"]
         title = f"{work.passes}, {describe(work)}"
         if more := len(timed) - len(best):
             lines.append(f"{title}: {more} more in run.json")
@@ -147,7 +147,7 @@ def brief(run: Any) -> tuple[Any, list[str]]:
     return replace(run, measurements=kept), lines
 
 
-def is_coarse(m: Any) -> bool:
+def is_rough(m: Any) -> bool:
     """Whether its time stands on less than those of the finalists do."""
     return m.method == "simulated" and (m.calibration or {}).get("source") != "measured_tile"
 
