@@ -3,8 +3,9 @@
     python benchmarks/tile_sweeps.py [NAME ...]
 
 Of every tile: runs of the workload cut to one key/value group (`short_s`) and of the whole (`samples_s`), each in turns
-with the other tiles; the first of each list is the one that warms up. A sweep of `backward` tiles keeps the tile of the
-forward pass. Seconds are those of the slower process.
+with the other tiles; the first of each list stands for the run that warms up. A sweep of `backward` tiles keeps the
+tile of the forward pass. Seconds are processor time of the process that needs more, from the kernel's schedstat: what
+else runs on these cores makes a run longer, and it does not make a tile slower.
 """
 
 import json
@@ -20,8 +21,8 @@ from stripectl.plan import Plan, parse_plan, unsupported
 from stripectl.workload import Workload
 
 FOLDER = Path(__file__).parent / "sweeps"
-SHORT, FULL = 3, 12  # runs, with the one that warms up
-MOST = 1024  # the largest side of a tile
+SHORT, FULL = 3, 10  # runs, with the one that warms up
+MOST = 2**18  # scores of a tile
 # name: (plan, the option that is swept, workload)
 SWEEPS = {
     "striped_forward": ("ring/striped/xla@ring=2", "tile", {"seq_len": 8192, "heads": 4, "head_dim": 64}),
@@ -52,21 +53,28 @@ SWEEPS = {
 
 def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
     rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    tiles = [tile for tile in kernels[plan.kernel].tiles(rows) if max(tile) <= MOST]
+    tiles = [tile for tile in kernels[plan.kernel].tiles(rows) if tile.block_q * tile.block_kv <= MOST]
     found = [replace(plan, **{option: tile}) for tile in tiles]
     return [each for each in found if unsupported(each, workload, "cpu", 2) is None]
 
 
+def processor_s(pid: int) -> float:
+    """Seconds that the threads of a process have run."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
 def runs(devices: DeviceSet, workload: Workload, plans: list[Plan], count: int) -> list[list[float]]:
-    """Seconds of so many runs of every plan, in turns, the one that warms up among them."""
-    found: list[list[float]] = []
+    """Seconds of so many runs of every plan, in turns."""
     for index, plan in enumerate(plans):
         request = {"workload": workload.to_json(), "plan": str(plan), "flags": {}, "verify": False}
-        answers = devices.ask("prepare", 600, key=str(index), warmup=1, **request)
-        found.append([max(answer["warm_s"] for answer in answers)])
-    for _ in range(count - 1):
+        devices.ask("prepare", 600, key=str(index), warmup=1, **request)
+    found: list[list[float]] = [[] for _ in plans]
+    for _ in range(count):
         for index, seconds in enumerate(found):
-            seconds.append(max(devices.ask("sample", 600, key=str(index))))
+            before = [processor_s(worker.process.pid) for worker in devices.workers]
+            devices.ask("sample", 600, key=str(index))
+            after = [processor_s(worker.process.pid) for worker in devices.workers]
+            seconds.append(max(b - a for a, b in zip(before, after, strict=True)))
     devices.ask("release")
     return found
 

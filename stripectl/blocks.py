@@ -105,7 +105,7 @@ class TilesOfPlan:
         if seconds is None:
             return None
         self.runs[index] += 1
-        self.spent_s += (2 if self.runs[index] == 1 else 1) * seconds  # the first after one that warms up
+        self.spent_s += seconds
         block = block_of(plan.kernel, tile)
         scores = float(tiles_of(block, tile).computed) * tile.block_q * tile.block_kv
         return seconds / scores * self.prior_s[index]

@@ -74,7 +74,7 @@ def measured_machine(
 ) -> Machine:
     """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them, for the tile of
     each pass. A pass that was not timed costs nothing: it is not to be simulated."""
-    costs = dict.fromkeys(("forward", "backward"), TileCost(0.0, 0.0))
+    costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
     detail: dict[str, Any] = {"tile": str(tiles["forward"])}
     if tiles.get("backward", tiles["forward"]) != tiles["forward"]:
         detail["backward_tile"] = str(tiles["backward"])

@@ -11,8 +11,8 @@ from stripectl.sampling import Effort, Sampled, Say, prepare
 
 
 class MeasuredPlans:
-    """Plans that run here. A short run is of one key/value group a device: cost is linear in heads and batch. Where the
-    workload is no more than that, the run that warms up is the first of them, and the others count as whole ones."""
+    """Plans that run here. A short run is of one key/value group a device: cost is linear in heads and batch. The run
+    that warms up is the first of them; where the workload is no more than that, the others count as whole ones."""
 
     def __init__(self, devices: DeviceSet, cases: Sequence[Measurement], effort: Effort, say: Say) -> None:
         self.devices, self.effort, self.say = devices, effort, say
@@ -38,7 +38,7 @@ class MeasuredPlans:
             seconds = self.known_s[index].pop(0)
         else:
             self.say(f"short run of {case.measurement.plan}", index, len(self.cases))
-            one = self._sample(brief)
+            one = self._sample(brief) if self.shorts_s[index] else self._warm(brief)
             seconds = None if one is None else times * one
             case.measurement = replace(case.measurement, check=brief.measurement.check)
             if not brief.open:
@@ -46,7 +46,7 @@ class MeasuredPlans:
         if seconds is None:
             return None
         if times != 1:
-            self.spent_s += seconds / times * (1 if self.shorts_s[index] else 2)  # the first after one that warms up
+            self.spent_s += seconds / times
         self.shorts_s[index].append(seconds)
         return seconds
 
@@ -56,13 +56,10 @@ class MeasuredPlans:
             if (seconds := self.whole(index)) is not None:
                 self.kept_s[index].append(self.cases[index].samples_s.pop())
             return seconds
-        if self.known_s[index]:
-            seconds = self.known_s[index].pop(0)
-        else:
-            self._make_ready(self.cases[index])
-            seconds = self.cases[index].warm_s
-        self.spent_s += seconds
-        return seconds if self.cases[index].open else None
+        known = self.known_s[index]
+        seconds = known.pop(0) if known else self._warm(self.cases[index])
+        self.spent_s += seconds or 0.0
+        return seconds
 
     def whole(self, index: int) -> float | None:
         case = self.cases[index]
@@ -82,6 +79,11 @@ class MeasuredPlans:
         case.samples_s.append(seconds)
         self.spent_s += seconds + ((case.warm_s or seconds) if warms_up else 0.0)
         return seconds
+
+    def _warm(self, case: Sampled) -> float | None:
+        """Seconds of the run that warms up."""
+        self._make_ready(case)
+        return case.warm_s if case.open else None
 
     def _sample(self, case: Sampled) -> float | None:
         self._make_ready(case)

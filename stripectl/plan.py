@@ -245,12 +245,7 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     if reason := layout.unsupported(workload.seq_len, plan.shards):
         yield reason
     piece = workload.seq_len // plan.shards // layout.pieces
-    for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
-        if tile and max(tile) > piece:
-            where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
-            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
-        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
-            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
+    yield from _tile_reasons(plan, layout, piece)
     rows = workload.seq_len // plan.shards
     if plan.chunk and rows % min(plan.chunk, rows):
         near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
@@ -278,3 +273,12 @@ def misfit(plan: Plan, model: Model) -> str | None:
             hint = "" if over == tensor else " Try params=replicated."
             return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
+
+
+def _tile_reasons(plan: Plan, layout: Layout, piece: int) -> Iterator[str]:
+    for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
+        if tile and max(tile) > piece:
+            where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
+            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
+        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

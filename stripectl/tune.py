@@ -20,7 +20,7 @@ from stripectl.measurement import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for that much
 CLOSE = 1.5  # times the best short run: what is slower there is slower in whole runs
-NEAR = (1.5, 1.25)  # times the best short run so far: what is faster does another, as often
+NEAR = (1.6, 1.4, 1.3)  # times the best short run so far: what is faster does another, as often
 SHORT_TURNS = len(NEAR)
 LEAST = 4  # whole runs are for at least so many candidates, or for a quarter of them
 HALVE_EVERY = 2  # turns
@@ -42,7 +42,7 @@ class Field(Protocol):
         ...
 
     def short(self, index: int) -> float | None:
-        """What a short run says that a whole one takes; None: it is refused or fails."""
+        """What a short run says that a whole one takes, the first as it warms up; None: it is refused or fails."""
         ...
 
     def whole(self, index: int) -> float | None:

@@ -39,8 +39,8 @@ class Recorded:
             self.kept[index] += [seconds] * (nth > 0)
             return seconds
         runs = self.tiles[index]["short_s"]
-        self.spent_s += runs[nth + 1] + (0 if nth else runs[0])
-        return runs[nth + 1] * self.groups
+        self.spent_s += runs[nth]
+        return runs[nth] * self.groups
 
     def whole(self, index: int) -> float:
         if self.kept[index]:

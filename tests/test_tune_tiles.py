@@ -166,13 +166,13 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
 def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[tuple[str, dict]]) -> None:
     plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
     found: dict[tuple, Measurement] = {}
-    for m in tune(tuning(method="simulated", plans=plans), silent):
+    for m in tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent):
         found[m.what] = m
-    assert len(found) == 8 and all(m.method == "simulated" and m.median_s for m in found.values())
+    assert len(found) == 4 and all(m.method == "simulated" and m.median_s for m in found.values())
     sources = {(m.calibration or {}).get("source") for m in found.values()}
     assert "measured_tile" in sources
     prepared = [given["key"] for do, given in asked if do == "prepare_block"]
-    assert len(prepared) == len(set(prepared)) == 4
+    assert len(prepared) == len(set(prepared)) == 2
     assert all((m.calibration or {}).get("coarse") for m in found.values())
 
 
@@ -184,23 +184,24 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
 
     def interrupt(self, now: str, done: int, total: int) -> None:
         said.append(now)
-        if now.startswith("time tiles of 256x128, backward"):
+        if now.startswith("time tiles of 256x128"):
             raise KeyboardInterrupt
 
     shape = ["--seqlen", "1k", "--heads", "1", "--head-dim", "16", "--tile", "128,256x128", "--layout", "striped"]
+    shape += ["--pass", "forward"]
     call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--out", "run", *shape]
     with monkeypatch.context() as patched:
         patched.setattr("stripectl.console.Reporter.say", interrupt)
         assert run(*call) == 130
     kept = json.loads(Path("run/run.json").read_text())["measurements"]
-    assert len(kept) >= 3 and all(m["calibration"]["coarse"] for m in kept)
+    assert len(kept) == 1 and kept[0]["calibration"]["coarse"]["forward"]
     assert not list(Path("cache").rglob("*.json"))
     before = [given["key"] for do, given in asked if do == "prepare_block"]
     asked.clear()
     assert run(*call, "--resume") == 0
     after = [given["key"] for do, given in asked if do == "prepare_block"]
     assert after and not set(before) & set(after)
-    assert len(Run.load(Path("run")).measurements) == 4
+    assert len(Run.load(Path("run")).measurements) == 2
     assert list(Path("cache").rglob("*.json"))
 
 

@@ -5,7 +5,6 @@
 
 import base64
 import functools
-import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.recommend import recommend
-from stripectl.report import figures, recommendation, timeline, traces
+from stripectl.report import figures, recommendation, sources, timeline, traces
 from stripectl.run import Run
 from stripectl.units import NOTHING, in_unit, nbytes, rate, times
 from stripectl.workload import format_length
@@ -47,19 +46,6 @@ COLUMNS = (
     "of peak",
     "simulation is off by",
 )
-SOURCES = {
-    "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head "
-    "and the query heads that share it. A cost was fitted to each kind; the block held out of the fit tells its error.",
-    "estimated_cycles": "Nothing was timed. Tiles take the cycles that the target's compiler estimates for the "
-    "bodies of the tile loops, at the clock rate of the chip; hops take what the links they cross take.",
-    "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule, "
-    "about one cycle each, or what their matmuls take at the peak rate where that is longer.",
-    "none": "No time is predicted: a figure that it needs is not published.",
-    "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
-    "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
-    "short_run": "The plan ran here with one key/value group a device; the time is that times the groups.",
-}
-ROUGH = ("one_block", "short_run")  # each has its own figures: they are in run.json
 
 
 def write_report(run: Run, path: Path) -> None:
@@ -242,18 +228,10 @@ def collectives(m: Measurement) -> list[dict[str, Any]]:
 
 def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Where simulated times come from, each calibration once, with how many measurements stand on it."""
-    known: dict[str, list[Measurement]] = {}
-    for m in shown:
-        if m.calibration and m.status == "ok":
-            rough = {"source": source} if (source := m.calibration.get("source")) in ROUGH else None
-            known.setdefault(json.dumps(rough or m.calibration, sort_keys=True), []).append(m)
-    found = []
-    for key, members in known.items():
-        detail = json.loads(key)
-        source = str(detail.pop("source", NOTHING))
-        text = SOURCES.get(source, f"From: {source}.")
-        found.append({"source": source, "text": text, "facts": facts(detail), "used_by": len(members)})
-    return found
+    return [
+        {"source": source, "text": text, "facts": facts(detail), "used_by": count}
+        for source, text, detail, count in sources.grounds(shown)
+    ]
 
 
 def facts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
