@@ -24,7 +24,7 @@ from stripectl.request import Request
 from stripectl.sampling import Say
 from stripectl.topology import Target
 from stripectl.ways import Compiled, Found, Measured, OnPaper, Timed, Way
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Workload
 
 RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
 
@@ -78,7 +78,7 @@ def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> 
         "workloads": [workload.to_json() for workload in request.workloads],
         "plans": [str(plan) for plan in request.plans],
         "flags": [dict(flags) for flags in request.flags],
-        "method": [request.method, request.any_kernel],
+        "method": [request.method, request.any_kernel, request.every_mesh],
         "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_limit_s],
     }
 
@@ -99,12 +99,16 @@ def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
 
 
 def searches(request: Request, place: Place) -> Iterator[Wanted]:
-    """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search."""
+    """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search. The tiles of a
+    training step are those of its attention."""
     shapes: dict[Workload, list[str]] = {}
     for workload in request.workloads:
-        shapes.setdefault(replace(workload, passes="forward"), []).append(workload.passes)
+        own = "forward-backward" if workload.passes == STEP else workload.passes
+        passes = shapes.setdefault(workload.attention("forward"), [])
+        passes += [own] if own not in passes else []
     seen = set()
-    for (shape, passes), plan, flags in itertools.product(shapes.items(), request.plans, request.flags):
+    plans = [each for plan in request.plans for each in request.meshes(plan, place)]
+    for (shape, passes), plan, flags in itertools.product(shapes.items(), plans, request.flags):
         meshed = request.meshed(replace(plan, tile=None, backward=None), shape, place)
         named = replace(meshed, tile=plan.tile, backward=plan.backward)
         if (one := (shape, named, str(flags))) not in seen:
