@@ -18,10 +18,10 @@ from stripectl.arithmetic import described
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.launch import PlanFailed
-from stripectl.longest import longest, step_of, with_default_tile
+from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import fastest
-from stripectl.plan import parse_plan, unsupported, with_mesh, with_tile
+from stripectl.plan import parse_plan, with_mesh, with_tile
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS
@@ -30,7 +30,7 @@ from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
 from stripectl.training_time import few, from_few, simulated_step
-from stripectl.workload import STEP, Workload, format_length
+from stripectl.workload import STEP
 
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
@@ -134,33 +134,6 @@ def by_mesh(
                 return
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
         yield from measured(request.effort, place, left[: request.few], devices, budget_s, compilers.say)
-
-
-def longest_cases(request: Request, place: Place) -> list[Measurement]:
-    """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
-    found, kind = [], place.target.hardware.kind
-    for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        usual = with_default_tile(request.meshed(plan, workload, place), kind)
-        meshed = with_default_tile(request.meshed(plan, replace(workload, seq_len=step_of(usual)), place), kind)
-        shortest = replace(workload, seq_len=step_of(meshed))
-        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
-        reason = unsupported(meshed, shortest, kind, place.target.devices)
-        found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
-    return found
-
-
-def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
-    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again."""
-    for case in longest_cases(request, place):
-
-        def compile_length(longer: Workload, case: Measurement = case) -> Measurement:
-            compilers.say(f"compile {longer.passes} of {case.plan} at {format_length(longer.seq_len)}", 0, 1)
-            asked = described(replace(case, workload=longer), place.target.hardware)
-            return compiled(asked, place.target, compilers)
-
-        sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
-        if not any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
-            yield longest(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:

@@ -4,6 +4,7 @@ A round ends when its slowest device ends (Brandon et al. 2023, section 2.2), so
 rounds of the most work any device has, in query/key pairs or in tiles.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -12,7 +13,7 @@ import numpy as np
 
 from stripectl import BadInput
 from stripectl.layout import MASKS, Layout, Tile, TileCount, Window, count_pairs, count_tiles, layouts
-from stripectl.workload import Model
+from stripectl.workload import Model, Workload
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,15 @@ def theoretical_max_speedup(
     )
     slow, fast = paths
     return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, mlp)
+
+
+def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:
+    """The longest sequence whose activations of a layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
+    Table 1: 2 b n s^2, 8 b s h, 2 b s h and 6 b c h bytes, for n heads, hidden size h and blocks c = s / N)."""
+    b, n, h = workload.batch, workload.heads, workload.heads * workload.head_dim
+    return {
+        "vanilla": int(math.sqrt(hbm_bytes / (2 * b * n))),
+        "memory-efficient attention": int(hbm_bytes / (8 * b * h)),
+        "and blockwise feed-forward": int(hbm_bytes / (2 * b * h)),
+        "ring attention": int(shards * hbm_bytes / (6 * b * h)),
+    }

@@ -1,18 +1,17 @@
 """What a terminal shows: a run as a table, and progress."""
 
-import contextlib
-import statistics
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.longest import formula_lengths
 from stripectl.measurement import (
     Measurement,
     attention_bound,
@@ -22,8 +21,6 @@ from stripectl.measurement import (
     verdict,
     with_speedups,
 )
-from stripectl.plan import parse_plan
-from stripectl.published import beside
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, nbytes, rate, times
@@ -72,8 +69,8 @@ def describe(workload: Workload) -> str:
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device")
 PAIR_COLUMNS = ("simulation",)
-ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
 COMPILED_COLUMNS = ("memory", "hidden")
+MOST_REFUSED = 3  # that have a row and a line each
 LEAST = 5  # columns that are shown however narrow the screen is
 WORDS = ("plan", "pass", "method", "speed-up")
 METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
@@ -93,14 +90,10 @@ def tables(run: Run, width: int) -> list[Table | Text]:
         pairs = any(twin(m, measurements) for m in members)
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
         columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
-        cells = [row(m, measurements) for m in members]
-        made = fitted(columns, cells, width)
+        told = refusals(members)
+        made = fitted(columns, [row(m, measurements) for m in members if m not in told.grouped], width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]
-        shown += [
-            Text(f"{title} on {members[0].target}", style="bold"),
-            made,
-            *(reason(m) for m in members if m.status != "ok"),
-        ]
+        shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *told.lines]
         shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
     return shown
 
@@ -173,98 +166,29 @@ def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
     }
 
 
-def calibrations(run: Run) -> list[Text]:
-    """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
-    lines: dict[str, None] = {}
-    for m in run.measurements:
-        with contextlib.suppress(
-            KeyError, TypeError, ValueError, AttributeError
-        ):  # a run that is resumed may be anybody's
-            lines |= dict.fromkeys(_calibration(m))
-    return [Text(f"costs   {line}") for line in lines]
+class Refusals(NamedTuple):
+    """What is said of plans without a time; of many that were refused alike in one line, and not in the table."""
+
+    lines: list[Text]
+    grouped: list[Measurement]
 
 
-def _calibration(m: Measurement) -> Iterator[str]:
-    """What the time of a measurement stands on."""
-    known = m.calibration or {}
-    if known.get("source") == "none":
-        yield f"no time: {known.get('left_out')}"
-    hop = known.get("hop") or {}
-    link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
-    for axis, worst in (known.get("slower_hops") or {}).items():
-        said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
-        said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
-        link += f"; the slowest of {axis}: {', '.join(said)}"
-    if known.get("source") == "measured_tile":
-        timed = [name for name in ("forward", "backward") if name in known]
-        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
-        own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
-        yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
-    elif known.get("source") == "datasheet":
-        why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
-        peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
-        yield f"tiles from the datasheet, {peak}; {link}{why}"
-    elif known.get("source") in ESTIMATES:
-        source = f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
-        whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
-        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
-        yield f"{tiles}; {link}"
-
-
-def longest(measurements: Iterable[Measurement]) -> list[Text]:
-    """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
-    lines: list[Text] = []
-    for m in measurements:
-        found = (m.program or {}).get("longest")
-        if not found:
-            continue
-        length, plan = m.workload.seq_len, parse_plan(m.plan)
-        lines += [
-            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.shards} a device", style="bold")
-            + Text(f": {plan_cell(m)} {m.workload.passes}"),
-            Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
-        ]
-        if m.hbm_bytes:
-            formulas = formula_lengths(m.workload, plan.shards, m.hbm_bytes).items()
-            shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
-            lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
-    return lines
-
-
-PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
-
-
-def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
-    """Speed-ups of whole training steps beside those that a paper published, where there are any."""
-    found = beside(measurements)
-    if not found:
-        return []
-    cells = [
-        {
-            **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
-            "tokens": format_length(each.seq_len),
-            "paper": times(each.published),
-            "here": times(each.ours),
-            "method": each.method,
-            "off by": NOTHING if each.error is None else f"{each.error:+.0%}",
-            "TMS": times(each.tms),
-            "bound": times(each.bound),
-        }
-        for each in found
-    ]
-    said = [Text("training steps: striped over contiguous, beside Brandon et al. 2023", style="bold")]
-    table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
-    if errors := [each.error for each in found if each.error is not None]:
-        ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
-        said.append(Text(f"off by {statistics.median(errors):+.0%} at the median, {ends}; TMS: the paper's bound; "))
-        said[-1].append("bound: of a layer, in whole tiles")
-    return [said[0], table, *said[1:], Text("")]
-
-
-def reason(m: Measurement) -> Text:
-    return Text(
-        f"  {m.status}: {m.plan} {m.workload.passes}: {m.reason}", style="yellow" if m.status == "refused" else "red"
-    )
+def refusals(members: Iterable[Measurement]) -> Refusals:
+    """A line a plan; reasons that differ in numbers only are alike."""
+    alike: dict[tuple[str, str], list[Measurement]] = {}
+    for m in members:
+        if m.status != "ok":
+            alike.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
+    lines, grouped = list[Text](), list[Measurement]()
+    for (status, _), those in alike.items():
+        style = "yellow" if status == "refused" else "red"
+        if status == "refused" and len(those) > MOST_REFUSED:
+            grouped += those
+            text = f"  refused: {len(those)} plans, as {those[0].plan} {those[0].workload.passes}: {those[0].reason}"
+            lines.append(Text(text, style=style))
+        else:
+            lines += [Text(f"  {status}: {m.plan} {m.workload.passes}: {m.reason}", style=style) for m in those]
+    return Refusals(lines, grouped)
 
 
 class Reporter:

@@ -1,5 +1,6 @@
 """Whole plans, run where their devices are, for a search to ask of: short runs first, then whole ones."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -122,7 +123,7 @@ class MeasuredPlans:
             return replace(case.finish(), calibration=short if case.open else None)
         if not shorts_s:
             return replace(case.measurement, status="refused", reason=not_run(self.prior_s, index))
-        return replace(case.measurement, method="simulated", median_s=min(shorts_s), calibration=short)
+        return replace(case.measurement, method="simulated", median_s=statistics.median(shorts_s), calibration=short)
 
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:

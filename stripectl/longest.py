@@ -1,18 +1,23 @@
-"""The longest sequence that a plan fits, with the compiler as the oracle; and the paper's formulas to set it beside.
+"""The longest sequence that a plan fits, with the compiler as the oracle.
 
 Lengths are multiples of devices x tile. What a plan needs grows almost linearly with the length, so each guess is where
 the line through the last two says the memory ends, kept inside what is known to fit and known not to; the answer is a
 length that fits whose next step the compiler refuses.
 """
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from stripectl.ahead import Compilers, compiled
+from stripectl.arithmetic import described
+from stripectl.devices import Place
 from stripectl.kernels import kernels
 from stripectl.layout import layouts
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan
+from stripectl.plan import Plan, parse_plan, unsupported
+from stripectl.request import Request
 from stripectl.workload import LONGEST, Workload, format_length
 
 Compile = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
@@ -27,6 +32,33 @@ def step_of(plan: Plan) -> int:
     """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
     assert plan.tile
     return plan.shards * layouts[plan.layout].pieces * math.lcm(*plan.tile, *(plan.backward or plan.tile))
+
+
+def longest_cases(request: Request, place: Place) -> list[Measurement]:
+    """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
+    found, kind = [], place.target.hardware.kind
+    for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
+        usual = with_default_tile(request.meshed(plan, workload, place), kind)
+        meshed = with_default_tile(request.meshed(plan, replace(workload, seq_len=step_of(usual)), place), kind)
+        shortest = replace(workload, seq_len=step_of(meshed))
+        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
+        reason = unsupported(meshed, shortest, kind, place.target.devices)
+        found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
+    return found
+
+
+def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
+    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again."""
+    for case in longest_cases(request, place):
+
+        def compile_length(longer: Workload, case: Measurement = case) -> Measurement:
+            compilers.say(f"compile {longer.passes} of {case.plan} at {format_length(longer.seq_len)}", 0, 1)
+            asked = described(replace(case, workload=longer), place.target.hardware)
+            return compiled(asked, place.target, compilers)
+
+        sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
+        if not any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
+            yield longest(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
 
 
 def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measurement:
@@ -79,15 +111,3 @@ def _memory_ends(known: dict[int, Measurement], low: int) -> int:
     if refused is None:
         return min(meets, 16 * low)
     return meets if low < meets < refused and meets not in known else (low + refused) // 2
-
-
-def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:
-    """The longest sequence whose activations of a layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
-    Table 1: 2 b n s^2, 8 b s h, 2 b s h and 6 b c h bytes, for n heads, hidden size h and blocks c = s / N)."""
-    b, n, h = workload.batch, workload.heads, workload.heads * workload.head_dim
-    return {
-        "vanilla": int(math.sqrt(hbm_bytes / (2 * b * n))),
-        "memory-efficient attention": int(hbm_bytes / (8 * b * h)),
-        "and blockwise feed-forward": int(hbm_bytes / (2 * b * h)),
-        "ring attention": int(shards * hbm_bytes / (6 * b * h)),
-    }

@@ -14,6 +14,7 @@ from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
 RESAMPLES = 2000
+ROUGH = ("one_block", "short_run")  # what a search of tiles tried first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,11 @@ class Measurement:
     def key(self) -> tuple[str, ...]:
         """Equal for the same plan, workload, target, flags and method in two runs."""
         return *self.what, self.method
+
+    @property
+    def rough(self) -> bool:
+        """Whether its time stands on too little to be called the fastest by."""
+        return (self.calibration or {}).get("source") in ROUGH
 
     @property
     def devices(self) -> int:

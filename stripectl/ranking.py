@@ -12,7 +12,7 @@ from stripectl.measurement import Measurement, ratio_interval, simulation_error,
 from stripectl.plan import parse_plan
 from stripectl.schema import METHODS
 from stripectl.topology import hardware_name
-from stripectl.workload import Workload
+from stripectl.workload import PASSES, Workload
 
 LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
 
@@ -57,7 +57,7 @@ class Ranking:
 
 
 def is_timed(m: Measurement) -> bool:
-    return m.status == "ok" and bool(m.median_s)
+    return m.status == "ok" and bool(m.median_s) and not m.rough
 
 
 def margin(fast: Measurement, slow: Measurement) -> float:
@@ -78,10 +78,15 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     return [_ranking(group, measurements, errors) for group in groups.values()]
 
 
+def strongest(ranked: Sequence[Ranking]) -> Ranking:
+    """That of the pass that holds most and, of it, the longest sequence."""
+    return min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
+
+
 def _ranking(candidates: Sequence[Measurement], run: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
     first = candidates[0]
-    strongest = min((m.method for m in candidates), key=_strength)
-    rivals = sorted((m for m in candidates if m.method == strongest), key=lambda m: m.median_s or 0.0)
+    method = min((m.method for m in candidates), key=_strength)
+    rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
     members = [m for m in run if (m.workload, m.target) == (first.workload, first.target)]
     return Ranking(members, rivals, [p for p in errors if p.measured.workload.passes == first.workload.passes])
 

@@ -21,12 +21,12 @@ from stripectl.measurement import (
     with_speedups,
 )
 from stripectl.plan import parse_plan, with_mesh, with_tile
-from stripectl.ranking import LEAST_MARGIN, Ranking, flags, margin, names, rankings, speedup_error
+from stripectl.ranking import LEAST_MARGIN, Ranking, flags, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.usage import use
-from stripectl.workload import PASSES, STEP
+from stripectl.workload import STEP
 
 WIDE = 0.05  # half an interval over its median
 LONGEST_REASON = 200  # characters of why a plan was refused
@@ -38,7 +38,7 @@ def recommend(run: Run) -> dict[str, Any] | None:
     ranked = rankings(measurements)
     if not ranked:
         return None
-    first = min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
+    first = strongest(ranked)
     others = [entry(each, ranked, measurements) for each in ranked if each is not first]
     return entry(first, ranked, measurements) | {"use": use(first.best), "others": others}
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from stripectl import BadInput, Missing, cache
 from stripectl.ahead import Compilers
-from stripectl.bench import compiling
+from stripectl.bench import by_mesh, cases, compiling
 from stripectl.blocks import TilesOfPlan
 from stripectl.candidates import Tuning, backward_cases, forward_cases
 from stripectl.devices import Devices, Place
 from stripectl.environment import PACKAGES, environment, version
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
+from stripectl.ranking import rankings, strongest
 from stripectl.request import Request
 from stripectl.sampling import Say
 from stripectl.topology import Target
@@ -57,11 +58,28 @@ def tune(
             yield from map(Measurement.from_json, known)
             return
         made: dict[tuple[str, ...], Measurement] = {}
-        for m in Searches(tuning, place, devices, compilers).run():
+        for m in with_best_mesh(tuning, place, devices, compilers):
             made[m.what] = m
             yield m
         if not any(m.status == "failed" for m in made.values()):
             cache.put(key, [m.to_json() for m in made.values()])
+
+
+def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Compilers) -> Iterator[Measurement]:
+    """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
+    request, made = tuning.request, list[Measurement]()
+    for workload in request.workloads if request.every_mesh else ():
+        group = [case for case in cases(request, place) if case.workload == workload]
+        for m in by_mesh(request, place, group, devices, compilers, request.effort.budget_s / 2):
+            made.append(m)
+            yield m
+    if request.every_mesh:
+        if not (ranked := rankings(made)):
+            raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
+        mesh = parse_plan(strongest(ranked).best.plan).mesh
+        plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
+        tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
+    yield from Searches(tuning, place, devices, compilers).run()
 
 
 def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -107,8 +125,7 @@ def searches(request: Request, place: Place) -> Iterator[Wanted]:
         passes = shapes.setdefault(workload.attention("forward"), [])
         passes += [own] if own not in passes else []
     seen = set()
-    plans = [each for plan in request.plans for each in request.meshes(plan, place)]
-    for (shape, passes), plan, flags in itertools.product(shapes.items(), plans, request.flags):
+    for (shape, passes), plan, flags in itertools.product(shapes.items(), request.plans, request.flags):
         meshed = request.meshed(replace(plan, tile=None, backward=None), shape, place)
         named = replace(meshed, tile=plan.tile, backward=plan.backward)
         if (one := (shape, named, str(flags))) not in seen:

@@ -20,8 +20,7 @@ from stripectl.measurement import ratio_interval
 
 HOPELESS = 2.0  # times the best prior: no kernel makes up for that much
 CLOSE = 1.5  # times the best short run: what is slower there is slower in whole runs
-NEAR = (1.6, 1.4, 1.3)  # times the best short run so far: what is faster does another, as often
-SHORT_TURNS = len(NEAR)
+NEAR = (1.6, 1.4, 1.3)  # times the best short run so far: what is faster does another
 LEAST = 4  # whole runs are for at least so many candidates, or for a quarter of them
 HALVE_EVERY = 2  # turns
 ALONE = 3  # whole runs of one that is left alone: fewer have no interval
@@ -105,7 +104,7 @@ def race(field: Field, min_samples: int, budget_s: float) -> Search:
     """Short runs, then halving, within the budget and a share of what the exhaustive search would take; no candidate
     gets more than `min_samples` whole runs."""
     outcome = Outcome()
-    short_s = yield from _short_runs(field, budget_s)
+    short_s = yield from _short_runs(field, min_samples, budget_s)
     ranked = sorted(short_s, key=lambda i: (short_s[i], i))
     close = [i for i in ranked if short_s[i] <= CLOSE * short_s[ranked[0]]]
     outcome.left = close[: max(LEAST, -(-len(field.prior_s) // 4))]
@@ -126,12 +125,13 @@ def race(field: Field, min_samples: int, budget_s: float) -> Search:
     return outcome
 
 
-def _short_runs(field: Field, budget_s: float) -> Generator[int, None, dict[int, float]]:
-    """The least of each candidate's short runs: whatever disturbs a run makes it longer. All that have a chance do one,
-    those near the best more, in turns."""
-    short_s: dict[int, float] = {}
+def _short_runs(field: Field, min_samples: int, budget_s: float) -> Generator[int, None, dict[int, float]]:
+    """The median of each candidate's short runs. All that have a chance do one, those near the best more, in turns,
+    while half of what the race may take is left for whole runs."""
+    runs_s, short_s = dict[int, list[float]](), dict[int, float]()
     running = promising(field.prior_s)
-    for turn in range(SHORT_TURNS):
+    for near in NEAR:
+        before_s = field.spent_s
         for index in running:
             if short_s and field.spent_s > budget_s:
                 return short_s
@@ -139,11 +139,13 @@ def _short_runs(field: Field, budget_s: float) -> Generator[int, None, dict[int,
             if seconds is None:
                 short_s.pop(index, None)
             else:
-                short_s[index] = min(seconds, short_s.get(index, seconds))
+                runs_s.setdefault(index, []).append(seconds)
+                short_s[index] = statistics.median(runs_s[index])
             yield index
-        near = NEAR[turn] * min(short_s.values(), default=0.0)
-        running = [index for index in running if index in short_s and short_s[index] <= near]
-        if len(running) < 2:
+        took_s, ran = field.spent_s - before_s, [index for index in running if index in short_s]
+        running = [index for index in ran if short_s[index] <= near * min(short_s.values())]
+        next_s = took_s * sum(short_s[i] for i in running) / (sum(short_s[i] for i in ran) or 1.0)
+        if len(running) < 2 or field.spent_s + next_s > _limit(short_s, min_samples) / 2:
             break
     return short_s
 

@@ -32,7 +32,7 @@ class Commands(click.Group):
 
 # Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
 SUMMARIES = {
-    "bench": "Time plans side by side.",
+    "bench": "Time plans side by side, or the runs of a suite: a YAML file of such options.",
     "tune-tiles": "Search the tiles of the kernel, of the forward and the backward pass.",
     "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
     "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",

@@ -13,11 +13,14 @@ from stripectl.cli.suite import runs
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
+@click.option(
+    "--few", type=click.IntRange(1), default=4, show_default=True, help="Meshes of --mesh auto to compile or measure."
+)
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
 def command(suite: Path | None, **given: Any) -> int:
-    """Time plans side by side, or every run of a SUITE: a YAML file of such options.
+    """Time plans side by side, or the runs of a suite: a YAML file of such options.
 
     Without devices to make a ring of, tiles are timed here, the ring of 8 is simulated from them, and the ring that
     this machine can run is measured beside its own simulation.

@@ -50,7 +50,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         flags=shared.parse_flags(given["xla_flags"]),
         longest=longest,
         every_mesh=auto,
-        few=given.get("few", Request.few),
+        few=given.get("few") or Request.few,
         cached=given["cache"],
         effort=Effort(
             shared.parse_duration(given["budget"]),
@@ -121,7 +121,8 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None
     """The table, of `shown` where that is not the whole run, the report, and where they lie; where there were plans to
     choose from, what is recommended."""
     from stripectl.card import card, has_choice
-    from stripectl.console import beside_published, calibrations, longest, tables
+    from stripectl.console import tables
+    from stripectl.notes import beside_published, calibrations, longest
     from stripectl.recommend import recommend
     from stripectl.report import write_report
 

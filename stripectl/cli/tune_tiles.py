@@ -1,6 +1,5 @@
 """`stripectl tune-tiles`: search the tiles of the kernel, of the forward and the backward pass."""
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +27,9 @@ SAVE_EVERY_S = 1.0  # candidates simulated on paper come by the hundred
     help="race: short runs of all, then the best against each other; exhaustive: every tile as often.",
 )
 @click.option(
-    "--few", type=click.IntRange(1), default=8, show_default=True, help="Tiles that a race compiles for a target."
+    "--few",
+    type=click.IntRange(1),
+    help="Tiles that a race compiles for a target, and meshes of --mesh auto. [default: 8 tiles, 4 meshes]",
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not timed again.")
 @click.option("--dry-run", is_flag=True, help="Show candidates and refusals; run nothing.")
@@ -59,7 +60,7 @@ def command(**given: Any) -> int:
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
-    from stripectl.candidates import Tuning
+    from stripectl.candidates import FEW, Tuning
     from stripectl.plan import parse_tile
 
     if given["seqlen"].strip() == "max":
@@ -69,7 +70,7 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WHAT):
         request = with_newest_workload(request)
-    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["few"])
+    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["few"] or FEW)
 
 
 def with_newest_workload(request: Any) -> Any:
@@ -85,7 +86,7 @@ def with_newest_workload(request: Any) -> Any:
         return request
     first = measurements[0]
     alike = (m.workload for m in measurements)
-    passes = [w for w in dict.fromkeys(alike) if replace(w, passes=first.workload.passes) == first.workload]
+    passes = [w for w in dict.fromkeys(alike) if w.attention("forward") == first.workload.attention("forward")]
     usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, any_dtype=usual)
@@ -98,33 +99,27 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.sweep import tune
 
     run, folder = running.open_run(given)
+    found = {m.what: m for m in run.measurements}  # of a candidate, what is known of it last, by whatever method
     tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
     screen, notes, saved_s = console(stderr=given["as_json"]), list[str](), 0.0
     stopped: BaseException | None = None
     try:
         with interruptible(), Reporter(given["quiet"]) as reporter:
             for measurement in tune(tuning, reporter.say, run.environment["devices"], notes.append):
-                put(run, measurement)
+                found[measurement.what] = measurement
                 if time.monotonic() - saved_s > SAVE_EVERY_S:
+                    run.measurements = list(found.values())
                     run.save(folder)
                     saved_s = time.monotonic()
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
+    run.measurements = list(found.values())
     if run.measurements or stopped is None:
         shown, left_out = brief(run)
         running.finish(run, folder, screen, given["as_json"], shown, [*left_out, *notes])
     if stopped is not None:
         raise stopped
     return running.exit_code(run, explicit=False)
-
-
-def put(run: Any, measurement: Any) -> None:
-    """Take in a candidate, in the place of what was known of it before by whatever method."""
-    known = [m.what for m in run.measurements]
-    if measurement.what in known:
-        run.measurements[known.index(measurement.what)] = measurement
-    else:
-        run.measurements.append(measurement)
 
 
 def brief(run: Any) -> tuple[Any, list[str]]:
@@ -139,29 +134,16 @@ def brief(run: Any) -> tuple[Any, list[str]]:
         best = sorted(known, key=lambda m: m.median_s or float("inf"))[:SHOWN]
         base = next((m for m in known if "/contiguous" in m.plan), None)  # what speed-ups are over
         best = [m for m in (base,) if m] + [m for m in best if m is not base]
-        kept += best + [m for m in every if m.status == "failed"]
+        kept += best + [m for m in every if m.status != "ok"]
         title = f"{work.passes}, {describe(work)}"
         if more := len(timed) - len(best):
             lines.append(f"{title}: {more} more in run.json")
-        lines += refusals([m for m in every if m.status == "refused"], title)
     return replace(run, measurements=kept), lines
 
 
 def is_rough(m: Any) -> bool:
     """Whether its time stands on less than those of the finalists do."""
     return m.method == "simulated" and (m.calibration or {}).get("source") != "measured_tile"
-
-
-def refusals(refused: list[Any], title: str) -> list[str]:
-    """A line for every reason that candidates were refused for, numbers in it apart."""
-    reasons: dict[str, list[Any]] = {}
-    for m in refused:
-        reasons.setdefault(re.sub(r"\d+", "0", m.reason or ""), []).append(m)
-    return [
-        f"{title}: {len(alike)} refused, {alike[0].plan}: {alike[0].reason}"
-        + (" And others for the like." if len(alike) > 1 else "")
-        for alike in reasons.values()
-    ]
 
 
 def show_dry_run(cases: list[Any]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl import BadInput, __version__, console
+from stripectl import BadInput, __version__, console, notes
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
@@ -104,7 +104,7 @@ def context(run: Run) -> dict[str, Any]:
         "traces": traces.traces(shown),
         "colours": timeline.COLOURS,
         "compiled": [row for m in shown for row in collectives(m)],
-        "longest": [str(line) for line in console.longest(shown)],
+        "longest": [str(line) for line in notes.longest(shown)],
         "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
         "run_json": base64.b64encode(text.encode()).decode(),
         "run_json_left_out": left_out,

@@ -17,23 +17,18 @@ SOURCES = {
     "none": "No time is predicted: a figure that it needs is not published.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
     "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
+    "few_layers": "Steps of few layers ran here; the model's has as many more of what a layer takes in them.",
     "short_run": "The plan ran here with one key/value group a device; the time is that times the groups.",
 }
-ROUGH = ("one_block", "short_run")  # each has its own figures: they are in run.json
-
-
-def rough(m: Measurement) -> bool:
-    """Whether it is what a search tried first: too little to be called the fastest by."""
-    return (m.calibration or {}).get("source") in ROUGH
 
 
 def grounds(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
     """(source, what it means, its figures, how many measurements stand on it) of each calibration; rough ones of a
-    source are one."""
+    source are one: each has its own figures, which are in run.json."""
     known: dict[str, list[Measurement]] = {}
     for m in shown:
         if m.calibration and m.status == "ok":
-            detail = {"source": m.calibration["source"]} if rough(m) else m.calibration
+            detail = {"source": m.calibration["source"]} if m.rough else m.calibration
             known.setdefault(json.dumps(detail, sort_keys=True), []).append(m)
     for key, members in known.items():
         figures = json.loads(key)

@@ -1,0 +1,105 @@
+"""What stands under the tables of a terminal: what times stand on, the longest sequences, and what papers published."""
+
+import contextlib
+import statistics
+from collections.abc import Iterable, Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from stripectl.bounds import formula_lengths
+from stripectl.console import fitted, plan_cell
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.published import beside
+from stripectl.run import Run
+from stripectl.units import NOTHING, duration, rate, times
+from stripectl.workload import format_length
+
+ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
+PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
+
+
+def calibrations(run: Run) -> list[Text]:
+    """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
+    lines: dict[str, None] = {}
+    for m in run.measurements:
+        with contextlib.suppress(
+            KeyError, TypeError, ValueError, AttributeError
+        ):  # a run that is resumed may be anybody's
+            lines |= dict.fromkeys(_calibration(m))
+    return [Text(f"costs   {line}") for line in lines]
+
+
+def _calibration(m: Measurement) -> Iterator[str]:
+    """What the time of a measurement stands on."""
+    known = m.calibration or {}
+    if known.get("source") == "none":
+        yield f"no time: {known.get('left_out')}"
+    hop = known.get("hop") or {}
+    link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+    for axis, worst in (known.get("slower_hops") or {}).items():
+        said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
+        said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
+        link += f"; the slowest of {axis}: {', '.join(said)}"
+    if known.get("source") == "measured_tile":
+        timed = [name for name in ("forward", "backward") if name in known]
+        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
+        own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
+        yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+    elif known.get("source") == "datasheet":
+        why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
+        peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
+        yield f"tiles from the datasheet, {peak}; {link}{why}"
+    elif known.get("source") in ESTIMATES:
+        source = f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
+        whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
+        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
+        yield f"{tiles}; {link}"
+
+
+def longest(measurements: Iterable[Measurement]) -> list[Text]:
+    """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
+    lines: list[Text] = []
+    for m in measurements:
+        found = (m.program or {}).get("longest")
+        if not found:
+            continue
+        length, plan = m.workload.seq_len, parse_plan(m.plan)
+        lines += [
+            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.shards} a device", style="bold")
+            + Text(f": {plan_cell(m)} {m.workload.passes}"),
+            Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
+        ]
+        if m.hbm_bytes:
+            formulas = formula_lengths(m.workload, plan.shards, m.hbm_bytes).items()
+            shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
+            lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
+    return lines
+
+
+def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
+    """Speed-ups of whole training steps beside those that a paper published, where there are any."""
+    found = beside(measurements)
+    if not found:
+        return []
+    cells = [
+        {
+            **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
+            "tokens": format_length(each.seq_len),
+            "paper": times(each.published),
+            "here": times(each.ours),
+            "method": each.method,
+            "off by": NOTHING if each.error is None else f"{each.error:+.0%}",
+            "TMS": times(each.tms),
+            "bound": times(each.bound),
+        }
+        for each in found
+    ]
+    said = [Text("training steps: striped over contiguous, beside Brandon et al. 2023", style="bold")]
+    table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
+    if errors := [each.error for each in found if each.error is not None]:
+        ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
+        said.append(Text(f"off by {statistics.median(errors):+.0%} at the median, {ends}; TMS: the paper's bound; "))
+        said[-1].append("bound: of a layer, in whole tiles")
+    return [said[0], table, *said[1:], Text("")]
