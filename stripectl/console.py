@@ -67,7 +67,7 @@ def describe(workload: Workload) -> str:
     )
 
 
-COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device")
+COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
 PAIR_COLUMNS = ("simulation",)
 COMPILED_COLUMNS = ("memory", "hidden")
 MOST_REFUSED = 3  # that have a row and a line each
@@ -91,9 +91,9 @@ def tables(run: Run, width: int) -> list[Table | Text]:
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
         columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
         told = refusals(members)
-        made = fitted(columns, [row(m, measurements) for m in members if m not in told.grouped], width)
+        made = fitted(columns, [row(m, measurements) for m in told.others(members)], width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]
-        shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *told.lines]
+        shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
         shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
     return shown
 
@@ -163,32 +163,43 @@ def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
         "vs one": times(over_one_device(m, run)),
         "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
         "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
+        "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
     }
 
 
 class Refusals(NamedTuple):
-    """What is said of plans without a time; of many that were refused alike in one line, and not in the table."""
+    """Plans without a time: each by itself, and many that were refused alike together."""
 
-    lines: list[Text]
-    grouped: list[Measurement]
+    alone: list[Measurement]
+    groups: list[list[Measurement]]
+
+    def others(self, members: Iterable[Measurement]) -> list[Measurement]:
+        """The members that have a row of their own."""
+        together = {id(m) for those in self.groups for m in those}
+        return [m for m in members if id(m) not in together]
 
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
-    """A line a plan; reasons that differ in numbers only are alike."""
+    """Those of a table; reasons that differ in numbers only are alike."""
     alike: dict[tuple[str, str], list[Measurement]] = {}
     for m in members:
         if m.status != "ok":
             alike.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
-    lines, grouped = list[Text](), list[Measurement]()
-    for (status, _), those in alike.items():
-        style = "yellow" if status == "refused" else "red"
-        if status == "refused" and len(those) > MOST_REFUSED:
-            grouped += those
-            text = f"  refused: {len(those)} plans, as {those[0].plan} {those[0].workload.passes}: {those[0].reason}"
-            lines.append(Text(text, style=style))
-        else:
-            lines += [Text(f"  {status}: {m.plan} {m.workload.passes}: {m.reason}", style=style) for m in those]
-    return Refusals(lines, grouped)
+    many = [key for key, those in alike.items() if key[0] == "refused" and len(those) > MOST_REFUSED]
+    return Refusals([m for key, those in alike.items() if key not in many for m in those], [alike[key] for key in many])
+
+
+def refusal_lines(told: Refusals) -> list[Text]:
+    """A line for each plan or group."""
+    style = {"refused": "yellow"}
+    alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
+    groups = [("refused", f"{in_common(those)} {those[0].workload.passes}: {those[0].reason}") for those in told.groups]
+    return [Text(f"  {status}: {text}", style=style.get(status, "red")) for status, text in (*alone, *groups)]
+
+
+def in_common(those: Sequence[Measurement]) -> str:
+    """Plans that were refused alike, by the first of them."""
+    return f"{len(those)} plans, as {those[0].plan}"
 
 
 class Reporter:

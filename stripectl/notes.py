@@ -17,6 +17,8 @@ from stripectl.units import NOTHING, duration, rate, times
 from stripectl.workload import format_length
 
 ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
+PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
+PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
 
 
@@ -78,12 +80,9 @@ def longest(measurements: Iterable[Measurement]) -> list[Text]:
     return lines
 
 
-def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
-    """Speed-ups of whole training steps beside those that a paper published, where there are any."""
-    found = beside(measurements)
-    if not found:
-        return []
-    cells = [
+def published_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
+    """Speed-ups of whole training steps beside those that a paper published, by column."""
+    return [
         {
             **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
             "tokens": format_length(each.seq_len),
@@ -94,12 +93,23 @@ def beside_published(measurements: Iterable[Measurement], width: int) -> list[Ta
             "TMS": times(each.tms),
             "bound": times(each.bound),
         }
-        for each in found
+        for each in beside(measurements)
     ]
-    said = [Text("training steps: striped over contiguous, beside Brandon et al. 2023", style="bold")]
+
+
+def published_said(measurements: Iterable[Measurement]) -> str:
+    """How far off they are together, and what the columns are."""
+    errors = [each.error for each in beside(measurements) if each.error is not None]
+    if not errors:
+        return PUBLISHED_COLUMNS
+    ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
+    return f"off by {statistics.median(errors):+.0%} at the median, {ends}; {PUBLISHED_COLUMNS}"
+
+
+def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
+    """The same as a table, where there are any."""
+    cells = published_rows(measurements := list(measurements))
+    if not cells:
+        return []
     table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
-    if errors := [each.error for each in found if each.error is not None]:
-        ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
-        said.append(Text(f"off by {statistics.median(errors):+.0%} at the median, {ends}; TMS: the paper's bound; "))
-        said[-1].append("bound: of a layer, in whole tiles")
-    return [said[0], table, *said[1:], Text("")]
+    return [Text(PUBLISHED_TITLE, style="bold"), table, Text(published_said(measurements)), Text("")]

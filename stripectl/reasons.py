@@ -14,6 +14,7 @@ BOUND_BY = {
     "latency": "What a hop or a call costs whatever its size limits it",
     "memory": "Memory limits it",
 }
+MOST_NAMED = 3  # plans; of more their number is said
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
@@ -156,7 +157,8 @@ def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
     """What was not ranked, and why."""
     ranked = {m.plan for m in ranking.rivals}
     others = sorted({m.plan for m in ranking.members if m.status == "ok"} - ranked)
-    said = [f"Not ranked, since they were not {found['method']}: {', '.join(others)}."] if others else []
+    which = ", ".join(others) if len(others) <= MOST_NAMED else f"{len(others)} plans"
+    said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
     for group in found["refused"]:
         number = len(group["plans"])
         which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"

@@ -5,6 +5,8 @@ measurements do not. The recommendation is of the strongest pass and, of that, t
 of the run have theirs in `others`.
 """
 
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -106,7 +108,7 @@ def default_plan(m: Measurement) -> str:
     """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
     plan, hardware = parse_plan(m.plan), hardware_name(m.target)
     kind = Hardware.load(hardware).kind if hardware in hardware_names() else "cpu"
-    return str(with_tile(with_mesh(replace(plan, tile=None, mesh=None), plan.devices), m.workload, kind))
+    return str(with_tile(with_mesh(replace(plan, tile=None, backward=None, mesh=None), plan.devices), m.workload, kind))
 
 
 def limits_of(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
@@ -178,11 +180,16 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
 
 
 def refused(ranking: Ranking) -> list[dict[str, Any]]:
-    """What came of the plans of the workload that have no time, those with one reason together."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    """What came of the plans of the workload that have no time, those whose reasons differ in numbers only together."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in ranking.members:
         if m.status != "ok":
-            text = m.reason or "no reason was given"
-            short = text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
-            groups.setdefault((m.status, short), []).append(m.plan + flags(m))
-    return [{"status": status, "reason": text, "plans": plans} for (status, text), plans in groups.items()]
+            groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
+    return [
+        {
+            "status": status,
+            "reason": textwrap.shorten(those[0].reason or "no reason was given", LONGEST_REASON, placeholder=" …"),
+            "plans": [m.plan + flags(m) for m in those],
+        }
+        for (status, _), those in groups.items()
+    ]

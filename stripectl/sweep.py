@@ -106,6 +106,7 @@ def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
     with Devices(say) as devices:
         place = devices.place(tuning.request.target, tuning.request.hardware)
         tuning, made = replace(tuning, request=tuning.request.on(place)), list[Measurement]()
+        made += cases(tuning.request, place) if tuning.request.every_mesh else []
         for shape, passes, plan, flags in searches(tuning.request, place):
             forward = forward_cases(tuning, shape, plan, flags, place)
             made += forward
@@ -155,8 +156,12 @@ class Searches:
             way = self.way(forward)
             ranked = yield from search(way, forward, "forward")
             if ranked and "forward-backward" in passes:
-                tile = parse_plan(ranked[0].plan).tiles["forward"]
+                first = next(case for case in forward if case.status == "ok")
+                tile, usual = (parse_plan(each.plan).tiles["forward"] for each in (ranked[0], first))
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
+                if tile != usual:  # what a gain is over
+                    default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
+                    yield from search(way, default, "backward")
 
     @cached_property
     def wanted(self) -> list[Wanted]:

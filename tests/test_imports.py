@@ -14,7 +14,7 @@ from stripectl.workload import Workload
 
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {
-    "attend",
+    "execute.attend",
     "compile",
     "execute",
     "layer.attention",

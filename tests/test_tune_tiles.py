@@ -147,15 +147,14 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     found: dict[tuple, Measurement] = {}
     for m in tune(tuning(method="measured"), silent):
         found[m.what] = m
-    assert [(m.workload.passes, m.status) for m in found.values()] == [
-        *[("forward", "ok")] * 2,
-        *[("forward-backward", "ok")] * 2,
-    ]
+    assert {m.status for m in found.values()} == {"ok"}
+    best_first = [m.workload.passes for m in found.values()]  # and the default's tiles where others are best
+    assert best_first[:4] == ["forward"] * 2 + ["forward-backward"] * 2 and len(best_first) <= 5
     measured = [m for m in found.values() if m.method == "measured"]
     assert {m.workload.passes for m in measured} == {"forward", "forward-backward"}
     assert all(m.samples_s and m.check and m.check["max_rel_error"] <= 2e-6 for m in measured)
     best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
-    assert all(parse_plan(m.plan).tile == parse_plan(best.plan).tile for m in list(found.values())[2:])
+    assert all(parse_plan(m.plan).tile == parse_plan(best.plan).tile for m in list(found.values())[2:4])
     asked.clear()
     again = {m.what: m for m in tune(tuning(method="measured", done=tuple(found.values())), silent)}
     assert {m.what: m.samples_s for m in again.values()} == {m.what: m.samples_s for m in found.values()}

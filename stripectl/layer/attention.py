@@ -13,8 +13,8 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from stripectl import BadInput
-from stripectl.attend import bound
 from stripectl.execute import partition
+from stripectl.execute.attend import bound
 from stripectl.layout import Window, layouts
 from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
 from stripectl.workload import Workload

@@ -22,7 +22,7 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.attend import ATTENTION
+from stripectl.execute.attend import ATTENTION
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
 
 # A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.

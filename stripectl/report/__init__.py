@@ -43,7 +43,7 @@ WORDS = {
 }
 COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "tiles", "useful", "sent", "hidden", "memory", "rate"),
-    "of peak",
+    "MFU",
     "simulation is off by",
 )
 
@@ -104,6 +104,8 @@ def context(run: Run) -> dict[str, Any]:
         "traces": traces.traces(shown),
         "colours": timeline.COLOURS,
         "compiled": [row for m in shown for row in collectives(m)],
+        "published": notes.published_rows(shown),
+        "published_said": notes.published_said(shown),
         "longest": [str(line) for line in notes.longest(shown)],
         "reproduce": [{"plan": m.plan, "pass": m.workload.passes, "command": command_line(m)} for m in shown],
         "run_json": base64.b64encode(text.encode()).decode(),
@@ -140,9 +142,11 @@ def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measurement]) -> dict[str, Any]:
+    told = console.refusals(members)
+    members = told.others(members)
     numbers = [cells(m, shown) for m in members]
     known = {column for row in numbers for column, text in row.items() if text != NOTHING}
-    columns = [column for column in numbers[0] if column == "time" or column in known]
+    columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = [
         {
             "plan": console.plan_cell(m) if m.status == "ok" else m.plan,
@@ -154,6 +158,18 @@ def _table(title: str, members: Sequence[Measurement], shown: Sequence[Measureme
             "cells": [row[column] for column in columns],
         }
         for m, row in zip(members, numbers, strict=True)
+    ]
+    rows += [
+        {
+            "plan": console.in_common(those),
+            "pass": those[0].workload.passes,
+            "target": those[0].target,
+            "method": those[0].method,
+            "status": "refused",
+            "reason": those[0].reason,
+            "cells": [],
+        }
+        for those in told.groups
     ]
     return {"title": title, "columns": columns, "rows": rows}
 
@@ -178,7 +194,7 @@ def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, str]:
         known |= {"speed-up": console.speedup(m), "sent": nbytes(sent)}
         known |= {"bound": times(attention_bound(m)), "layer bound": times(bounds.get("layer"))}
     if m.mfu is not None:
-        known["of peak"] = f"{m.mfu:.0%}"
+        known["MFU"] = f"{m.mfu:.0%}"
     if (error := simulation_error(m, shown)) is not None:
         known["simulation is off by"] = f"{error:+.0%}"
     return known

@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
-from stripectl.attend import bound
+from stripectl.execute.attend import bound
 from stripectl.layout import layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.toolchain import typed, unknown_flag
