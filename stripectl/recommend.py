@@ -6,7 +6,6 @@ of the run have theirs in `others`.
 """
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -188,8 +187,12 @@ def refused(ranking: Ranking) -> list[dict[str, Any]]:
     return [
         {
             "status": status,
-            "reason": textwrap.shorten(those[0].reason or "no reason was given", LONGEST_REASON, placeholder=" …"),
+            "reason": shortened(those[0].reason or "no reason was given"),
             "plans": [m.plan + flags(m) for m in those],
         }
         for (status, _), those in groups.items()
     ]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

@@ -17,7 +17,7 @@ from stripectl.hardware import Hardware, hardware_names
 from stripectl.measurement import Measurement
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, parse_plan
 from stripectl.topology import hardware_name
-from stripectl.workload import Workload, format_length
+from stripectl.workload import STEP, Workload, format_length
 
 # MaxText's context_parallel_strategy by scheme, and the flag of each axis.
 MAXTEXT_STRATEGIES = {"ring": "ring", "all_gather": "all_gather"}
@@ -27,8 +27,13 @@ MAXTEXT_AXES = {
     "ring": "ici_context_parallelism",
     "tensor": "ici_tensor_parallelism",
 }
-SPLASH_Q = ("sa_block_q", "sa_block_q_dkv", "sa_block_q_dq")
-SPLASH_KV = ("sa_block_kv", "sa_block_kv_compute", "sa_block_kv_dkv", "sa_block_kv_dkv_compute", "sa_block_kv_dq")
+SPLASH = {  # flags of a tile's sides, by pass: queries, keys
+    "forward": (("sa_block_q",), ("sa_block_kv", "sa_block_kv_compute")),
+    "backward": (
+        ("sa_block_q_dkv", "sa_block_q_dq"),
+        ("sa_block_kv_dkv", "sa_block_kv_dkv_compute", "sa_block_kv_dq"),
+    ),
+}
 TE_STRATEGIES = {"ring": "RING", "all_gather": "ALL_GATHER"}
 TE_PYTORCH = {"ring": "p2p", "all_gather": "all_gather"}  # cp_comm_type; its causal mask supposes the zigzag order
 TE_RESOURCES = {"data": "dp_resource", "fsdp": "fsdp_resource", "ring": "cp_resource", "tensor": "tp_resource"}
@@ -55,6 +60,18 @@ print(attend(q, k, v).sharding)
 """
 
 
+TRAINING = """\
+import numpy as np
+from stripectl.layer.training import make_training
+
+training = make_training("{model}", "{plan}", seq_len={seq_len}, batch={batch}, dtype="{dtype}")
+state = training.init(seed=0)
+tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the last of each is only a target
+state, loss = training.step(state, training.place(tokens))
+print(loss)
+"""
+
+
 def use(m: Measurement) -> dict[str, Any]:
     """What to paste, by where; of MaxText and Transformer Engine `text` is None where they lack it, and `note` says
     what is lacking, or what to mind."""
@@ -77,7 +94,7 @@ def options(m: Measurement) -> str:
     """A YAML document whose keys are the options of `stripectl bench`."""
     work = m.workload
     shape: dict[str, Any] = {"model": work.model}
-    if work.model not in profile_names("models"):
+    if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
     found = {"seqlen": format_length(work.seq_len), **shape, "batch": work.batch, "dtype": work.dtype}
     found |= {"mask": work.mask, "pass": work.passes, "target": m.target, "method": m.method, "plan": m.plan}
@@ -89,7 +106,10 @@ def options(m: Measurement) -> str:
 
 
 def snippet(work: Workload, plan: Plan) -> str:
-    """A Python program that attends by the plan, on as many devices as it has."""
+    """A Python program that attends by the plan, or trains by it, on as many devices as it has."""
+    if work.passes == STEP:
+        sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
+        return TRAINING.format(model=work.model, plan=plan, **sizes)
     axes = plan.axes or {"ring": 1}
 
     def over(names: Sequence[str]) -> str:
@@ -154,7 +174,9 @@ def maxtext(work: Workload, plan: Plan, kind: str, slices: int) -> dict[str, Any
     found |= {"use_tokamax_splash": "true"} if tpu_ring else {}
     found |= {"ring_scan_unroll": plan.unroll} if tpu_ring and plan.unroll > 1 else {}
     if kind == "tpu" and plan.tile:
-        found |= dict.fromkeys(SPLASH_Q, plan.tile.block_q) | dict.fromkeys(SPLASH_KV, plan.tile.block_kv)
+        for passes, tile in plan.tiles.items():
+            for names, side in zip(SPLASH[passes], tile, strict=True):
+                found |= dict.fromkeys(names, side)
     text = " \\\n".join(f"{name}={value}" for name, value in found.items())
     return {"text": text, "note": " ".join(maxtext_notes(work, plan, kind, slices))}
 

@@ -363,6 +363,18 @@ def test_the_snippet_runs_as_it_is(text: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_snippet_of_a_step_trains(tmp_path) -> None:
+    (tmp_path / "tiny.yaml").write_text(
+        "hidden: 16\nfeed_forward: 32\nlayers: 2\nheads: 2\nkv_heads: 1\nhead_dim: 8\nvocabulary: 32\n"
+    )
+    sizes = {"hidden": 16, "feed_forward": 32, "layers": 2, "vocabulary": 32, "model": str(tmp_path / "tiny.yaml")}
+    work = Workload(seq_len=64, heads=2, kv_heads=1, head_dim=8, dtype="float32", passes="step", **sizes)
+    around = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    code = snippet(work, parse_plan("ring/striped/xla@ring=2,tile=8"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
+    assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+
+
 def test_the_yaml_holds_the_options_of_a_bench() -> None:
     flagged = clocked("zigzag", 1.0, flags={"xla_some_flag": "true"})
     read = yaml.safe_load(options(flagged))
@@ -388,6 +400,8 @@ def test_flags_of_maxtext() -> None:
         "dual_chunk_swap",
     )
     assert (ring["sa_block_q"], ring["sa_block_kv"], ring["ring_scan_unroll"]) == ("512", "1024", "7")
+    apart = flags("ring/zigzag/splash@ring=8,tile=512x1024,backward=256x2048")
+    assert (apart["sa_block_q"], apart["sa_block_q_dkv"], apart["sa_block_kv_dq"]) == ("512", "256", "2048")
     assert (ring["max_target_length"], ring["per_device_batch_size"]) == ("65536", "0.0625")
     gathered = flags("all_gather/contiguous/splash@ring=8,tile=512")
     assert (gathered["context_parallel_strategy"], gathered["context_parallel_load_balance"]) == ("all_gather", "false")

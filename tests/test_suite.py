@@ -42,6 +42,23 @@ def test_options_alone_are_one_run() -> None:
     assert code == 0 and found[0]["plan"] == "ring/striped/xla@ring=8,tile=512x512"
 
 
+@pytest.mark.parametrize("passes", ["forward-backward", "step"])
+def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
+    code, _ = bench(ON_PAPER + f"pass: {passes}\nlayers: 4\n" if passes == "step" else ON_PAPER)
+    assert code == 0
+    best = json.loads(Path("run/run.json").read_text())["recommendation"]
+    Path("again.yaml").write_text(best["use"]["yaml"])
+    with pytest.raises(SystemExit) as done:
+        main(["bench", "again.yaml", "--quiet", "--out", "again"])
+    again = json.loads(Path("again/run.json").read_text())["measurements"][0]
+    assert done.value.code == 0
+    assert (again["plan"], again["median_s"], again["workload"]) == (
+        best["plan"],
+        best["median_s"],
+        best["workload"],
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
