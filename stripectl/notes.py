@@ -53,6 +53,10 @@ def _calibration(m: Measurement) -> Iterator[str]:
         why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
         peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
         yield f"tiles from the datasheet, {peak}; {link}{why}"
+    elif known.get("source") == "few_layers":
+        few, many = known["layers_run"]
+        each = f"{duration(known['layer_s'])} a layer"
+        yield f"steps of {known['layers']} layers from {few} and {many} that ran in turns: {each}"
     elif known.get("source") in ESTIMATES:
         source = f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
         whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.measurement import Measurement, twin
+from stripectl.measurement import ROUGH, Measurement, twin
+from stripectl.plan import parse_plan
 from stripectl.ranking import Ranking, names
 from stripectl.units import duration, nbytes, rate, times
 from stripectl.workload import format_length
@@ -25,6 +26,7 @@ def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measuremen
         limited(found),
         parted(found),
         sent(ranking.best, run),
+        wired(ranking.best),
         remembered(found),
         followed(found, ranking),
         changed(found),
@@ -92,6 +94,22 @@ def sent(m: Measurement, run: Sequence[Measurement]) -> str:
     if overlap.get("ratio") is not None:
         text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"
     return f"{text}."
+
+
+def wired(m: Measurement) -> str:
+    """How the hops of the mesh lie on the target's links, where times stand on those."""
+    known, axes = m.calibration or {}, list(parse_plan(m.plan).axes)
+    if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *ROUGH):
+        return ""
+    slower = known.get("slower_hops") or {}
+    own = [axis for axis in axes if axis not in slower]
+    said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
+    for axis in axes:
+        if isinstance(worst := slower.get(axis), dict):
+            figures = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
+            figures += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
+            said.append(f"of {axis} the slowest hop has {' and '.join(figures)}")
+    return f"On {m.target} {'; '.join(said)}."
 
 
 def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
