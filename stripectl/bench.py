@@ -65,10 +65,8 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
         request = request.on(place)
-        if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
-            raise BadInput("the longest sequence is the compiler's word on a target's memory. Try --target v5e:4x4.")
         if request.method == "compiled" or request.longest:
-            compilers.toolchain(place.target)
+            check_compiler(request, place, compilers)
         if request.longest:
             yield from longest_of(request, place, compilers)
             return
@@ -78,15 +76,27 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         wanted += one_device(request, place, wanted) if request.baseline else []
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
-            group = [case for case in wanted if case.workload == workload and not is_done(request, case)]
+            alike = [case for case in wanted if case.workload == workload]
+            group = [case for case in alike if not is_done(request, case)]
             if request.every_mesh:
-                yield from by_mesh(request, place, group, devices, compilers, share_s)
+                yield from by_mesh(request, place, alike, devices, compilers, share_s)
             elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
                 yield from by_method(request, place, group, devices, share_s, say)
         if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
             yield from small_ring(request, place, devices, left_s, say)
+
+
+def check_compiler(request: Request, place: Place, compilers: Compilers) -> None:
+    """Nothing where what is asked of the target's compiler can be.
+
+    Raises:
+        BadInput: nobody can say it. Missing: the compiler is not here.
+    """
+    if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
+        raise BadInput("the longest sequence is the compiler's word on a target's memory. Try --target v5e:4x4.")
+    compilers.toolchain(place.target)
 
 
 def is_done(request: Request, case: Measurement) -> bool:
@@ -123,17 +133,22 @@ def by_mesh(
     """The cases of one workload, simulated; the best plans of the few fastest meshes compiled too, or measured where
     they are here. A mesh that is refused then gives its place to the next."""
     known = [simulated(case, place, devices) for case in group]
-    yield from known
+    before = {m.key: m for m in request.done}
+    yield from (m for m in known if m.key not in before)
     left = [replace(m, calibration=None, parts=None, overlap=None, median_s=None) for m in fastest(known)]
     if compiling(request, place):
         done = 0
-        for case in left:
-            compilers.say(f"compile {case.workload.passes} of {case.plan}", done, request.few)
-            yield (made := compiled(case, place.target, compilers))
+        for case in (replace(case, method="compiled") for case in left):
+            if (made := before.get(case.key)) is None:
+                compilers.say(f"compile {case.workload.passes} of {case.plan}", done, request.few)
+                yield (made := compiled(case, place.target, compilers))
             if (done := done + (made.status == "ok")) == request.few:
                 return
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
-        yield from measured(request.effort, place, left[: request.few], devices, budget_s, compilers.say)
+        few = [replace(case, method="measured") for case in left[: request.few]]
+        yield from measured(
+            request.effort, place, [case for case in few if case.key not in before], devices, budget_s, compilers.say
+        )
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:

@@ -217,3 +217,13 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
 def test_bad_steps(here: Path, capsys, arguments: list[str], said: str) -> None:
     code, _ = bench("--target", "v5p:8", "--method", "simulated", *arguments)
     assert code == 2 and said in capsys.readouterr().err
+
+
+def test_a_resumed_run_of_every_mesh_ranks_them_all_again(here: Path) -> None:
+    what = ["--target", "v5p:8", "--method", "simulated", "--pass", "step", "--mesh", "auto", "--layout", "striped"]
+    code, found = bench(*what, "--seqlen", "64k")
+    path = Path("run/run.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "measurements": content["measurements"][:3]}))
+    again, resumed = bench(*what, "--seqlen", "64k", "--resume")
+    assert (code, again) == (0, 0) and [m.key for m in resumed] == [m.key for m in found]

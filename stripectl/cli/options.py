@@ -197,27 +197,35 @@ def step_sizes(shape: Shape, layers: int | None) -> dict[str, int]:
 
 def parse_plans(
     plans: Sequence[str], *, scheme: str, layout: str, kernel: str, tile: str | None, unroll: str, meshes: Sequence[str]
-) -> list[Plan]:
-    """The plans named one by one, or the grid of the other options. A layout that a scheme does not have is left out
-    where `all` were asked for."""
+) -> tuple[list[Plan], bool]:
+    """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
+    A layout that a scheme does not have is left out where `all` were asked for.
+
+    Raises:
+        BadInput: something is not known, or a mesh is named beside `auto`.
+    """
+    auto = "auto" in meshes
+    if auto and len(meshes) > 1:
+        raise BadInput("--mesh auto is every mesh; leave the others out.")
     if plans:
-        return list(dict.fromkeys(map(parse_plan, plans)))
+        return list(dict.fromkeys(map(parse_plan, plans))), auto
     tiles = [parse_tile(text) for text in tile.split(",")] if tile else [None]
     if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
         raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
     grid = itertools.product(
         words(scheme, "scheme", schemes.names()),
-        [parse_mesh(text) for text in meshes] or [None],
+        [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()),
         tiles,
         map(int, unroll.split(",")),
         words(layout, "layout", layouts.names()),
     )
-    return [
+    found = [
         Plan(name, laid, computed, mesh, size, turns)
         for name, mesh, computed, size, turns, laid in grid
         if layout != "all" or (allowed := schemes[name].layouts) is None or laid in allowed
     ]
+    return found, auto
 
 
 def parse_hardware(name: str | None) -> Hardware | None:

@@ -32,16 +32,13 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         passes=given["passes"],
         layers=given["layers"],
     )
-    auto = "auto" in given["meshes"]
-    if auto and len(given["meshes"]) > 1:
-        raise BadInput("--mesh auto is every mesh; leave the others out.")
-    given = {**given, "meshes": () if auto else given["meshes"]}
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
+    plans, every_mesh = shared.parse_plans(
+        given["plans"], **{name: given[name] for name in names} | {"kernel": given["kernel"] or "xla"}
+    )
     return Request(
         workloads=workloads,
-        plans=shared.parse_plans(
-            given["plans"], **{name: given[name] for name in names} | {"kernel": given["kernel"] or "xla"}
-        ),
+        plans=plans,
         any_kernel=given["kernel"] is None and not given["plans"],
         target=given["target"],
         hardware=shared.parse_hardware(given["hardware"]),
@@ -49,14 +46,14 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         any_dtype=given["dtype"] is None,
         flags=shared.parse_flags(given["xla_flags"]),
         longest=longest,
-        every_mesh=auto,
+        every_mesh=every_mesh,
         few=given.get("few") or Request.few,
         cached=given["cache"],
         effort=Effort(
-            shared.parse_duration(given["budget"]),
-            given["min_samples"],
-            given["warmup"],
-            shared.parse_duration(given["compile_limit"]),
+            budget_s=shared.parse_duration(given["budget"]),
+            min_samples=given["min_samples"],
+            warmup=given["warmup"],
+            compile_limit_s=shared.parse_duration(given["compile_limit"]),
         ),
     )
 
