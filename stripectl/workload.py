@@ -13,6 +13,7 @@ Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
+ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}

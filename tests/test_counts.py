@@ -17,7 +17,7 @@ from stripectl.reference import dense
 from stripectl.rewrites import rewrites
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
-from stripectl.workload import DTYPES, PASSES, Workload
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 SHARDS, ROWS = 8, 48
 PLANS = [
@@ -63,7 +63,7 @@ def jaxpr_bytes(traced: Program) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("passes", PASSES)
+@pytest.mark.parametrize("passes", ATTENTION_PASSES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_simulated_bytes_are_the_programs(plan: str, passes: str, dtype: str) -> None:
     work = workload(passes, dtype)
@@ -81,7 +81,7 @@ def test_forward_makes_one_hop_less_than_there_are_shards(unroll: int) -> None:
 
 
 @pytest.mark.parametrize("plan", [plan for plan in PLANS if "striped" in plan])
-@pytest.mark.parametrize("passes", PASSES)
+@pytest.mark.parametrize("passes", ATTENTION_PASSES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes: str, dtype: str) -> None:
     work, parsed = workload(passes, dtype), parse_plan(plan)

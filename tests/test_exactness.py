@@ -16,14 +16,14 @@ from stripectl.measure import TOLERANCES
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.scheme import schemes
-from stripectl.workload import DTYPES, PASSES, Workload
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 ROWS, HEAD_DIM = 48, 16
 FACTORS = {
     "scheme": schemes.names(),
     "layout": layouts.names(),
     "mask": list(MASKS),
-    "passes": list(PASSES),
+    "passes": list(ATTENTION_PASSES),
     "dtype": list(DTYPES),
     "kv_heads": [4, 2],
     "unroll": [1, 9],

@@ -16,13 +16,13 @@ from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
 from stripectl.measure import TOLERANCES, checkable
 from stripectl.plan import parse_plan, unsupported, with_tile
 from stripectl.scheme import schemes
-from stripectl.workload import DTYPES, PASSES, Workload
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 FACTORS = {
     "scheme": schemes.names(),
     "layout": layouts.names(),
     "mask": ["causal", "full"],
-    "passes": list(PASSES),
+    "passes": list(ATTENTION_PASSES),
     "dtype": list(DTYPES),
     "kv_heads": [4, 2],
     "batch": [1, 2],

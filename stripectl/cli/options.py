@@ -15,7 +15,7 @@ from stripectl.files import unknown
 from stripectl.hardware import Hardware
 from stripectl.layout import MASKS
 from stripectl.plan import Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
-from stripectl.workload import DTYPES, PASSES, SIZES, STEP, Model, Workload, parse_lengths
+from stripectl.workload import ATTENTION_PASSES, DTYPES, PASSES, SIZES, STEP, Model, Workload, parse_lengths
 
 RUNS = Path("stripectl-runs")
 
@@ -165,7 +165,7 @@ def parse_workloads(
         words(dtype, "dtype", DTYPES),
         words(mask, "mask", list(MASKS)),
         parse_lengths(seqlen),
-        words(passes, "pass", PASSES) if passes else [each for each in PASSES if each != STEP],
+        words(passes, "pass", PASSES) if passes else list(ATTENTION_PASSES),
     )
     steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
     if layers and not steps:
