@@ -91,7 +91,10 @@ def tables(run: Run, width: int) -> list[Table | Text]:
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
         columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
         told = refusals(members)
-        made = fitted(columns, [row(m, measurements) for m in told.others(members)], width)
+        cells = [row(m, measurements) for m in told.others(members)]
+        if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as of a CPU
+            columns.remove("MFU")
+        made = fitted(columns, cells, width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]
         shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
         shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
