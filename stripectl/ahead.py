@@ -22,7 +22,7 @@ from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
-from stripectl.training_time import compiled_step
+from stripectl.training_time import PREDICTED, compiled_step
 from stripectl.wiring import wire
 from stripectl.workload import STEP, Workload
 
@@ -159,24 +159,12 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
         machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
     except BadInput as error:  # what the compiler said stands without a time
         return replace(case, calibration={"source": "none", "left_out": str(error)})
+    case = replace(case, calibration={"source": machine.source, "predicted": True, **machine.detail})
     if case.workload.passes == STEP:
         return compiled_step(case, target.hardware, machine, facts)
     found = simulate(case.workload, plan, machine)
-    shown = found.overlap
-    case = explained(case, plan, machine, found, target.hardware.kind)
-    return replace(
-        case,
-        median_s=found.seconds,
-        overlap=shown
-        and {
-            "ratio": shown.ratio,
-            **shown._asdict(),
-            "skew_s": None,
-            "stall_s": None,
-            "source": "predicted from the compiled schedule",
-        },
-        calibration={"source": machine.source, "predicted": True, **machine.detail},
-    )
+    overlap = found.overlap and found.overlap.told(PREDICTED)
+    return explained(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, target.hardware.kind)
 
 
 def memory_of(message: str) -> tuple[int | None, int | None]:

@@ -20,7 +20,7 @@ from stripectl.environment import cores
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
-from stripectl.meshes import fastest
+from stripectl.meshes import best_by_mesh
 from stripectl.plan import parse_plan, with_mesh, with_tile
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
@@ -29,7 +29,7 @@ from stripectl.sensitivity import explained, with_reasons
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
-from stripectl.training_time import few, from_few, simulated_step
+from stripectl.training_time import from_shallower, shallower, simulated_step
 from stripectl.workload import STEP
 
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
@@ -132,10 +132,10 @@ def by_mesh(
 ) -> Iterator[Measurement]:
     """The cases of one workload, simulated; the best plans of the few fastest meshes compiled too, or measured where
     they are here. A mesh that is refused then gives its place to the next."""
-    known = [simulated(case, place, devices) for case in group]
+    known, asked = [simulated(case, place, devices) for case in group], {case.what: case for case in group}
     before = {m.key: m for m in request.done}
     yield from (m for m in known if m.key not in before)
-    left = [replace(m, calibration=None, parts=None, overlap=None, median_s=None) for m in fastest(known)]
+    left = [asked[m.what] for m in best_by_mesh(known)]
     if compiling(request, place):
         done = 0
         for case in (replace(case, method="compiled") for case in left):
@@ -145,10 +145,9 @@ def by_mesh(
             if (done := done + (made.status == "ok")) == request.few:
                 return
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
-        few = [replace(case, method="measured") for case in left[: request.few]]
-        yield from measured(
-            request.effort, place, [case for case in few if case.key not in before], devices, budget_s, compilers.say
-        )
+        chosen = [replace(case, method="measured") for case in with_reasons(left[: request.few], known)]
+        chosen = [case for case in chosen if case.key not in before]
+        yield from measured(request.effort, place, chosen, devices, budget_s, compilers.say)
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
@@ -190,7 +189,9 @@ def by_method(
         yield from (simulated(case, place, devices) for case in group)
     else:
         estimates = [simulated(case, place, devices) for case in group]
-        turn_s = sum(simulated(each, place, devices).median_s or 0.0 for case in group for each in few(case))
+        known = {estimate.what: estimate for estimate in estimates}
+        run = [each for case in group for each in shallower(case)]
+        turn_s = sum((known.get(each.what) or simulated(each, place, devices)).median_s or 0.0 for each in run)
         if turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
             group = with_reasons(group, estimates)
             yield from measured(request.effort, place, group, devices, budget_s, say)
@@ -208,19 +209,19 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     plan = parse_plan(case.plan)
     try:
         machine = devices.machine(place, case.workload, plan)
-        if case.workload.passes == STEP:
-            hardware = devices.hardware(place, case.workload.dtype)
-            return simulated_step(replace(case, method="simulated"), hardware, machine)
+        step = case.workload.passes == STEP
+        hardware = devices.hardware(place, case.workload.dtype) if step else place.target.hardware
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
-    found = simulate(case.workload, plan, machine)
-    tools = TOOLCHAINS.get(place.target.hardware.kind)
+    tools = TOOLCHAINS.get(hardware.kind)
     lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
-    calibration = {"source": machine.source, **machine.detail, **lacking}
-    case = replace(case, method="simulated", median_s=found.seconds, calibration=calibration)
-    return explained(case, plan, machine, found, place.target.hardware.kind)
+    case = replace(case, method="simulated", calibration={"source": machine.source, **machine.detail, **lacking})
+    if step:
+        return simulated_step(case, hardware, machine)
+    found = simulate(case.workload, plan, machine)
+    return explained(replace(case, median_s=found.seconds), plan, machine, found, hardware.kind)
 
 
 def measured(
@@ -235,7 +236,7 @@ def measured(
             workers = devices.of(count if place.processes else None)
             share_s = budget_s * len(together) / len(runnable)
             link = place.target.hardware.figure("link_bytes_per_s_one_way")
-            run = [each for case in together for each in few(case)]
+            run = [each for case in together for each in shallower(case)]
             made |= {result.what: result for result in measure(workers, run, effort, share_s, say, link)}
     except Interrupted as interrupt:
         made |= {result.what: result for result in interrupt.measured}
@@ -245,11 +246,13 @@ def measured(
 
 
 def together_again(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:
-    """The cases of a group that were made, training steps from those of few layers that were run in their place."""
+    """The cases of a group that were made, training steps from those of fewer layers that were run in their place;
+    of these, the ones that a profile was captured of."""
     for case in group:
-        parts = [made[each.what] for each in few(case) if each.what in made]
-        if len(parts) == len(few(case)):
-            yield from_few(case, parts)
+        parts = [made[each.what] for each in shallower(case) if each.what in made]
+        yield from (each for each in parts if each.trace and len(parts) > 1)
+        if len(parts) == len(shallower(case)):
+            yield from_shallower(case, parts)
 
 
 def small_ring(

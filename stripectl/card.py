@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.console import METHOD_WORDS, WIDE, describe
+from stripectl.measurement import spelled
 from stripectl.reasons import crossing
-from stripectl.units import NOTHING, duration, nbytes, rate, times
+from stripectl.units import NOTHING, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
 MOST_OTHERS = 8  # other workloads of the run that get a line
@@ -61,8 +62,7 @@ def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 def time_of(found: Mapping[str, Any]) -> str:
     """The time with its interval and method."""
-    half = f" ±{50 * (found['ci95_s'][1] - found['ci95_s'][0]) / found['median_s']:.1f}%" if found["ci95_s"] else ""
-    return f"{duration(found['median_s'])}{half} {METHOD_WORDS.get(found['method'], found['method'])}"
+    return f"{interval(found['median_s'], found['ci95_s'])} {METHOD_WORDS.get(found['method'], found['method'])}"
 
 
 def gain_of(found: Mapping[str, Any]) -> str:
@@ -103,7 +103,7 @@ def parts_of(found: Mapping[str, Any]) -> str:
 def rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(label, words) of a card."""
     told = [
-        ("plan", found["plan"] + "".join(f" {name}={value}" for name, value in (found["flags"] or {}).items())),
+        ("plan", found["plan"] + spelled(found["flags"])),
         ("time", f"{time_of(found)}, {rate(found['tokens_per_s'], 'tokens/s')}"),
         ("gain", gain_of(found)),
         ("bound by", limits_of(found)),

@@ -17,13 +17,14 @@ from stripectl.measurement import (
     attention_bound,
     over_one_device,
     simulation_error,
+    spelled,
     twin,
     verdict,
     with_speedups,
 )
 from stripectl.run import Run
 from stripectl.topology import hardware_name
-from stripectl.units import NOTHING, duration, nbytes, rate, times
+from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
@@ -50,9 +51,7 @@ def speedup(m: Measurement) -> str:
 
 
 def spread(m: Measurement) -> str:
-    if not m.ci95_s or not m.median_s:
-        return duration(m.median_s)
-    return f"{duration(m.median_s)} ±{50 * (m.ci95_s[1] - m.ci95_s[0]) / m.median_s:.1f}%"
+    return interval(m.median_s, m.ci95_s)
 
 
 def describe(workload: Workload) -> str:
@@ -124,12 +123,7 @@ def fitted(
 
 def plan_cell(m: Measurement) -> str:
     """The plan, and what beside it tells two rows apart."""
-    return f"{m.plan}{flags(m)}" if m.devices > 1 else f"{m.plan}{flags(m)} (one device)"
-
-
-def flags(m: Measurement) -> str:
-    """The compiler's flags, after a plan."""
-    return "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
+    return f"{m.plan}{spelled(m.flags)}" + " (one device)" * (m.devices == 1)
 
 
 def memory(m: Measurement) -> str:

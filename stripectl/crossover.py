@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stripectl.measurement import Measurement
+from stripectl.measurement import Measurement, spelled
 from stripectl.plan import parse_plan
-from stripectl.ranking import LEAST_MARGIN, Ranking, flags
+from stripectl.ranking import LEAST_MARGIN, Ranking
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Point:
         fastest = min(others, key=lambda other: self.seconds[other])
         if self.ranking is None:
             return fastest if self.seconds[name] > self.seconds[fastest] * (1 + LEAST_MARGIN) else None
-        known = {each.plan + flags(each): each for each in self.ranking.rivals}
+        known = {each.plan + spelled(each.flags): each for each in self.ranking.rivals}
         fast, slow = known[self.plans[fastest]], known[self.plans[name]]
         beaten = self.seconds[name] > self.seconds[fastest] and not self.ranking.too_close(fast, slow)
         return fastest if beaten else None
@@ -44,7 +44,7 @@ def crossover(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[dict[st
     best = ranking.best
     alike = [other for other in others if _but_for_length(other) == _but_for_length(ranking)]
     points = _of_run(alike) if len(alike) > 1 else _of_scaling(ranking)
-    name = _named(alike)(best) if len(alike) > 1 else best.plan + flags(best)
+    name = _named(alike)(best) if len(alike) > 1 else best.plan + spelled(best.flags)
     points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
     if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:
         return [], None
@@ -68,11 +68,11 @@ def _named(alike: Sequence[Ranking]) -> Any:
     """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
 
     def short(m: Measurement) -> str:
-        return str(replace(parse_plan(m.plan), tile=None)) + flags(m)
+        return str(replace(parse_plan(m.plan), tile=None)) + spelled(m.flags)
 
     if all(len({short(m) for m in each.rivals}) == len(each.rivals) for each in alike):
         return short
-    return lambda m: m.plan + flags(m)
+    return lambda m: m.plan + spelled(m.flags)
 
 
 def _of_run(alike: Sequence[Ranking]) -> list[Point]:
@@ -80,7 +80,7 @@ def _of_run(alike: Sequence[Ranking]) -> list[Point]:
     found = []
     for each in sorted(alike, key=lambda ranking: ranking.workload.seq_len):
         seconds = {name(m): m.median_s or 0.0 for m in each.rivals}
-        plans = {name(m): m.plan + flags(m) for m in each.rivals}
+        plans = {name(m): m.plan + spelled(m.flags) for m in each.rivals}
         found.append(Point(each.workload.seq_len, seconds, plans, each.best.method, each))
     return found
 
@@ -93,7 +93,7 @@ def _of_scaling(ranking: Ranking) -> list[Point]:
         own = known.get(m.workload.seq_len)
         if own and m.median_s:
             for seq_len, seconds in known.items():
-                curves.setdefault(seq_len, {})[m.plan + flags(m)] = seconds * m.median_s / own
+                curves.setdefault(seq_len, {})[m.plan + spelled(m.flags)] = seconds * m.median_s / own
     method = "compiled" if ranking.best.method == "compiled" else "simulated"
     lengths = sorted(seq_len for seq_len in curves if seq_len > 0)
     return [Point(seq_len, curves[seq_len], {plan: plan for plan in curves[seq_len]}, method) for seq_len in lengths]

@@ -103,6 +103,11 @@ class Measurement:
         return cls(**known)
 
 
+def spelled(flags: Mapping[str, str] | None) -> str:
+    """The compiler's flags, after a plan."""
+    return "".join(f" {name}={value}" for name, value in (flags or {}).items())
+
+
 def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
     """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
     import numpy as np

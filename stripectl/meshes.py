@@ -18,7 +18,7 @@ def every(plan: Plan, devices: int) -> Iterator[Plan]:
     return (replace(plan, mesh=make_mesh(dict(zip(axes, each, strict=True)))) for each in sizes)
 
 
-def fastest(simulated: Sequence[Measurement]) -> list[Measurement]:
+def best_by_mesh(simulated: Sequence[Measurement]) -> list[Measurement]:
     """The fastest plan of every mesh, the fastest mesh first; those without a time are left out."""
     timed = sorted((m for m in simulated if m.median_s), key=lambda m: m.median_s or 0.0)
     best = {parse_plan(m.plan).mesh: m for m in reversed(timed)}

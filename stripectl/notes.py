@@ -13,7 +13,7 @@ from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.published import beside
 from stripectl.run import Run
-from stripectl.units import NOTHING, duration, rate, times
+from stripectl.units import NOTHING, duration, rate, slowest, times
 from stripectl.workload import format_length
 
 ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
@@ -41,9 +41,7 @@ def _calibration(m: Measurement) -> Iterator[str]:
     hop = known.get("hop") or {}
     link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
     for axis, worst in (known.get("slower_hops") or {}).items():
-        said = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
-        said += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
-        link += f"; the slowest of {axis}: {', '.join(said)}"
+        link += f"; the slowest of {axis}: {slowest(worst)}"
     if known.get("source") == "measured_tile":
         timed = [name for name in ("forward", "backward") if name in known]
         errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)

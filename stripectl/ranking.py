@@ -111,11 +111,6 @@ def speedup_error(errors: Iterable[Pair]) -> float | None:
     return max((abs(each.speedup_error) for each in errors if each.speedup_error is not None), default=None)
 
 
-def flags(m: Measurement) -> str:
-    """The compiler's flags, after a plan."""
-    return "".join(f" {name}={value}" for name, value in (m.flags or {}).items())
-
-
 def names(measurements: Iterable[Measurement]) -> dict[str, str]:
     """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
     plans = {m.plan: parse_plan(m.plan) for m in measurements if is_timed(m)}

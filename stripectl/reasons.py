@@ -6,7 +6,7 @@ from typing import Any
 from stripectl.measurement import ROUGH, Measurement, twin
 from stripectl.plan import parse_plan
 from stripectl.ranking import Ranking, names
-from stripectl.units import duration, nbytes, rate, times
+from stripectl.units import duration, nbytes, rate, slowest, times
 from stripectl.workload import format_length
 
 BOUND_BY = {
@@ -104,11 +104,7 @@ def wired(m: Measurement) -> str:
     slower = known.get("slower_hops") or {}
     own = [axis for axis in axes if axis not in slower]
     said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
-    for axis in axes:
-        if isinstance(worst := slower.get(axis), dict):
-            figures = [rate(worst[key], "B/s") for key in ("slowest_bytes_per_s",) if key in worst]
-            figures += [duration(worst[key]) for key in ("longest_latency_s",) if key in worst]
-            said.append(f"of {axis} the slowest hop has {' and '.join(figures)}")
+    said += [f"of {axis} the slowest hop has {slowest(slower[axis])}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
 
 

@@ -11,21 +11,21 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl.crossover import crossover
-from stripectl.hardware import Hardware, hardware_names
 from stripectl.machine import PARTS
 from stripectl.measurement import (
     Measurement,
     attention_bound,
     over_one_device,
     ratio_interval,
+    spelled,
     twin,
     with_speedups,
 )
 from stripectl.plan import parse_plan, with_mesh, with_tile
-from stripectl.ranking import LEAST_MARGIN, Ranking, flags, margin, names, rankings, speedup_error, strongest
+from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run
-from stripectl.topology import hardware_name
+from stripectl.topology import hardware_kind
 from stripectl.usage import use
 from stripectl.workload import STEP
 
@@ -65,7 +65,7 @@ def entry(ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement
         "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
         "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
         "bound": bound(best),
-        "runner_up": second and second.plan + flags(second),
+        "runner_up": second and second.plan + spelled(second.flags),
         "margin": second and margin(best, second),
         "too_close": ranking.too_close(best, second) if second else None,
         "crossover": changes,
@@ -83,11 +83,11 @@ def headline(ranking: Ranking) -> str:
     """The plan by its short name, and no more than is known of its place."""
     best, second = ranking.best, ranking.runner_up
     short = names(ranking.members)
-    name = short[best.plan] + flags(best)
+    name = short[best.plan] + spelled(best.flags)
     if second is None:
         return f"{name}: the only plan timed"
     if ranking.too_close(best, second):
-        return f"{name} or {short[second.plan]}{flags(second)}: too close to tell"
+        return f"{name} or {short[second.plan]}{spelled(second.flags)}: too close to tell"
     once = best.method == "measured" and not best.ci95_s
     return f"{name} was fastest in {count(best)}" if once else f"{name} is fastest"
 
@@ -105,9 +105,9 @@ def gain(ranking: Ranking) -> dict[str, Any] | None:
 
 def default_plan(m: Measurement) -> str:
     """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
-    plan, hardware = parse_plan(m.plan), hardware_name(m.target)
-    kind = Hardware.load(hardware).kind if hardware in hardware_names() else "cpu"
-    return str(with_tile(with_mesh(replace(plan, tile=None, backward=None, mesh=None), plan.devices), m.workload, kind))
+    plan = parse_plan(m.plan)
+    bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None), plan.devices)
+    return str(with_tile(bare, m.workload, hardware_kind(m.target)))
 
 
 def limits_of(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
@@ -188,7 +188,7 @@ def refused(ranking: Ranking) -> list[dict[str, Any]]:
         {
             "status": status,
             "reason": shortened(those[0].reason or "no reason was given"),
-            "plans": [m.plan + flags(m) for m in those],
+            "plans": [m.plan + spelled(m.flags) for m in those],
         }
         for (status, _), those in groups.items()
     ]

@@ -146,6 +146,12 @@ def hardware_name(target: str) -> str:
     return target.partition(":")[0].rpartition("*")[2]
 
 
+def hardware_kind(target: str) -> str:
+    """The kind of hardware of a printed target; of a machine that has no profile, a CPU's."""
+    name = hardware_name(target)
+    return Hardware.load(name).kind if name in hardware_names() else "cpu"
+
+
 def target_of(hardware: Hardware, devices: int) -> Target:
     """So many devices in the shape that they come in: the slice that the cloud sells, whole nodes, else a row."""
     chips, node = max(1, devices // hardware.devices_per_chip), hardware.devices_per_host

@@ -23,11 +23,12 @@ from stripectl.simulate import simulate
 from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
 from stripectl.workload import STEP, Workload
 
+PREDICTED = "predicted from the compiled schedule"  # of an overlap that nobody saw
 COMMUNICATION = "communication"  # what of it hides behind nothing
-FEW = (1, 3)  # layers of the steps that are run in place of a whole model's
+LAYERS_RUN = (1, 3)  # of the steps that are run in place of a whole model's
 
 
-class Timed(NamedTuple):
+class StepTime(NamedTuple):
     """Seconds of a step's parts, which follow one another, and of the communication that hides beside them."""
 
     parts: dict[str, float]
@@ -44,14 +45,14 @@ class Timed(NamedTuple):
 
 
 def simulated_step(case: Measurement, hardware: Hardware, machine: Machine) -> Measurement:
-    """The case on clocks; every collective beside attention is exposed."""
+    """The case, which says what its machine stands on, with the time of its step on clocks; every collective beside
+    attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
     step = of_step(workload, plan)
     beside = seconds_computed(step, hardware, workload.dtype)
     parts = Parts(workload, plan, machine, beside, [(each, False) for each in step.sent])
-    detail = machine.detail | {"left_out": left_out(machine, beside, step.flops)}
     case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
-    return told(case, parts, hardware.kind, {"source": machine.source, **detail})
+    return timed(lacking(case, beside, step.flops), parts, hardware.kind, "clocks")
 
 
 def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
@@ -71,21 +72,23 @@ def attention_passes(plan: Plan) -> list[str]:
 
 
 def compiled_step(case: Measurement, hardware: Hardware, machine: Machine, facts: Mapping[str, Any]) -> Measurement:
-    """The case by what the compiler says of its program; matrices by the datasheet where it estimates nothing."""
+    """The case, which says what its machine stands on, with the time of its step by what the compiler says of its
+    program; matrices by the datasheet where it estimates nothing."""
     plan, workload = parse_plan(case.plan), case.workload
     clock, step = hardware.figure("clock_hz"), of_step(workload, plan)
     estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)
     parts = Parts(workload, plan, machine, beside, sent_beside(facts["collectives"], plan))
-    detail = machine.detail if estimated else machine.detail | {"left_out": left_out(machine, beside, step.flops)}
-    return told(case, parts, hardware.kind, {"source": machine.source, "predicted": True, **detail})
+    return timed(case if estimated else lacking(case, beside, step.flops), parts, hardware.kind, PREDICTED)
 
 
-def left_out(machine: Machine, beside: Mapping[str, float], needed: Iterable[str]) -> str:
-    """What a time of such parts does not hold."""
-    lacking = [name for name in (*needed, "optimizer") if name not in beside]
-    unknown = [f"of a step: {', '.join(lacking)} (no rate is known)"] * bool(lacking)
-    return "; ".join(filter(None, [machine.detail.get("left_out"), LEFT_OUT, *unknown]))
+def lacking(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
+    """The case, whose calibration says besides what a time of such parts does not hold."""
+    known = case.calibration or {}
+    without = [name for name in (*needed, "optimizer") if name not in beside]
+    unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
+    left_out = "; ".join(filter(None, [known.get("left_out"), LEFT_OUT, *unknown]))
+    return replace(case, calibration={**known, "left_out": left_out})
 
 
 def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tuple[Sent, bool]]:
@@ -110,7 +113,7 @@ class Parts:
     beside: Mapping[str, float]
     sent: Sequence[tuple[Sent, bool]]
 
-    def timed(self) -> Timed:
+    def timed(self) -> StepTime:
         went = [
             simulate(self.workload.attention(each), self.plan, self.machine) for each in attention_passes(self.plan)
         ]
@@ -123,7 +126,7 @@ class Parts:
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
         known = {ATTENTION: attention_s, **self.beside}
         ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
-        return Timed(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
+        return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
     def faster(self, part: str) -> float:
         """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
@@ -143,30 +146,31 @@ class Parts:
         return replace(self, workload=other, machine=machine, beside=beside, sent=grows).timed().seconds
 
 
-def few(case: Measurement) -> list[Measurement]:
-    """What is run in place of a training step that has more layers than FEW: the same with so many."""
-    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(FEW):
+def shallower(case: Measurement) -> list[Measurement]:
+    """What is run in place of a training step that has more layers than LAYERS_RUN: the same with so many."""
+    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(LAYERS_RUN):
         return [case]
-    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in FEW]
+    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in LAYERS_RUN]
 
 
-def from_few(case: Measurement, made: Sequence[Measurement]) -> Measurement:
-    """The whole model's step from those of `few`: as many layers more of what a layer takes in them. Samples were taken
-    in turns, so the i-th of each together give one of the whole."""
+def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measurement:
+    """The whole model's step from those of `shallower`: as many layers more of what a layer takes in them. Samples were
+    taken in turns, so the i-th of each together give one of the whole."""
     bad = next((each for each in made if each.status != "ok"), None)
     if len(made) == 1 or bad:
         return replace(bad, workload=case.workload) if bad else made[0]
     less, more, layers = *made, case.workload.layers or 0
 
-    def whole(few: float, many: float) -> float:
-        return few + (layers - FEW[0]) * (many - few) / (FEW[1] - FEW[0])
+    def whole(fewest: float, most: float) -> float:
+        return fewest + (layers - LAYERS_RUN[0]) * (most - fewest) / (LAYERS_RUN[1] - LAYERS_RUN[0])
 
     samples_s = [whole(a, b) for a, b in zip(less.samples_s, more.samples_s, strict=False)]
     median_s, interval = median_interval(samples_s)
     if min(samples_s) <= 0:
-        reason = f"a step of {FEW[1]} layers takes no longer than one of {FEW[0]}: too noisy to tell a layer's time"
+        less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in LAYERS_RUN)
+        reason = f"a step of {more_s} took no longer than one of {less_s}: too noisy. Try a longer --seqlen."
         return replace(case, method="measured", status="failed", reason=reason)
-    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (FEW[1] - FEW[0])
+    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (LAYERS_RUN[1] - LAYERS_RUN[0])
     return replace(
         more,
         workload=case.workload,
@@ -175,10 +179,11 @@ def from_few(case: Measurement, made: Sequence[Measurement]) -> Measurement:
         ci95_s=interval,
         bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
         peak_bytes=None,
+        trace=None,  # a profile is of the layers that ran
         parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
         calibration={
             "source": "few_layers",
-            "layers_run": list(FEW),
+            "layers_run": list(LAYERS_RUN),
             "layers": layers,
             "layer_s": layer_s,
             **{f"samples_of_{m.workload.layers}_layers": list(m.samples_s) for m in made},
@@ -186,23 +191,14 @@ def from_few(case: Measurement, made: Sequence[Measurement]) -> Measurement:
     )
 
 
-def told(case: Measurement, parts: Parts, kind: str, calibration: Mapping[str, Any]) -> Measurement:
-    """The case with the time of its step, what limits it and how it scales."""
-    timed = parts.timed()
-    shown, source = timed.overlap, "the compiled schedule" if calibration.get("predicted") else "clocks"
+def timed(case: Measurement, parts: Parts, kind: str, source: str) -> Measurement:
+    """The case with the time of its step, what limits it and how it scales; `source` is that of its overlap."""
+    found = parts.timed()
     return replace(
         case,
-        median_s=timed.seconds,
-        parts=timed.parts,
-        limits=limits(timed.seconds, parts.faster),
-        scaling=scaling(case.workload, parts.plan, timed.seconds, kind, parts.longer),
-        overlap=shown
-        and {
-            "ratio": shown.ratio,
-            **shown._asdict(),
-            "skew_s": None,
-            "stall_s": None,
-            "source": f"predicted from {source}",
-        },
-        calibration=calibration,
+        median_s=found.seconds,
+        parts=found.parts,
+        limits=limits(found.seconds, parts.faster),
+        scaling=scaling(case.workload, parts.plan, found.seconds, kind, parts.longer),
+        overlap=found.overlap and found.overlap.told(source),
     )

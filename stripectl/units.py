@@ -1,7 +1,7 @@
 """Numbers with their units, for people: seconds and bytes are formatted here and nowhere else."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 NOTHING = "n/a"
 SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -31,6 +31,13 @@ def duration(seconds: float | None) -> str:
     return NOTHING if seconds is None else scaled(seconds, SECONDS)
 
 
+def interval(seconds: float | None, ci95_s: Sequence[float] | None) -> str:
+    """A time, and half of its interval as a share of it."""
+    if not ci95_s or not seconds:
+        return duration(seconds)
+    return f"{duration(seconds)} ±{50 * (ci95_s[1] - ci95_s[0]) / seconds:.1f}%"
+
+
 def nbytes(count: float | None) -> str:
     return NOTHING if count is None else scaled(count, BYTES)
 
@@ -58,3 +65,9 @@ def in_unit(name: str, value: float) -> str:
     """A number in the unit that its name ends in; as it is where that says none."""
     written = next((written for ending, written in ENDINGS if re.search(f"{ending}$", name)), str)
     return written(value)
+
+
+def slowest(hop: Mapping[str, float]) -> str:
+    """The rate and the delay of the worst hop of an axis, as far as they are known."""
+    known = {"slowest_bytes_per_s": lambda value: rate(value, "B/s"), "longest_latency_s": duration}
+    return ", ".join(say(hop[name]) for name, say in known.items() if name in hop)

@@ -13,10 +13,9 @@ from typing import Any
 import yaml
 
 from stripectl.files import profile_names
-from stripectl.hardware import Hardware, hardware_names
 from stripectl.measurement import Measurement
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, parse_plan
-from stripectl.topology import hardware_name
+from stripectl.topology import hardware_kind
 from stripectl.workload import STEP, Workload, format_length
 
 # MaxText's context_parallel_strategy by scheme, and the flag of each axis.
@@ -75,8 +74,7 @@ print(loss)
 def use(m: Measurement) -> dict[str, Any]:
     """What to paste, by where; of MaxText and Transformer Engine `text` is None where they lack it, and `note` says
     what is lacking, or what to mind."""
-    plan, name = parse_plan(m.plan), hardware_name(m.target)
-    kind = Hardware.load(name).kind if name in hardware_names() else "cpu"
+    plan, kind = parse_plan(m.plan), hardware_kind(m.target)
     return {
         "yaml": options(m),
         "python": snippet(m.workload, plan),

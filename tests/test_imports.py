@@ -89,6 +89,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+ON_PAPER = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "8k", "--quiet", "--out", "{new}"]
 COMMANDS = {
     "help": ["--help"],
     "bench help": ["bench", "--help"],
@@ -97,31 +98,8 @@ COMMANDS = {
     "report": ["report", "{stored}", "--no-open"],
     "compare": ["compare", "{stored}", "{stored}"],
     "topology of a target": ["topology", "--target", "v5p:2x2x4"],
-    "simulated bench": [
-        "bench",
-        "--target",
-        "v5p:8",
-        "--method",
-        "simulated",
-        "--seqlen",
-        "8k",
-        "--quiet",
-        "--out",
-        "{new}",
-    ],
-    "simulated tune-tiles": [
-        "tune-tiles",
-        "--target",
-        "v5p:8",
-        "--method",
-        "simulated",
-        "--seqlen",
-        "8k",
-        "--quiet",
-        "--no-cache",
-        "--out",
-        "{new}",
-    ],
+    "simulated bench": ["bench", *ON_PAPER],
+    "simulated tune-tiles": ["tune-tiles", "--no-cache", *ON_PAPER],
     "dry run": ["bench", "--target", "v5p:8", "--seqlen", "8k", "--dry-run", "--quiet"],
 }
 PROBE = """

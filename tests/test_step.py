@@ -15,14 +15,14 @@ from stripectl.cli import main
 from stripectl.devices import Place
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
-from stripectl.meshes import every, fastest
+from stripectl.meshes import best_by_mesh, every
 from stripectl.plan import parse_plan
 from stripectl.request import Request
 from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
 from stripectl.step import again, of_step, seconds_sent
 from stripectl.topology import parse_target
-from stripectl.training_time import COMMUNICATION, FEW, few, from_few, simulated_step
+from stripectl.training_time import COMMUNICATION, LAYERS_RUN, from_shallower, shallower, simulated_step
 from stripectl.workload import Workload
 
 SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
@@ -106,7 +106,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
     machine = Machine(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
-    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated")
+    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", calibration={})
     found = simulated_step(case, hardware, machine)
     assert found.parts and found.median_s == pytest.approx(sum(found.parts.values()))
     both, once = (simulate(workload.attention(each), plan, machine) for each in ("forward-backward", "forward"))
@@ -126,18 +126,18 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
 
 def test_a_models_step_follows_from_few_layers() -> None:
     case = Measurement(workload=step(layers=22), plan=PLAN, target="cpu:4", method="measured")
-    less, more = few(case)
-    assert [each.workload.layers for each in (less, more)] == list(FEW)
-    assert few(replace(case, workload=step(layers=3)))[0].workload.layers == 3
+    less, more = shallower(case)
+    assert [each.workload.layers for each in (less, more)] == list(LAYERS_RUN)
+    assert shallower(replace(case, workload=step(layers=3)))[0].workload.layers == 3
     less = replace(less, samples_s=(1.0, 1.2, 1.1), median_s=1.1, bytes={"all-gather": 10})
     more = replace(more, samples_s=(2.0, 2.2, 2.1), median_s=2.1, bytes={"all-gather": 14}, peak_bytes=5)
-    whole = from_few(case, [less, more])
+    whole = from_shallower(case, [less, more])
     assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
     assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
     assert whole.calibration and whole.calibration["source"] == "few_layers"
-    failed = from_few(case, [less, replace(more, status="failed", reason="no")])
+    failed = from_shallower(case, [less, replace(more, status="failed", reason="no")])
     assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
-    assert from_few(case, [replace(less, samples_s=(9.0, 9.0, 9.0)), more]).status == "failed"
+    assert from_shallower(case, [replace(less, samples_s=(9.0, 9.0, 9.0)), more]).status == "failed"
 
 
 def test_every_mesh_has_all_devices_and_comes_once() -> None:
@@ -154,7 +154,7 @@ def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
         return Measurement(workload=step(), plan=plan, target="v5e:2x2", method="simulated", median_s=seconds)
 
     slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
-    found = fastest([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
+    found = best_by_mesh([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
     assert [m.plan for m in found] == [best, other]
 
 
@@ -185,7 +185,7 @@ def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
     assert code == 0 and [m.status for m in found] == ["ok", "ok"]
     for m in found:
         assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]
-        assert m.calibration and m.calibration["layers_run"] == list(FEW) and len(m.samples_s) >= 3
+        assert m.calibration and m.calibration["layers_run"] == list(LAYERS_RUN) and len(m.samples_s) >= 3
         assert m.tokens_per_s and m.bytes
 
 

@@ -37,6 +37,13 @@ def test_runs_share_what_is_given_and_the_command_line_goes_before_them() -> Non
     assert len({m["plan"].partition(",tile")[0] for m in ring}) == 4
 
 
+def test_a_flag_that_is_off_says_so(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr("stripectl.bench.bench", lambda request, *_: asked.append(request.cached) or iter(()))
+    bench("given: " + "{" + ", ".join(ON_PAPER.split("\n")[:-1]) + "}\nruns: [{cache: false}, {no-cache: true}, {}]\n")
+    assert asked == [False, False, True]
+
+
 def test_options_alone_are_one_run() -> None:
     code, found = bench(ON_PAPER + "plan: ring/striped/xla@ring=8,tile=512\npass: forward\n")
     assert code == 0 and found[0]["plan"] == "ring/striped/xla@ring=8,tile=512x512"
@@ -69,6 +76,7 @@ def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
         ("seqln: 64k\n", "Did you mean seqlen"),
         ("runs: [{seqlen: 64k}, {min-samples: none}]\n", "run 2 of the suite suite.yaml"),
         (ON_PAPER + "layout: stripd\n", "Did you mean striped"),
+        (ON_PAPER + "out: elsewhere\n", "unknown option in run 1"),
     ],
 )
 def test_a_bad_suite_is_one_line_that_says_where(capsys, text: str, said: str) -> None:

@@ -13,9 +13,7 @@ from stripectl.cli.suite import runs
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
-@click.option(
-    "--few", type=click.IntRange(1), default=4, show_default=True, help="Meshes of --mesh auto to compile or measure."
-)
+@click.option("--few", type=click.IntRange(1), help="Meshes of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
@@ -42,22 +40,5 @@ def command(suite: Path | None, **given: Any) -> int:
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
             found = [case for request in requests for case in dry_run(request, reporter.say)]
-            return show_dry_run(found, given["budget"])
+            return running.show_dry_run(found, "to run", f"sampling takes at most {given['budget']} (--budget)")
     return running.run_bench(given, requests, profile=given["profile"])
-
-
-def show_dry_run(cases: list[Any], budget: str) -> int:
-    """What would run, on stdout."""
-    from stripectl.console import describe
-
-    title = ""
-    for case in cases:
-        if title != (title := describe(case.workload)):
-            click.echo(title)
-        click.echo(
-            f"  {case.workload.passes:17} {case.plan}  {case.target}"
-            + (f"  refused: {case.reason}" if case.reason else "")
-        )
-    refused = sum(case.status == "refused" for case in cases)
-    click.echo(f"{len(cases) - refused} to run, {refused} refused; sampling takes at most {budget} (--budget).")
-    return 2 if refused == len(cases) else 0

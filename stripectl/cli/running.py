@@ -47,7 +47,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         flags=shared.parse_flags(given["xla_flags"]),
         longest=longest,
         every_mesh=every_mesh,
-        few=given.get("few") or Request.few,
+        few=given["few"] or Request.few,
         cached=given["cache"],
         effort=Effort(
             budget_s=shared.parse_duration(given["budget"]),
@@ -186,3 +186,18 @@ def exit_code(run: Any, explicit: bool) -> int:
         return 1
     refused = [m.status == "refused" for m in run.measurements]
     return 2 if all(refused) or (explicit and any(refused)) else 0
+
+
+def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
+    """What would run, on stdout; the exit code."""
+    from stripectl.console import describe
+
+    title = ""
+    for case in cases:
+        if title != (title := describe(case.workload)):
+            click.echo(title)
+        reason = f"  refused: {case.reason}" if case.reason else ""
+        click.echo(f"  {case.workload.passes:17} {case.plan}  {case.target}{reason}")
+    refused = sum(case.status == "refused" for case in cases)
+    click.echo(f"{len(cases) - refused} {what}, {refused} refused; {rest}.")
+    return 2 if refused == len(cases) else 0

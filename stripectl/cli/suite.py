@@ -20,6 +20,7 @@ from stripectl import BadInput
 from stripectl.files import load_yaml, unknown
 
 OWN = ("about", "given", "runs")
+OF_THE_COMMAND = ("out", "as_json", "quiet", "resume", "dry_run", "profile")  # that a run in a suite cannot say
 
 
 def runs(path: Path) -> list[dict[str, Any]]:
@@ -57,13 +58,15 @@ def _words(options: Mapping[Any, Any], command: click.Command, where: str) -> It
         for each in command.params
         if isinstance(each, click.Option)
         for name in (*each.opts, *each.secondary_opts)
+        if each.name not in OF_THE_COMMAND
     }
     for name, value in options.items():
         if name not in known:
             raise unknown(f"option in {where}:", str(name), known)
         option = known[name]
         if option.is_flag:
-            yield from [f"--{name}"] * bool(value)
+            off = option.secondary_opts if f"--{name}" in option.opts else option.opts
+            yield from [f"--{name}"] if value else off[:1]
             continue
         many = isinstance(value, list)
         texts = [str(each) for each in value] if many else [str(value)]

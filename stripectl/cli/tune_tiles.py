@@ -13,6 +13,7 @@ from stripectl.cli import options as shared
 from stripectl.cli import running
 
 WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
+BESIDE = "backward tiles beside the first forward one"
 SHOWN = 10  # candidates of a workload on a terminal
 SAVE_EVERY_S = 1.0  # candidates simulated on paper come by the hundred
 
@@ -54,7 +55,7 @@ def command(**given: Any) -> int:
     tuning = parse_tuning(given)
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
-            return show_dry_run(dry_run(tuning, reporter.say))
+            return running.show_dry_run(dry_run(tuning, reporter.say), "candidates", BESIDE)
     return run_tuning(given, tuning)
 
 
@@ -125,37 +126,17 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
 def brief(run: Any) -> tuple[Any, list[str]]:
     """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
     from stripectl.console import describe
+    from stripectl.ranking import rankings
 
-    kept, lines = [], list[str]()
+    ranked, kept, lines = rankings(run.measurements), [], list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):
         every = [m for m in run.measurements if m.workload == work]
         timed = [m for m in every if m.status == "ok"]
-        known = [m for m in timed if not is_rough(m)] or timed
-        best = sorted(known, key=lambda m: m.median_s or float("inf"))[:SHOWN]
+        known = [m for each in ranked if each.workload == work for m in each.rivals]
+        known = known or sorted(timed, key=lambda m: m.median_s or float("inf"))
         base = next((m for m in known if "/contiguous" in m.plan), None)  # what speed-ups are over
-        best = [m for m in (base,) if m] + [m for m in best if m is not base]
+        best = [m for m in (base,) if m] + [m for m in known[:SHOWN] if m is not base]
         kept += best + [m for m in every if m.status != "ok"]
-        title = f"{work.passes}, {describe(work)}"
         if more := len(timed) - len(best):
-            lines.append(f"{title}: {more} more in run.json")
+            lines.append(f"{work.passes}, {describe(work)}: {more} more in run.json")
     return replace(run, measurements=kept), lines
-
-
-def is_rough(m: Any) -> bool:
-    """Whether its time stands on less than those of the finalists do."""
-    return m.method == "simulated" and (m.calibration or {}).get("source") != "measured_tile"
-
-
-def show_dry_run(cases: list[Any]) -> int:
-    """What would be tried, on stdout."""
-    from stripectl.console import describe
-
-    title = ""
-    for case in cases:
-        if title != (title := describe(case.workload)):
-            click.echo(title)
-        reason = f"  refused: {case.reason}" if case.reason else ""
-        click.echo(f"  {case.workload.passes:17} {case.plan}  {case.target}{reason}")
-    refused = sum(case.status == "refused" for case in cases)
-    click.echo(f"{len(cases) - refused} candidates, {refused} refused; backward tiles beside the first forward one.")
-    return 2 if refused == len(cases) else 0

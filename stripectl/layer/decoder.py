@@ -1,7 +1,8 @@
 """A decoder of LLaMA's kind (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
 
 Rotary embeddings are those of the layout's positions, so that a sequence that was permuted once at the input passes
-through every layer as it lies. Layers are stacked, and a scan goes through them.
+through every layer as it lies. Layers are stacked, and a scan goes through them. What a compiled step takes is told by
+the scopes that are opened here (`schedule.SECTIONS`).
 
 Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
 V vocabulary; as in `sharding` P parts of the batch, G sequences of a part, S shards, R rows of a shard, C of a chunk.

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
-from stripectl.measurement import Measurement
+from stripectl.measurement import Measurement, spelled
 from stripectl.ranking import pairs
 from stripectl.reasons import about
-from stripectl.units import NOTHING, duration, nbytes, rate, times
+from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
 
@@ -19,16 +19,14 @@ def cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 def card(found: Mapping[str, Any]) -> dict[str, Any]:
     """One of them: a few figures, and the sentences that hold the rest."""
     work = Workload.from_json(found["workload"])
-    said = "".join(f" {name}={value}" for name, value in (found["flags"] or {}).items())
-    half = f" ±{50 * (found['ci95_s'][1] - found['ci95_s'][0]) / found['median_s']:.1f}%" if found["ci95_s"] else ""
     return {
         "title": console.describe(work),
         "pass": work.passes,
         "headline": found["headline"],
-        "plan": found["plan"] + said,
+        "plan": found["plan"] + spelled(found["flags"]),
         "target": found["target"],
         "method": found["method"],
-        "time": f"{duration(found['median_s'])}{half}",
+        "time": interval(found["median_s"], found["ci95_s"]),
         "tokens": rate(found["tokens_per_s"], "tokens/s"),
         "gain": gain(found["gain"]),
         "over": found["gain"] and found["gain"]["over"],
@@ -48,8 +46,8 @@ def gain(found: Mapping[str, Any] | None) -> str:
     """Value and interval."""
     if not found:
         return NOTHING
-    interval = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
-    return f"{times(found['value'])}{interval}"
+    between = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
+    return f"{times(found['value'])}{between}"
 
 
 def bound_by(found: Mapping[str, Any]) -> str:
