@@ -13,6 +13,7 @@ import numpy as np
 
 from stripectl import BadInput
 from stripectl.layout import MASKS, Layout, Tile, TileCount, Window, count_pairs, count_tiles, layouts
+from stripectl.pairing import Pairing
 from stripectl.workload import Model, Workload
 
 
@@ -36,10 +37,10 @@ class Work:
 @lru_cache(maxsize=256)
 def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
     """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
-    me = np.arange(shards)
+    me, pairing = np.arange(shards), Pairing.square(layout, window, shards, rows)
     pairs, counts = [], []
     for hop in range(shards):
-        bands = layout.bands(me, (me - hop) % shards, shards, rows, window)
+        bands = pairing.bands(me, (me - hop) % shards)
         pairs.append(np.broadcast_to(count_pairs(bands), shards))
         counts.append([np.broadcast_to(kind, shards) for kind in count_tiles(bands, tile)])
     return Work(np.stack(pairs, 1), TileCount(*np.stack(counts, 2)), tile)

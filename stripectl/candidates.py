@@ -8,7 +8,8 @@ from stripectl.devices import Place
 from stripectl.layout import Tile, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, kernels, parse_plan, unsupported, with_tile
+from stripectl.plan import Plan, kernels, parse_plan, with_tile
+from stripectl.refusal import unsupported
 from stripectl.request import Request, to_make
 from stripectl.simulate import simulate
 from stripectl.tune import HOPELESS

@@ -58,7 +58,8 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
     detail: dict[str, Any] = machine.detail | own | {"sources": sources, "left_out": left_out}
     if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
         detail["slower_hops"] = slower
-    return replace(machine, hop_latency_s=latency or 0.0, link_bytes_per_s_one_way=link, hops=hops, detail=detail)
+    known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
+    return replace(machine, **known, hops=hops, detail=detail)
 
 
 def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:

@@ -13,6 +13,7 @@ from stripectl.hlo import ITEM_BYTES
 from stripectl.kernels import PallasKernel
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
+from stripectl.pairing import Pairing
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
 from stripectl.schedule import ATTENTION
 from stripectl.wiring import Wiring
@@ -86,9 +87,9 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: f
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:
     """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
-    layout, shards = layouts[plan.layout], plan.shards
-    me, rows = np.arange(shards), workload.seq_len // shards
-    rounds = (layout.bands(me, (me - hop) % shards, shards, rows, workload.window) for hop in range(shards))
+    shards, pairing = plan.shards, Pairing.of(workload, plan)
+    me = np.arange(shards)
+    rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
     return float(np.mean(live, axis=0).max())
 
@@ -108,7 +109,7 @@ def bundle_cost(
     device share run part of its steps, so a tile of the device takes that part of the time."""
     tile = plan.tiles[passes]
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES))
+    heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
     grid = heads * (piece // tile.block_q) * (piece // tile.block_kv)
     whole = masked = dead = row = 0.0
     for part in parts:

@@ -7,7 +7,7 @@ pieces cover every layout, causal and full masks, sliding windows and cached pre
 boundary or dead is arithmetic on them. That arithmetic works on ints, NumPy arrays and JAX tracers alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
 
 class Rectangle(NamedTuple):
     """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards, of which
-    query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high."""
+    query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high. Where there are `limits`
+    (first, end), which hold a column for every row and never fall, first[i] <= j < end[i] besides."""
 
     row: Index
     col: Index
@@ -39,6 +40,7 @@ class Rectangle(NamedTuple):
     cols: int
     low: Index
     high: Index
+    limits: tuple[Any, Any] | None = None
 
 
 class Tile(NamedTuple):
@@ -103,23 +105,6 @@ class Layout:
         """int64[seq_len]: natural = sharded[inverse]."""
         return np.argsort(self.permutation(shards, seq_len))
 
-    def bands(self, me: Index, src: Index, shards: int, rows: int, window: Window) -> list[Rectangle]:
-        """The rectangles of queries of shard `me` against keys of shard `src`, both of `rows` rows."""
-        step, size = self.step(shards), rows // self.pieces
-        queries, keys = self.firsts(me, shards, rows), self.firsts(src, shards, rows)
-        return [
-            Rectangle(
-                row=i * size,
-                col=j * size,
-                rows=size,
-                cols=size,
-                low=-UNBOUNDED if window.left is None else -((key - query + window.left) // step),
-                high=UNBOUNDED if window.right is None else (query - key + window.right) // step,
-            )
-            for i, query in enumerate(queries)
-            for j, key in enumerate(keys)
-        ]
-
 
 def clip(value: Index, least: Index, most: Index) -> Index:
     """`value` within [least, most], for ints, arrays and tracers (arrays know how to clip themselves)."""
@@ -134,23 +119,33 @@ def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
     return first, clip((band.cols - 1 - band.low) // tile.block_q + 1, first, count)
 
 
-def column_tiles(band: Rectangle, tile: Tile, row: Index) -> tuple[Index, Index, Index, Index]:
+def column_tiles(
+    band: Rectangle, tile: Tile, row: Index, limits: Sequence[Index] | None = None
+) -> tuple[Index, Index, Index, Index]:
     """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them
-    only live scores (no mask needed), and the rest of the row is dead. Rows and columns that the tile does not divide
-    end in a ragged tile, which always needs its mask."""
+    only live scores (no mask needed), and the rest of the row is dead. `limits` are those of the row's first and last
+    query: (first, first, end, end). Rows and columns that the tile does not divide end in a ragged tile, which always
+    needs its mask."""
     count = -(-band.cols // tile.block_kv)
     last = clip(row + tile.block_q, 0, band.rows) - 1
     a = clip((row + band.low) // tile.block_kv, 0, count)
     d = clip((last + band.high) // tile.block_kv + 1, a, count)
     b = clip(-(-(last + band.low) // tile.block_kv), a, d)
     c = clip(clip((row + band.high + 1) // tile.block_kv, 0, band.cols // tile.block_kv), b, d)
-    return a, b, c, d
+    if limits is None:
+        return a, b, c, d
+    first, latest_first, earliest_end, end = (clip(column, 0, band.cols) for column in limits)
+    a = clip(first // tile.block_kv, a, d)
+    d = clip(-(-end // tile.block_kv), a, d)
+    b = clip(-(-latest_first // tile.block_kv), clip(b, a, d), d)
+    return a, b, clip(earliest_end // tile.block_kv, b, clip(c, b, d)), d
 
 
 def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
     """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
+        tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
         rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
         shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
         spread = band._replace(
@@ -160,7 +155,7 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
         index = np.arange(rows)
         first, last = row_tiles(spread, tile)
         visit = (index >= first) & (index < last)
-        a, b, c, d = column_tiles(spread, tile, index * tile.block_q)
+        a, b, c, d = column_tiles(spread, tile, index * tile.block_q, row_limits(band, tile))
         live = np.where(visit, d - a, 0)
         unmasked = np.where(visit & ((index + 1) * tile.block_q <= band.rows), c - b, 0)
         whole = whole + unmasked.sum(-1)
@@ -170,23 +165,40 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
+def row_limits(band: Rectangle, tile: Tile) -> tuple[np.ndarray, ...] | None:
+    """Limits of the first and last query of every row of tiles, as `column_tiles` takes them."""
+    if band.limits is None:
+        return None
+    starts = np.arange(0, band.rows, tile.block_q)
+    ends = np.minimum(starts + tile.block_q, band.rows) - 1
+    first, end = band.limits
+    return first[..., starts], first[..., ends], end[..., starts], end[..., ends]
+
+
 def count_pairs(bands: list[Rectangle]) -> Index:
     """Live query/key pairs of a pair of shards: what the mask asks for, whatever the tile."""
-    pairs = np.int64(0)
-    for band in bands:
+    return sum((_pairs(band) if band.limits is None else _limited_pairs(band) for band in bands), np.int64(0))
 
-        def up_to(high: Index, rows: int = band.rows, cols: int = band.cols) -> Index:
-            """Pairs with j <= i + high: the sum over queries of i + high + 1, within [0, cols]."""
 
-            def ramp(x: Index) -> Index:
-                inside = np.clip(x, 0, cols)
-                return inside * (inside + 1) // 2 + np.maximum(x - cols, 0) * cols
+def _pairs(band: Rectangle) -> Index:
+    def ramp(x: Index) -> Index:
+        """The sum over x of itself, within [0, cols]."""
+        inside = np.clip(x, 0, band.cols)
+        return inside * (inside + 1) // 2 + np.maximum(x - band.cols, 0) * band.cols
 
-            high = np.asarray(high, np.int64)
-            return ramp(high + rows) - ramp(high)
+    def up_to(high: Index) -> Index:
+        """Pairs with j <= i + high: the sum over queries of i + high + 1, within [0, cols]."""
+        return ramp(high + band.rows) - ramp(high)
 
-        pairs = pairs + up_to(band.high) - up_to(np.asarray(band.low) - 1)
-    return pairs
+    return up_to(np.asarray(band.high, np.int64)) - up_to(np.asarray(band.low, np.int64) - 1)
+
+
+def _limited_pairs(band: Rectangle) -> Index:
+    assert band.limits
+    index, (first, end) = np.arange(band.rows), band.limits
+    low, high = (np.asarray(x, np.int64)[..., None] for x in (band.low, band.high))
+    begin = np.maximum(np.clip(first, 0, band.cols), index + low)
+    return np.maximum(0, np.minimum(np.clip(end, 0, band.cols), index + high + 1) - begin).sum(-1)
 
 
 layouts = Catalogue("stripectl.layouts", "layout", "layout")

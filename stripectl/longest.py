@@ -16,7 +16,8 @@ from stripectl.devices import Place
 from stripectl.kernels import kernels
 from stripectl.layout import layouts
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, parse_plan, unsupported
+from stripectl.plan import Plan, parse_plan
+from stripectl.refusal import unsupported
 from stripectl.request import Request
 from stripectl.workload import LONGEST, Workload, format_length
 
@@ -31,7 +32,8 @@ def with_default_tile(plan: Plan, kind: str) -> Plan:
 def step_of(plan: Plan) -> int:
     """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
     assert plan.tile
-    return plan.shards * layouts[plan.layout].pieces * math.lcm(*plan.tile, *(plan.backward or plan.tile))
+    piece = math.lcm(*plan.tile, *(plan.backward or plan.tile), plan.cut // plan.shards)
+    return plan.shards * layouts[plan.layout].pieces * piece
 
 
 def longest_cases(request: Request, place: Place) -> list[Measurement]:

@@ -72,6 +72,7 @@ class Machine:
     detail: dict[str, Any] = field(default_factory=dict)
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     hops: Mapping[str, Hops] = field(default_factory=dict)
+    torus: bool = False  # devices that are not neighbours send through those between them
 
     def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them

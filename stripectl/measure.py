@@ -21,7 +21,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from stripectl import StripectlError
 from stripectl.calibrate import Block
 from stripectl.execute import Program, peak_bytes, placed
-from stripectl.execute.attend import Comm
+from stripectl.execute.comm import Comm
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layer.program import program_of

@@ -13,7 +13,7 @@ FEW = 4
 def every(plan: Plan, devices: int) -> Iterator[Plan]:
     """The plan on every factorisation of the devices over the axes of its scheme, of batch and of heads, those with
     most devices on the sequence's own axes first."""
-    axes = (*schemes[plan.scheme].axes, *HEAD_AXES, *reversed(BATCH_AXES))
+    axes = list(dict.fromkeys((*schemes[plan.scheme].axes, *HEAD_AXES, *reversed(BATCH_AXES))))
     sizes = sorted(factorisations(devices, len(axes)), reverse=True)
     return (replace(plan, mesh=make_mesh(dict(zip(axes, each, strict=True)))) for each in sizes)
 

@@ -71,12 +71,12 @@ def longest(measurements: Iterable[Measurement]) -> list[Text]:
             continue
         length, plan = m.workload.seq_len, parse_plan(m.plan)
         lines += [
-            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.shards} a device", style="bold")
+            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.cut} a device", style="bold")
             + Text(f": {plan_cell(m)} {m.workload.passes}"),
             Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
         ]
         if m.hbm_bytes:
-            formulas = formula_lengths(m.workload, plan.shards, m.hbm_bytes).items()
+            formulas = formula_lengths(m.workload, plan.cut, m.hbm_bytes).items()
             shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
             lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
     return lines

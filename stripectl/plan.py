@@ -4,9 +4,9 @@
 
 Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
 is not the tile of the forward pass. `chunk`, `remat` and `params` matter to a training step only: how
-many rows of a shard feed-forward and loss take at once, what the backward pass finds kept, and whether the sequence's
-devices share the parameters. Whether a plan can compute a workload is one question,
-`unsupported`, answered with a reason.
+many rows of a device feed-forward and loss take at once, what the backward pass finds kept, and whether the sequence's
+devices share the parameters. `parts` matters to schemes that can take K/V in parts. Whether a plan can compute a
+workload is one question, `refusal.unsupported`, answered with a reason.
 """
 
 import math
@@ -19,17 +19,19 @@ from stripectl.files import unknown
 from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Tile, layouts
 from stripectl.scheme import Scheme, schemes
-from stripectl.workload import STEP, Model, Workload
+from stripectl.workload import Workload
 
 BATCH_AXES = ("data", "fsdp")
 HEAD_AXES = ("tensor",)
-SEQUENCE_AXES = ("ring", "ulysses", "outer", "inner")
+MEETING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to the shards that meet along these
+SEQUENCE_AXES = (*MEETING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
 TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
 MOST_ROWS_OF_TILES = 2**22
 SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
+DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
 # What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
 # parameters; everything. Where parameters are sharded, gathered ones are never kept.
@@ -37,7 +39,7 @@ REMAT = ("full", "attention", "dots", "none")
 PARAMS = ("sharded", "replicated")
 WORDS = {"remat": REMAT, "params": PARAMS}  # options whose value is a word; the first is the default
 TILES = ("tile", "backward")  # options whose value is a tile
-NUMBERS = {"unroll": 1, "chunk": 0}  # options whose value is a number, and the least
+NUMBERS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,10 @@ class Plan:
     remat: str = REMAT[0]
     params: str = PARAMS[0]
     backward: Tile | None = None
+    parts: int = 1  # K/V are gathered in so many
 
     def __str__(self) -> str:
-        one = [(schemes[self.scheme].axes[0], 1)] if self.mesh == () else []
+        one = [(axis, 1) for axis in schemes[self.scheme].axes[:1]] if self.mesh == () else []
         options = [f"{axis}={size}" for axis, size in [*(self.mesh or ()), *one]]
         if self.tile:
             options.append(f"tile={self.tile}")
@@ -66,6 +69,8 @@ class Plan:
             options.append(f"backward={self.backward}")
         if self.unroll != 1:
             options.append(f"unroll={self.unroll}")
+        if self.parts != 1:
+            options.append(f"parts={self.parts}")
         if self.chunk is not None:
             options.append(f"chunk={self.chunk}")
         options += [f"{key}={value}" for key in WORDS if (value := getattr(self, key)) != WORDS[key][0]]
@@ -87,8 +92,13 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """How many shards the sequence is cut into."""
-        return self.product(SEQUENCE_AXES)
+        """How many shards the layout deals the sequence to."""
+        return self.product(MEETING_AXES)
+
+    @property
+    def cut(self) -> int:
+        """How many devices a sequence lies on."""
+        return self.product((*SEQUENCE_AXES, *schemes[self.scheme].rows_over))
 
     @property
     def tiles(self) -> dict[str, Tile]:
@@ -98,9 +108,10 @@ class Plan:
         return {"forward": self.tile, "backward": self.backward or self.tile}
 
     def chunk_rows(self, rows: int) -> int:
-        """Rows that feed-forward and loss take at once, of a shard of so many."""
-        if self.chunk is not None:
-            return min(self.chunk, rows) or rows
+        """Rows that feed-forward and loss take at once, of a device that has so many."""
+        chunk = schemes[self.scheme].chunk if self.chunk is None else self.chunk
+        if chunk is not None:
+            return min(chunk, rows) or rows
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
@@ -160,7 +171,7 @@ def parse_plan(text: str) -> Plan:
         raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
     scheme: Scheme = schemes[parts[0]]
     layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
-    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else "xla"]
+    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernels]]
     axes, seen = dict[str, int](), set[str]()
     plan = Plan(scheme.name, layout.name, kernel.name)
     for option in filter(None, options.split(",")):
@@ -185,13 +196,13 @@ def parse_plan(text: str) -> Plan:
             axes[key] = int(value)
         seen.add(key)
     own = plan.backward if plan.backward != plan.tile else None
-    return replace(plan, mesh=make_mesh(axes) if axes else None, backward=own)
+    return replace(plan, mesh=make_mesh(axes) if axes or not scheme.axes else None, backward=own)
 
 
 def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
     """Every way to write `devices` as a product of `axes` sizes."""
-    if axes == 1:
-        yield (devices,)
+    if axes <= 1:
+        yield (devices,) * axes
         return
     for first in (size for size in range(1, devices + 1) if devices % size == 0):
         yield from ((first, *rest) for rest in factorisations(devices // first, axes - 1))
@@ -202,6 +213,8 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
     if plan.mesh is not None:
         return plan
     axes = schemes[plan.scheme].axes
+    if not axes:
+        return replace(plan, mesh=())
     sizes = min(factorisations(devices, len(axes)), key=lambda each: (max(each) - min(each), [-size for size in each]))
     return replace(plan, mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
 
@@ -212,73 +225,8 @@ def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     if plan.tile:
         return plan
     rows, kernel = workload.seq_len // plan.shards, kernels[plan.kernel]
+    if kernel.whole:
+        return replace(plan, tile=kernel.fitting(kernel.default_tile(kind), rows // layouts[plan.layout].pieces))
     most, tile = max(SMALLEST_SIDE, rows // TILES_A_SIDE), kernel.default_tile(kind)
     smaller = Tile(min(tile.block_q, most), min(tile.block_kv, most))
     return replace(plan, tile=kernel.fitting(smaller, rows // layouts[plan.layout].pieces))
-
-
-def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
-    """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
-    return next(_reasons(plan, workload, kind, devices), None)
-
-
-def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:
-    scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
-    if scheme.layouts is not None and plan.layout not in scheme.layouts:
-        yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
-    if scheme.kernels != kernel.family:
-        yield f"{plan.scheme} needs a {scheme.kernels} kernel; {plan.kernel} is a {kernel.family} one."
-    for axis in SEQUENCE_AXES:
-        if plan.size(axis) > 1 and axis not in scheme.axes:
-            yield f"{plan.scheme} has no axis {axis}; it uses {', '.join(scheme.axes)}."
-    if devices is not None and plan.devices > devices:
-        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
-    for axes, name, size in (
-        (BATCH_AXES, "batch", workload.batch),
-        (HEAD_AXES, "heads", workload.heads),
-        (HEAD_AXES, "kv_heads", workload.kv_heads),
-    ):
-        over = plan.product(axes)
-        if size % over:
-            axis = next(axis for axis in axes if plan.size(axis) > 1)
-            yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
-    if reason := layout.unsupported(workload.seq_len, plan.shards):
-        yield reason
-    piece = workload.seq_len // plan.shards // layout.pieces
-    yield from _tile_reasons(plan, layout, piece)
-    rows = workload.seq_len // plan.shards
-    if plan.chunk and rows % min(plan.chunk, rows):
-        near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
-        yield f"chunk={plan.chunk} does not divide the {rows} rows of a shard. Try chunk={near}."
-    for reason in (
-        misfit(plan, workload.sizes) if workload.passes == STEP else None,
-        scheme.unsupported(workload, plan.axes),
-        kernel.unsupported(workload, plan, kind),
-        kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
-        plan.backward and kernel.misfit(plan.backward, piece, "backward"),
-    ):
-        if reason:
-            yield reason
-
-
-def misfit(plan: Plan, model: Model) -> str | None:
-    """Why a model's parameters cannot be sharded as the plan says, or None."""
-    tensor, shared = plan.size("tensor"), plan.product(STORED_AXES) if plan.params == "sharded" else 1
-    for name, size, over in (
-        ("feed_forward", model.feed_forward, tensor),
-        ("vocabulary", model.vocabulary, tensor),
-        ("hidden", model.hidden, tensor * shared),
-    ):
-        if size % over:
-            hint = "" if over == tensor else " Try params=replicated."
-            return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
-    return "rotary positions need an even head_dim." if model.head_dim % 2 else None
-
-
-def _tile_reasons(plan: Plan, layout: Layout, piece: int) -> Iterator[str]:
-    for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
-        if tile and max(tile) > piece:
-            where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
-            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
-        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
-            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

@@ -9,7 +9,8 @@ from stripectl.devices import Place
 from stripectl.hardware import Hardware
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
-from stripectl.plan import Plan, unsupported, with_mesh, with_tile
+from stripectl.plan import Plan, with_mesh, with_tile
+from stripectl.refusal import unsupported
 from stripectl.sampling import Effort
 from stripectl.workload import STEP, Workload
 

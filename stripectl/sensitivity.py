@@ -12,7 +12,8 @@ from typing import Any
 
 from stripectl.machine import PARTS, Machine
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, unsupported
+from stripectl.plan import Plan
+from stripectl.refusal import unsupported
 from stripectl.simulate import Simulation, simulate
 from stripectl.workload import LONGEST, Workload
 
@@ -59,7 +60,7 @@ def scaling(
     """Seconds of a plan at its own length, and at halvings and doublings of it that its layout and tile allow;
     `longer(workload)` is what it takes there."""
     found = {workload.seq_len: seconds}
-    for length in other_lengths(workload.seq_len, plan.shards):
+    for length in other_lengths(workload.seq_len, plan.cut):
         other = replace(workload, seq_len=length)
         if unsupported(plan, other, kind) is None:
             found[length] = longer(other)

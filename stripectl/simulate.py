@@ -1,41 +1,27 @@
 """A scheme on clocks: the program that runs on devices, with arrays that hold only a shape and when each device has it.
 
-Every device has a clock of its own (its compute is in program order) and every link one per direction. A transfer
-starts when sender and receiver have both come to it, the data is there and the link is free; where collectives do not
-run beside compute (a CPU), it also holds both. Other mesh axes divide heads and batch; their devices are all alike.
-
-A backward pass is the scheme's own, or the transpose of what forward did: each operation leaves behind what its
-transpose does on the same clocks, as JAX does it.
+Devices of the axes that divide heads and batch are all alike. A backward pass is the scheme's own, or the transpose of
+what forward did (`clocks`).
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.layout import Layout, TileCount, count_tiles, layouts
-from stripectl.machine import Machine
+from stripectl.clocks import Clocks, Gradients, Timed, each, leaves
+from stripectl.layout import TileCount, count_tiles
+from stripectl.machine import Machine, TileCost
 from stripectl.overlap import Overlap, overlap, union_s
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
-from stripectl.scheme import Scheme, schemes
+from stripectl.pairing import WHOLE, Pairing, among
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.scheme import HEADS, ROWS, Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
 
 ACCUMULATOR_BYTES = 4
-
-
-class Timed(NamedTuple):
-    """An array on clocks: its shape on one device, bytes an element, and when each device has it."""
-
-    shape: tuple[int, ...]
-    itemsize: int
-    ready: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
+VALUES = "values"  # a round that weighs values, whose scores had a round of their own
 
 
 class Round(NamedTuple):
@@ -47,151 +33,17 @@ class Round(NamedTuple):
     tiles: TileCount
 
 
-def each(function: Callable[..., Timed], *trees: Any) -> Any:
-    """`function` over the leaves of equal nests of tuples."""
-    if isinstance(trees[0], Timed):
-        return function(*trees)
-    return tuple(each(function, *branches) for branches in zip(*trees, strict=True))
-
-
-def leaves(tree: Any) -> list[Timed]:
-    return [tree] if isinstance(tree, Timed) else [leaf for branch in tree for leaf in leaves(branch)]
-
-
-class Gradients:
-    """When the cotangent of each array is ready. The arrays stay referenced, so an id names one array."""
-
-    def __init__(self) -> None:
-        self._ready: dict[int, tuple[Timed, np.ndarray]] = {}
-
-    def add(self, primal: Timed, ready: np.ndarray) -> None:
-        known = self._ready.get(id(primal))
-        self._ready[id(primal)] = (primal, ready if known is None else np.maximum(known[1], ready))
-
-    def take(self, primal: Timed) -> Timed | None:
-        known = self._ready.pop(id(primal), None)
-        return None if known is None else primal._replace(ready=known[1])
-
-
-class Clocks:
-    """`comm` on clocks: every device's time and every link's, the transfers (opcode, elements, itemsize) that each
-    device has sent, and when each of them was under way to a device."""
-
-    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
-        self.plan, self.machine = plan, machine
-        self.grid = np.arange(math.prod(plan.size(axis) for axis in axes)).reshape([plan.size(axis) for axis in axes])
-        self.axes = axes
-        self.passes = "forward"
-        self.now = np.zeros(self.grid.size)
-        self.transfers: Counter[tuple[str, int, int]] = Counter()
-        self.windows: list[tuple[np.ndarray, np.ndarray]] = []
-        self.tape: list[Callable[[Gradients], None]] = []
-        self._alike: Counter[tuple[str, str, int]] = Counter()
-        self._links: dict[tuple[str, int], np.ndarray] = {}
-
-    def size(self, axis: str) -> int:
-        return self.plan.size(axis)
-
-    def index(self, axis: str) -> np.ndarray:
-        return np.indices(self.grid.shape)[self.axes.index(axis)].reshape(-1)
-
-    def shift(self, x: Any, axis: str, what: str = "") -> Any:
-        if self.size(axis) == 1:
-            return x
-        return each(lambda leaf: self._shift(leaf, axis), x)
-
-    def all_gather(self, x: Any, axis: str, what: str = "") -> Any:
-        size = self.size(axis)
-
-        def gather(leaf: Timed) -> Timed:
-            ready = self._collect("all-gather", leaf, leaf.ready, axis) if size > 1 else leaf.ready
-            out = Timed((size, *leaf.shape), leaf.itemsize, ready)
-
-            def transpose(gradients: Gradients) -> None:
-                if given := gradients.take(out):
-                    ready = self._collect("reduce-scatter", leaf, given.ready, axis) if size > 1 else given.ready
-                    gradients.add(leaf, ready)
-
-            self.tape.append(transpose)
-            return out
-
-        return each(gather, x)
-
-    def select(self, stacked: Any, index: Any) -> Any:
-        def pick(leaf: Timed) -> Timed:
-            out = Timed(leaf.shape[1:], leaf.itemsize, leaf.ready.copy())
-            self.tape.append(lambda gradients: (given := gradients.take(out)) and gradients.add(leaf, given.ready))
-            return out
-
-        return each(pick, stacked)
-
-    def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
-        for index in range(first, last):
-            state = body(index, state)
-        return state
-
-    def transpose(self, gradients: Gradients) -> None:
-        """Undo what was recorded, last first; what a transpose does itself is not recorded again."""
-        tape, self.tape = self.tape, []
-        for operation in reversed(tape):
-            operation(gradients)
-        self.tape = []
-
-    def _shift(self, leaf: Timed, axis: str) -> Timed:
-        out = leaf._replace(ready=self._hop(leaf, axis, 1))
-
-        def transpose(gradients: Gradients) -> None:
-            if given := gradients.take(out):
-                gradients.add(leaf, self._hop(given, axis, -1))
-
-        self.tape.append(transpose)
-        return out
-
-    def _hop(self, leaf: Timed, axis: str, by: int) -> np.ndarray:
-        """When each device has what its neighbour sent."""
-        source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
-        free = self._links.setdefault((axis, by), np.zeros(self.grid.size))
-        issued = np.maximum(np.maximum(self.now, leaf.ready)[source], self.now)
-        per_s, latency_s = (each[self.index(axis)][source] for each in self.machine.hop(axis, self.size(axis), by))
-        start = np.maximum(issued, free[source])
-        free[source] = sent = start + leaf.nbytes / per_s
-        arrived = sent + latency_s
-        if not self._hides("collective-permute", leaf, 1, start, arrived):
-            self.now = np.maximum(self.now, arrived)
-            self.now[source] = np.maximum(self.now[source], sent)
-        return arrived
-
-    def _collect(self, name: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of such blocks ends on each device: all start together, when the
-        last of them and its link is ready, and the slowest hop sets the pace of all but the shortest."""
-        hops, line = self.size(axis) - 1, self.axes.index(axis)
-        free = self._links.setdefault((axis, 1), np.zeros(self.grid.size))
-        ready = np.maximum.reduce([ready, self.now, free]).reshape(self.grid.shape)
-        start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
-        per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
-        free[:] = start + hops * block.nbytes / per_s.min()
-        end = free + latency_s.sum() - latency_s.min()
-        if not self._hides(name, block, hops, start, end):
-            self.now = np.maximum(self.now, end)
-        return end
-
-    def _hides(self, opcode: str, block: Timed, blocks: int, start: np.ndarray, end: np.ndarray) -> bool:
-        """Take down a transfer of so many blocks; whether compute runs beside it."""
-        self.transfers[opcode, blocks * math.prod(block.shape), block.itemsize] += 1
-        self.windows.append((start, end))
-        alike = self.passes, opcode, block.itemsize
-        self._alike[alike] += 1
-        return self.machine.hides(*alike, self._alike[alike])
-
-
 class TimedAttend:
-    """`attend` on clocks: a call takes what its tiles cost, on every device at once."""
+    """`attend` on clocks: a call takes what its tiles cost, on every device at once; what moves no tile is free. Of a
+    state only the output counts."""
 
-    def __init__(
-        self, workload: Workload, plan: Plan, layout: Layout, clocks: Clocks, counted: Sequence[TileCount] = ()
-    ) -> None:
-        self.clocks, self.layout, self.window = clocks, layout, workload.window
-        self.shards, self.tiles, self.rounds, self.counted = plan.shards, plan.tiles, list[Round](), counted
+    def __init__(self, workload: Workload, plan: Plan, clocks: Clocks, counted: Sequence[TileCount] = ()) -> None:
+        self.clocks, self.pairing, self.tiles = clocks, Pairing.of(workload, plan), plan.tiles
+        self.rounds_run, self.counted = list[Round](), counted
+        self.documents = None if workload.starts is None else among(workload.starts, workload.seq_len)
+
+    def rounds(self, by: int = 1) -> int:
+        return self.pairing.rounds(by)
 
     def empty(self, q: Timed) -> Timed:
         return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())
@@ -199,39 +51,117 @@ class TimedAttend:
     def query(self, q: Timed) -> Timed:
         return q
 
-    def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed) -> Timed:
-        out = into._replace(ready=self._compute("forward", q, me, src, [q, into, *leaves(kv)]))
+    def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed, part: tuple[int, int] = WHOLE) -> Timed:
+        cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
+        out = into._replace(ready=self._compute("forward", cost, q, me, src, needs, part))
 
-        def transpose(gradients: Gradients) -> None:
-            if given := gradients.take(out):
-                end = self._compute("backward", q, me, src, [given, q, *leaves(kv)])
-                for primal in (q, *leaves(kv)):
-                    gradients.add(primal, end)
-                gradients.add(into, given.ready)
+        def transpose(given: Timed, gradients: Gradients) -> None:
+            needs = [given, q, *leaves(kv)]
+            end = self._compute("backward", self.clocks.machine.backward, q, me, src, needs, part)
+            for primal in (q, *leaves(kv)):
+                gradients.add(primal, end)
+            gradients.add(into, given.ready)
 
-        self.clocks.tape.append(transpose)
+        self.clocks.record(out, transpose)
         return out
 
-    def backward(self, saved: Timed, kv: Any, me: Any, src: Any, *, into: Timed) -> tuple[Timed, Any]:
-        end = self._compute("backward", saved, me, src, [saved, into, *leaves(kv)])
+    def backward(
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Timed, part: tuple[int, int] = WHOLE
+    ) -> tuple[Timed, Any]:
+        cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
+        end = self._compute("backward", cost, saved[0], me, src, needs, part)
         return into._replace(ready=end), each(lambda leaf: Timed(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
-    def zeros(self, saved: Timed) -> Timed:
-        return Timed(saved.shape, ACCUMULATOR_BYTES, saved.ready)
+    def partial(self, q: Timed, state: Timed) -> tuple[Timed, Timed]:
+        return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
+
+    def finish(self, q: Timed, state: Timed) -> Timed:
+        """The output, in the dtype of the queries."""
+        return self.clocks.free(q.shape, q.itemsize, state)
+
+    def merge(self, state: Timed, partial: Any) -> Timed:
+        return self.clocks.free(state.shape, state.itemsize, state, *leaves(partial))
+
+    def split(self, kv: Any, parts: int) -> list[Any]:
+        if parts == 1:
+            return [kv]
+
+        def cut(leaf: Timed) -> Timed:
+            size = leaf.shape[ROWS] // parts
+            return self.clocks.free(leaf.sized(ROWS, size).shape, leaf.itemsize, leaf)
+
+        return [each(cut, kv) for _ in range(parts)]
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        def join(*pieces: Timed) -> Timed:
+            rows = sum(piece.shape[ROWS] for piece in pieces)
+            return self.clocks.free(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces)
+
+        return each(join, *parts)
+
+    def zeros(self, saved: Any) -> Timed:
+        return Timed(saved[0].shape, ACCUMULATOR_BYTES, saved[0].ready.copy())
 
     def add(self, a: Any, b: Any) -> Any:
-        return each(lambda x, y: x._replace(ready=np.maximum(x.ready, y.ready)), a, b)
+        return each(lambda x, y: self.clocks.free(x.shape, x.itemsize, x, y), a, b)
 
-    def _compute(self, passes: str, q: Timed, me: Any, src: Any, needs: list[Timed]) -> np.ndarray:
-        tiles = self.counted[len(self.rounds)] if self.counted else self._count(passes, q.shape[2], me, src)
-        cost = self.clocks.machine.forward if passes == "forward" else self.clocks.machine.backward
+    def scores(self, q: Timed, k: Timed, me: Any, src: Any) -> Timed:
+        rows = (*q.shape[: ROWS + 1], k.shape[ROWS])
+        return self._half("forward", q, Timed(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
+
+    def weights(self, q: Timed, scores: Sequence[Timed]) -> tuple[list[Timed], Timed]:
+        whole = self.clocks.free(q.shape, ACCUMULATOR_BYTES, *scores)
+        return [self.clocks.free(block.shape, block.itemsize, whole, block) for block in scores], whole
+
+    def weigh(self, weights: Timed, v: Timed, me: Any, src: Any, *, into: Timed) -> Timed:
+        return self._half(VALUES, into, into, (weights, v, into), me, src)
+
+    def shared(self, kv: Any, heads: int) -> Any:
+        return each(lambda x: self._with_heads(x, max(heads, x.shape[HEADS])), kv)
+
+    def own(self, x: Timed, index: Any, parts: int) -> Timed:
+        return self._with_heads(x, x.shape[HEADS] // parts)
+
+    def spread(self, x: Timed, index: Any, parts: int) -> Timed:
+        return self._with_heads(x, x.shape[HEADS] * parts)
+
+    def _with_heads(self, x: Timed, heads: int) -> Timed:
+        return self.clocks.free(x.sized(HEADS, heads).shape, x.itemsize, x)
+
+    def _half(self, passes: str, q: Timed, like: Timed, inputs: tuple[Timed, ...], me: Any, src: Any) -> Timed:
+        """One of the two matmuls of a pair of shards, and two of the four of its backward pass."""
+        machine = self.clocks.machine
+        out = like._replace(ready=self._compute(passes, machine.forward, q, me, src, list(inputs), WHOLE, 0.5))
+
+        def transpose(given: Timed, gradients: Gradients) -> None:
+            needs, back = [given, *inputs], "backward" if passes == "forward" else VALUES
+            end = self._compute(back, machine.backward, q, me, src, needs, WHOLE, 0.5)
+            for primal in inputs:
+                gradients.add(primal, end)
+
+        self.clocks.record(out, transpose)
+        return out
+
+    def _compute(
+        self,
+        passes: str,
+        cost: TileCost,
+        q: Timed,
+        me: Any,
+        src: Any,
+        needs: list[Timed],
+        part: tuple[int, int],
+        share: float = 1.0,
+    ) -> np.ndarray:
+        tiles = self.counted[len(self.rounds_run)] if self.counted else self._count(passes, me, src, part)
         start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
-        end = self.clocks.now = start + cost.seconds(tiles, q.shape[0] * q.shape[1])
-        self.rounds.append(Round(passes, start, end, tiles))
+        end = self.clocks.now = start + share * cost.seconds(tiles, q.shape[0] * q.shape[HEADS])
+        self.rounds_run.append(Round(passes, start, end, tiles))
         return end
 
-    def _count(self, passes: str, rows: int, me: Any, src: Any) -> TileCount:
-        counts = count_tiles(self.layout.bands(me, src, self.shards, rows, self.window), self.tiles[passes])
+    def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
+        tile = self.tiles["backward" if passes == "backward" else "forward"]
+        counts = count_tiles(self.pairing.bands(me, src, part, self.documents), tile)
         return TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
 
 
@@ -272,24 +202,45 @@ def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence
     where the same workload and plan ran before, on whatever machine: counting them is what takes time."""
     scheme: Scheme = schemes[plan.scheme]
     clocks = Clocks(plan, scheme.axes, machine)
-    attend = TimedAttend(workload, plan, layouts[plan.layout], clocks, counted)
-    batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
+    attend = TimedAttend(workload, plan, clocks, counted)
+    at_rest = inputs(workload, plan, clocks)
+    q, kv = scheme.enter(at_rest, attend, clocks)
+    entry = clocks.recorded()
+    out = attend.finish(q, scheme.forward(q, kv, attend, clocks))
+    meeting = clocks.recorded()
+    result = scheme.leave(out, attend, clocks)
+    ready = result.ready
+    if workload.passes != "forward":
+        leaving, gradients = clocks.recorded(), Gradients()
+        clocks.passes = "backward"
+        gradients.add(result, np.maximum(ready, clocks.now))
+        clocks.transpose(leaving, gradients)
+        if scheme.backward is None:
+            clocks.transpose(meeting, gradients)
+        else:
+            arrived = gradients.take(out)
+            assert arrived
+            row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, arrived.ready)
+            saved = q._replace(ready=arrived.ready), arrived, row, row._replace()
+            found = leaves(scheme.backward(saved, kv, attend, clocks))
+            for primal, gradient in zip((q, *leaves(kv)), found, strict=True):
+                gradients.add(primal, gradient.ready)
+        clocks.transpose(entry, gradients)
+        ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
+        ready = np.maximum.reduce([ready, *ends])
+    end = float(np.maximum(ready, clocks.now).max())
+    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.windows)
 
-    def shard(heads: int) -> Timed:
-        shape = (workload.batch // batch, heads // tensor, workload.seq_len // plan.shards, workload.head_dim)
+
+def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
+    """(queries, (keys, values)) as they lie on a device before anything moves."""
+    rows_over, batch = schemes[plan.scheme].rows_over, plan.product(BATCH_AXES)
+    heads_over = plan.product(axis for axis in HEAD_AXES if axis not in rows_over)
+
+    def shard(heads: int, rows: int) -> Timed:
+        shape = workload.batch // batch, heads, rows, workload.head_dim
         return Timed(shape, DTYPE_BYTES[workload.dtype], np.zeros(clocks.grid.size))
 
-    q, kv = shard(workload.heads), (shard(workload.kv_heads), shard(workload.kv_heads))
-    state = scheme.forward(q, kv, attend, clocks)
-    ready = state.ready
-    if workload.passes != "forward":
-        clocks.passes = "backward"
-        if scheme.backward is None:
-            (gradients := Gradients()).add(state, np.maximum(state.ready, clocks.now))
-            clocks.transpose(gradients)
-            ends = [gradient.ready for primal in (q, *kv) if (gradient := gradients.take(primal))]
-        else:
-            saved = q._replace(ready=np.maximum(state.ready, clocks.now))
-            ends = [leaf.ready for leaf in leaves(scheme.backward(saved, kv, attend, clocks))]
-        ready = np.maximum.reduce([ready, *ends])
-    return Simulation(float(np.maximum(ready, clocks.now).max()), attend.rounds, clocks.transfers, clocks.windows)
+    rows, kv_heads = plan.product(SEQUENCE_AXES), workload.kv_heads // plan.product(HEAD_AXES)
+    q = shard(workload.heads // heads_over, workload.queries // plan.cut)
+    return q, (shard(kv_heads, workload.seq_len // rows), shard(kv_heads, workload.seq_len // rows))

@@ -48,7 +48,7 @@ def again(plan: Plan) -> bool:
 def of_step(workload: Workload, plan: Plan) -> Step:
     """A step's parts on one device."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    rows = workload.seq_len // plan.shards
+    rows = workload.seq_len // plan.cut
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
     heads = sizes.hidden * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads)

@@ -1,13 +1,16 @@
 """What is computed: the shape of a model or of its attention, batch, sequence length, dtype, mask and pass."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from stripectl import BadInput
 from stripectl.files import profile, unknown
-from stripectl.layout import MASKS, Window
+from stripectl.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -19,6 +22,7 @@ DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +74,11 @@ class Model:
 class Workload:
     """One attention layer's work on one batch, or a training step of a model.
 
-    `heads` query heads share `kv_heads` key/value heads in equal groups. A `forward-backward` pass computes the output
-    and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is the whole model's: loss,
-    gradients and the optimizer's update; only it has the sizes beside attention.
+    `heads` query heads share `kv_heads` key/value heads in equal groups. `query_len` queries at the end of `seq_len`
+    keys are the new ones of an inference with a cached prefix; None is all of them. `documents` are the lengths of the
+    documents that are packed in the sequence, in turn until it is full; a query sees its own. A `forward-backward`
+    pass computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is
+    the whole model's: loss, gradients and the optimizer's update; only it has the sizes beside attention.
     """
 
     seq_len: int
@@ -83,6 +89,8 @@ class Workload:
     dtype: str = "bfloat16"
     mask: str = "causal"
     passes: str = "forward"
+    query_len: int | None = None
+    documents: tuple[int, ...] | None = None
     model: str | None = None
     hidden: int | None = None
     feed_forward: int | None = None
@@ -103,22 +111,56 @@ class Workload:
             )
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
-        for kind, value, known in (
-            ("dtype", self.dtype, DTYPES),
-            ("mask", self.mask, MASKS),
-            ("pass", self.passes, PASSES),
-        ):
+        for kind, value, known in (("dtype", self.dtype, DTYPES), ("pass", self.passes, PASSES)):
             if value not in known:
                 raise unknown(kind, value, known)
+        parse_mask(self.mask)
+        if self.query_len is not None:
+            self._check_queries()
+        if self.documents is not None and not all(type(each) is int and each > 0 for each in self.documents):
+            raise BadInput(f"documents have positive lengths, not {self.documents}.")
+
+    def _check_queries(self) -> None:
+        if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
+            raise BadInput(f"query_len must be from 1 to the {self.seq_len} keys, not {self.query_len!r}.")
+        if self.passes != "forward":
+            raise BadInput("queries behind a cached prefix are inference. Use --pass forward.")
+        if self.documents is not None:
+            raise BadInput("documents are packed for training, without --query-len.")
 
     @property
     def window(self) -> Window:
-        return MASKS[self.mask]
+        return parse_mask(self.mask)
+
+    @property
+    def queries(self) -> int:
+        """Of a sequence."""
+        return self.query_len or self.seq_len
+
+    @property
+    def starts(self) -> np.ndarray | None:
+        """int32 (documents,): where each document begins, or None where the sequence is one."""
+        if self.documents is None:
+            return None
+        turns = -(-self.seq_len // sum(self.documents))
+        ends = np.cumsum(np.tile(np.asarray(self.documents, np.int64), turns))
+        return np.concatenate([[0], ends[ends < self.seq_len]]).astype(np.int32)
 
     @property
     def pairs(self) -> int:
         """Query/key pairs that the mask keeps, for one head of one sequence."""
-        return self.seq_len * (self.seq_len + 1) // 2 if self.mask == "causal" else self.seq_len**2
+        left, right = self.window
+
+        def kept(queries: int, keys: int) -> int:
+            first = keys - queries
+            low = -UNBOUNDED if left is None else first - left
+            high = UNBOUNDED if right is None else first + right
+            return int(count_pairs([Rectangle(0, 0, queries, keys, low, high)]))
+
+        if self.starts is None:
+            return kept(self.queries, self.seq_len)
+        lengths = Counter(np.diff(self.starts, append=self.seq_len).tolist())
+        return sum(times * kept(length, length) for length, times in lengths.items())
 
     @property
     def flops(self) -> float:
@@ -147,13 +189,30 @@ class Workload:
         return replace(self, passes=passes, **dict.fromkeys(SIZES))
 
     def to_json(self) -> dict[str, Any]:
-        content = {key: value for key, value in asdict(self).items() if key not in SIZES or value is not None}
+        optional = (*SIZES, "query_len", "documents")
+        content = {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
         content["pass"] = content.pop("passes")
         return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Workload":
-        return cls(**{"passes" if key == "pass" else key: value for key, value in content.items()})
+        known = {"passes" if key == "pass" else key: value for key, value in content.items()}
+        if isinstance(documents := known.get("documents"), list):
+            known["documents"] = tuple(documents)
+        return cls(**known)
+
+
+def parse_mask(text: str) -> Window:
+    """How far a query sees under a mask: `causal`, `full`, or `sliding:4k`.
+
+    Raises:
+        BadInput: not a mask.
+    """
+    if text in MASKS:
+        return MASKS[text]
+    if not isinstance(text, str) or not text.startswith(SLIDING):
+        raise unknown("mask", text, [*MASKS, f"{SLIDING}4k"])
+    return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
 
 
 def parse_length(text: str) -> int:

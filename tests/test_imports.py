@@ -15,6 +15,7 @@ from stripectl.workload import Workload
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {
     "execute.attend",
+    "execute.comm",
     "compile",
     "execute",
     "layer.attention",

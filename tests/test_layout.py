@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stripectl.layout import MASKS, UNBOUNDED, Rectangle, Tile, Window, count_pairs, count_tiles, layouts
+from stripectl.pairing import Pairing
 
 NAMES = layouts.names()
 WINDOWS = [*MASKS.values(), Window(5, 0), Window(3, 4)]
@@ -45,15 +46,15 @@ def test_bands_keep_what_positions_say(name: str, shards: int, window: Window) -
                 expected &= distance >= -window.left
             if window.right is not None:
                 expected &= distance <= window.right
-            assert (kept(layout.bands(me, src, shards, rows, window), rows) == expected).all()
+            assert (kept(Pairing.square(layout, window, shards, rows).bands(me, src), rows) == expected).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bands_of_all_devices_at_once_are_those_of_each(name: str) -> None:
     me = np.arange(4)
-    together = layouts[name].bands(me, (me + 1) % 4, 4, 8, MASKS["causal"])
+    together = Pairing.square(layouts[name], MASKS["causal"], 4, 8).bands(me, (me + 1) % 4)
     for device in range(4):
-        alone = layouts[name].bands(device, (device + 1) % 4, 4, 8, MASKS["causal"])
+        alone = Pairing.square(layouts[name], MASKS["causal"], 4, 8).bands(device, (device + 1) % 4)
         for band, one in zip(together, alone, strict=True):
             assert np.broadcast_to(band.low, 4)[device] == one.low
             assert np.broadcast_to(band.high, 4)[device] == one.high
@@ -89,11 +90,8 @@ def test_tiles_are_counted_by_what_they_hold(
 @pytest.mark.parametrize("mask", MASKS)
 def test_pairs_of_all_shards_are_the_mask(name: str, mask: str) -> None:
     shards, rows = 4, 16
-    me = np.arange(shards)
-    total = sum(
-        int(np.broadcast_to(count_pairs(layouts[name].bands(me, src, shards, rows, MASKS[mask])), shards).sum())
-        for src in range(shards)
-    )
+    me, pairing = np.arange(shards), Pairing.square(layouts[name], MASKS[mask], shards, rows)
+    total = sum(int(np.broadcast_to(count_pairs(pairing.bands(me, src)), shards).sum()) for src in range(shards))
     length = shards * rows
     assert total == (length * (length + 1) // 2 if mask == "causal" else length**2)
 

@@ -14,7 +14,8 @@ from stripectl import BadInput, Missing
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
 from stripectl.measure import TOLERANCES, checkable
-from stripectl.plan import parse_plan, unsupported, with_tile
+from stripectl.plan import parse_plan, with_tile
+from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
 from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 

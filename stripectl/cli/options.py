@@ -14,8 +14,18 @@ from stripectl import BadInput
 from stripectl.files import unknown
 from stripectl.hardware import Hardware
 from stripectl.layout import MASKS
-from stripectl.plan import Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
-from stripectl.workload import ATTENTION_PASSES, DTYPES, PASSES, SIZES, STEP, Model, Workload, parse_lengths
+from stripectl.plan import DEFAULT_KERNELS, Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
+from stripectl.workload import (
+    ATTENTION_PASSES,
+    DTYPES,
+    PASSES,
+    SIZES,
+    STEP,
+    Model,
+    Workload,
+    parse_length,
+    parse_lengths,
+)
 
 RUNS = Path("stripectl-runs")
 
@@ -35,7 +45,15 @@ WORKLOAD = (
     click.option("--head-dim", type=int, help="Size of a head."),
     click.option("--batch", type=int, default=1, show_default=True, help="Sequences."),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
-    click.option("--mask", default="causal", show_default=True, help="causal, full, or both by a comma."),
+    click.option(
+        "--mask",
+        default="causal",
+        show_default=True,
+        help="causal, full, or sliding:4k: so many keys a query; by commas.",
+    ),
+    click.option(
+        "--documents", metavar="LENS", help="Pack documents of these lengths, in turn, in the sequence: 4k,1k,16k."
+    ),
     click.option(
         "--pass", "passes", help="forward, forward-backward (default: both), step: the model's whole training step."
     ),
@@ -154,7 +172,15 @@ def parse_duration(text: str) -> float:
 
 
 def parse_workloads(
-    dtype: str, *, seqlen: str, shape: Shape, batch: int, mask: str, passes: str | None, layers: int | None = None
+    dtype: str,
+    *,
+    seqlen: str,
+    shape: Shape,
+    batch: int,
+    mask: str,
+    passes: str | None,
+    layers: int | None = None,
+    documents: str | None = None,
 ) -> list[Workload]:
     """The grid of workloads, in order of dtype, mask, length and pass.
 
@@ -163,7 +189,7 @@ def parse_workloads(
     """
     axes = (
         words(dtype, "dtype", DTYPES),
-        words(mask, "mask", list(MASKS)),
+        list(MASKS) if mask.strip() == "all" else [each.strip() for each in mask.split(",")],
         parse_lengths(seqlen),
         words(passes, "pass", PASSES) if passes else list(ATTENTION_PASSES),
     )
@@ -180,6 +206,7 @@ def parse_workloads(
             dtype=each_dtype,
             mask=each_mask,
             passes=each_pass,
+            documents=tuple(parse_length(text) for text in documents.split(",")) if documents else None,
             model=shape.model,
             **(steps if each_pass == STEP else {}),
         )
@@ -196,10 +223,18 @@ def step_sizes(shape: Shape, layers: int | None) -> dict[str, int]:
 
 
 def parse_plans(
-    plans: Sequence[str], *, scheme: str, layout: str, kernel: str, tile: str | None, unroll: str, meshes: Sequence[str]
+    plans: Sequence[str],
+    *,
+    scheme: str,
+    layout: str,
+    kernel: str | None,
+    tile: str | None,
+    unroll: str,
+    meshes: Sequence[str],
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
-    A layout that a scheme does not have is left out where `all` were asked for.
+    A layout or kernel that a scheme does not have is left out where `all` were asked for, and where no kernel is it is
+    the scheme's own.
 
     Raises:
         BadInput: something is not known, or a mesh is named beside `auto`.
@@ -215,15 +250,16 @@ def parse_plans(
     grid = itertools.product(
         words(scheme, "scheme", schemes.names()),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
-        words(kernel, "kernel", kernels.names()),
+        words(kernel, "kernel", kernels.names()) if kernel else [None],
         tiles,
         map(int, unroll.split(",")),
         words(layout, "layout", layouts.names()),
     )
     found = [
-        Plan(name, laid, computed, mesh, size, turns)
+        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in grid
         if layout != "all" or (allowed := schemes[name].layouts) is None or laid in allowed
+        if kernel != "all" or not computed or kernels[computed].family == schemes[name].kernels
     ]
     return found, auto
 

@@ -31,11 +31,10 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         mask=given["mask"],
         passes=given["passes"],
         layers=given["layers"],
+        documents=given["documents"],
     )
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
-    plans, every_mesh = shared.parse_plans(
-        given["plans"], **{name: given[name] for name in names} | {"kernel": given["kernel"] or "xla"}
-    )
+    plans, every_mesh = shared.parse_plans(given["plans"], **{name: given[name] for name in names})
     return Request(
         workloads=workloads,
         plans=plans,

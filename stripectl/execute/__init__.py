@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -17,13 +16,17 @@ from stripectl import BadInput
 from stripectl.execute.attend import bound
 from stripectl.layout import layouts
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.scheme import schemes
 from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
 
 
-def partition(plan: Plan) -> PartitionSpec:
-    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh."""
-    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in (BATCH_AXES, HEAD_AXES, SEQUENCE_AXES))
+def partition(plan: Plan, *, queries: bool = True) -> PartitionSpec:
+    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh: of queries
+    and outputs, or of keys and values."""
+    rows = schemes[plan.scheme].rows_over if queries else ()
+    heads = [axis for axis in HEAD_AXES if axis not in rows]
+    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in (BATCH_AXES, heads, (*SEQUENCE_AXES, *rows)))
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
@@ -69,47 +72,55 @@ class Program:
         return mesh_of(self.plan, self.devices)
 
     @property
-    def spec(self) -> PartitionSpec:
-        return partition(self.plan)
-
-    @property
-    def sharding(self) -> NamedSharding:
-        return NamedSharding(self.mesh, self.spec)
+    def specs(self) -> list[PartitionSpec]:
+        """Of q, k, v and the cotangent of the output."""
+        return [partition(self.plan, queries=queries) for queries in (True, False, False, True)]
 
     @property
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
         """The arguments: q, k, v, and for a backward pass the cotangent of the output."""
-        w = self.workload
-        heads = [w.heads, w.kv_heads, w.kv_heads] + [w.heads] * (w.passes != "forward")
+        w, given = self.workload, 3 if self.workload.passes == "forward" else 4
+        sizes = (w.heads, w.queries), *[(w.kv_heads, w.seq_len)] * 2, (w.heads, w.queries)
         return [
-            jax.ShapeDtypeStruct((w.batch, n, w.seq_len, w.head_dim), jnp.dtype(w.dtype), sharding=self.sharding)
-            for n in heads
+            jax.ShapeDtypeStruct((w.batch, n, rows, w.head_dim), w.dtype, sharding=NamedSharding(self.mesh, spec))
+            for (n, rows), spec in zip(sizes[:given], self.specs, strict=False)
         ]
 
-    def body(self, q, k, v, *dout):
-        """One device's part: out, or (out, dq, dk, dv)."""
-        attend = bound(self.plan, self.workload.window)
-        if not dout:
-            return attend(q, k, v)
-        out, backward = jax.vjp(attend, q, k, v)
-        return out, *backward(dout[0])
+    @property
+    def own_shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The argument behind those: where documents start, (batch, documents), if there are any."""
+        starts = self.workload.starts
+        if starts is None:
+            return []
+        sharding = NamedSharding(self.mesh, PartitionSpec(self.specs[0][0]))
+        return [jax.ShapeDtypeStruct((self.workload.batch, len(starts)), starts.dtype, sharding=sharding)]
+
+    def body(self, *arrays):
+        """One device's part of (q, k, v, cotangent if any, starts if any): out, or (out, dq, dk, dv)."""
+        given = len(self.shapes)
+        attend, starts = bound(self.plan, self.workload), arrays[given:]
+        if given == 3:
+            return attend(*arrays)
+        out, backward = jax.vjp(lambda q, k, v: attend(q, k, v, *starts), *arrays[:3])
+        return out, *backward(arrays[3])
 
     @cached_property
     def function(self) -> Callable:
         """The jitted program over global arrays."""
-        out_specs = self.spec if self.workload.passes == "forward" else (self.spec,) * 4
-        in_specs = (self.spec,) * len(self.shapes)
+        q, k, v, out = self.specs
+        out_specs = out if self.workload.passes == "forward" else (out, q, k, v)
+        in_specs = tuple(x.sharding.spec for x in (*self.shapes, *self.own_shapes))
         mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped)
 
     def compile(self, flags: Mapping[str, str]) -> Any:
         """The compiled program (`compile_with`)."""
-        return compile_with(self.function.lower(*self.shapes), flags, self.devices[0].platform)
+        return compile_with(self.function.lower(*self.shapes, *self.own_shapes), flags, self.devices[0].platform)
 
     @property
     def key(self) -> Any:
         """Equal for programs that can take each other's inputs."""
-        return self.spec, self.plan.mesh, [(x.shape, x.dtype) for x in self.shapes]
+        return self.plan.mesh, [(x.shape, x.dtype, x.sharding.spec) for x in self.shapes]
 
     def random_inputs(self) -> list[jax.Array]:
         """Normal deviates, made where they lie."""
@@ -118,20 +129,23 @@ class Program:
             keys = jax.random.split(jax.random.key(0), len(self.shapes))
             return [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
 
-        return jax.jit(draw, out_shardings=[self.sharding] * len(self.shapes))()
+        return jax.jit(draw, out_shardings=[x.sharding for x in self.shapes])()
 
     def own_inputs(self) -> list[Any]:
-        """None that other programs of the same key could not take."""
-        return []
+        """What other programs of the same key could not take: where documents start."""
+        starts = np.asarray(self.workload.starts)
+        return [laid(np.broadcast_to(starts, x.shape), x.sharding) for x in self.own_shapes]
 
     def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
-        """Host arrays in natural order, onto the devices in the layout's order."""
+        """All arguments: host arrays in natural order, onto the devices in the layout's order, and its own."""
         order = layouts[self.plan.layout].permutation(self.plan.shards, self.workload.seq_len)
-        placed = []
-        for array in arrays_BNTH:
-            laid = array[:, :, order]
-            placed.append(jax.make_array_from_callback(laid.shape, self.sharding, lambda index, x=laid: x[index]))
-        return placed
+        arrays = [laid(x[:, :, order], like.sharding) for x, like in zip(arrays_BNTH, self.shapes, strict=True)]
+        return [*arrays, *self.own_inputs()]
+
+
+def laid(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process has, on the devices."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def peak_bytes(compiled: Any) -> int | None:

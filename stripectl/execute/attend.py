@@ -1,12 +1,11 @@
-"""A scheme bound to JAX: `attend` to a kernel and `comm` to lax, for one device's part inside a shard_map.
+"""A scheme bound to JAX: `attend` to a kernel, for one device's part inside a shard_map; `comm` is lax's.
 
 Arrays are q_BNTH, k_BKSH, v_BKSH, dout_BNTH: batch, heads (or key/value heads), positions in the layout's order,
-head_dim. Every collective of the program is in `Comm`.
+head_dim; starts_BD of documents are the first positions of each, ascending from 0, and filled up with the length.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,10 +15,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
+from stripectl.execute.comm import Comm
 from stripectl.kernels import kernels
-from stripectl.layout import Layout, Rectangle, Tile, Window, layouts
+from stripectl.layout import Rectangle, Tile
+from stripectl.pairing import WHOLE, Documents, Pairing
 from stripectl.plan import Plan
-from stripectl.scheme import Scheme, schemes
+from stripectl.scheme import HEADS, ROWS, Scheme, schemes
+from stripectl.workload import Workload
 
 ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
 
@@ -33,55 +35,34 @@ class Saved(NamedTuple):
     delta_BNT: jax.Array
 
 
-@dataclass(frozen=True)
-class Comm:
-    """The collectives of a scheme over the axes of a mesh. Each call opens a scope of its own, by which a profile knows
-    the transfers that belong together."""
+def among(starts_BD: jax.Array, seq_len: int) -> Documents:
+    """The documents that positions lie in, for every sequence of the batch."""
+    edges_BD = jnp.pad(starts_BD, ((0, 0), (0, 1)), constant_values=seq_len)
 
-    plan: Plan
-    calls: Iterator[int] = field(default_factory=itertools.count)
+    def find(positions_T):
+        index_BT = jax.vmap(lambda edges: jnp.searchsorted(edges, positions_T, side="right"))(edges_BD)
+        first, end = (jnp.take_along_axis(edges_BD, index_BT + past, axis=1) for past in (-1, 0))
+        return first, end
 
-    def size(self, axis: str) -> int:
-        return self.plan.size(axis)
-
-    def index(self, axis: str):
-        return lax.axis_index(axis) if self.size(axis) > 1 else 0
-
-    def shift(self, x, axis: str, what: str = ""):
-        size = self.size(axis)
-        if size == 1:
-            return x
-        ring = [(i, (i + 1) % size) for i in range(size)]
-        with jax.named_scope(f"shift_{what}_{next(self.calls)}"):
-            return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
-
-    def all_gather(self, x, axis: str, what: str = ""):
-        if self.size(axis) == 1:
-            return jax.tree.map(lambda leaf: leaf[None], x)
-        with jax.named_scope(f"all_gather_{what}_{next(self.calls)}"):
-            return jax.tree.map(lambda leaf: lax.all_gather(leaf, axis), x)
-
-    def select(self, stacked, index):
-        return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)
-
-    def loop(self, first: int, last: int, body: Callable, state):
-        if first >= last:
-            return state
-        return lax.fori_loop(first, last, body, state, unroll=min(self.plan.unroll, last - first))
+    return find
 
 
 @dataclass(frozen=True, eq=False)
 class Attend:
-    """A kernel bound to a layout and tiles."""
+    """A kernel bound to a layout, a mask and tiles; `starts_BD` of documents where there are any."""
 
     kernel: ModuleType
-    layout: Layout
-    shards: int
-    window: Window
+    pairing: Pairing
     tiles: Mapping[str, Tile]
+    starts_BD: jax.Array | None = None
 
-    def bands(self, me, src, rows: int) -> list[Rectangle]:
-        return self.layout.bands(me, src, self.shards, rows, self.window)
+    def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[Rectangle]:
+        seq_len = self.pairing.rows * self.pairing.shards
+        documents = None if self.starts_BD is None else among(self.starts_BD, seq_len)
+        return self.pairing.bands(me, src, part, documents)
+
+    def rounds(self, by: int = 1) -> int:
+        return self.pairing.rounds(by)
 
     def empty(self, q):
         rows = q.shape[:3]
@@ -90,13 +71,34 @@ class Attend:
     def query(self, q):
         return q.astype(jnp.float32)
 
-    def __call__(self, q, kv, me, src, *, into):
+    def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         with jax.named_scope("attend_forward"):
-            return meet(self, q, kv, me, src, into)
+            return meet(replace(self, starts_BD=None), part, self.starts_BD, q, kv, me, src, into)
 
-    def backward(self, saved: Saved, kv, me, src, *, into):
+    def partial(self, q, state):
+        out, lse = self.finish(state)
+        return out.astype(q.dtype), lse
+
+    def merge(self, state, partial):
+        """What a state stands for does not depend on its maximum, so that is a constant here."""
+        (out, before, total), (found, lse) = state, partial
+        before, after = lax.stop_gradient((before, jnp.maximum(before, lse)))
+        decay, weight = jnp.exp(before - after), jnp.exp(lse - after)
+        return out * decay[..., None] + found * weight[..., None], after, total * decay + weight
+
+    def split(self, kv, parts: int) -> list[Any]:
+        def cut(x, i: int):
+            size = x.shape[ROWS] // parts
+            return lax.slice_in_dim(x, i * size, (i + 1) * size, axis=ROWS)
+
+        return [jax.tree.map(partial(cut, i=i), kv) for i in range(parts)]
+
+    def joined(self, parts: Sequence[Any]):
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=ROWS), *parts)
+
+    def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         q, dout, lse, delta = saved
-        bands = self.bands(me, src, q.shape[2])
+        bands = self.bands(me, src, part)
         with jax.named_scope("attend_backward"):
             dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"])
         return dq, (dk, dv)
@@ -107,6 +109,30 @@ class Attend:
     def add(self, a, b):
         return jax.tree.map(jnp.add, a, b)
 
+    def scores(self, q, k, me, src):
+        with jax.named_scope("attend_forward"):
+            return self.kernel.scores(q, k, self.bands(me, src))
+
+    def weights(self, q, scores):
+        found, most, total = self.kernel.weights(scores)
+        return found, (jnp.zeros(q.shape, jnp.float32), most, total)
+
+    def weigh(self, weights, v, me, src, *, into):
+        out, most, total = into
+        with jax.named_scope("attend_forward"):
+            return out + self.kernel.weigh(weights, v, self.bands(me, src)), most, total
+
+    def shared(self, kv, heads: int):
+        return jax.tree.map(lambda x: jnp.repeat(x, max(1, heads // x.shape[HEADS]), axis=HEADS), kv)
+
+    def own(self, x, index, parts: int):
+        size = x.shape[HEADS] // parts
+        return lax.dynamic_slice_in_dim(x, index * size, size, axis=HEADS)
+
+    def spread(self, x, index, parts: int):
+        zeros = jnp.zeros((x.shape[0], x.shape[HEADS] * parts, *x.shape[ROWS:]), x.dtype)
+        return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
+
     def finish(self, state):
         """(out, log-sum-exp) in float32; queries that met no key give 0 and the log of nothing."""
         out, maximum, total = state
@@ -114,63 +140,80 @@ class Attend:
         return out / total[..., None], maximum + jnp.log(total)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def meet(attend: Attend, q, kv, me, src, state):
-    q = q.astype(kv[0].dtype)
-    return attend.kernel.forward(q, *kv, state, attend.bands(me, src, q.shape[2]), attend.tiles["forward"])
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def meet(attend: Attend, part, starts, q, kv, me, src, state):
+    bands = replace(attend, starts_BD=starts).bands(me, src, part)
+    return attend.kernel.forward(q.astype(kv[0].dtype), *kv, state, bands, attend.tiles["forward"])
 
 
-def _meet_forward(attend, q, kv, me, src, state):
-    after: Any = meet(attend, q, kv, me, src, state)
-    return after, (q, kv, me, src, state[1], after[1])
+def _meet_forward(attend, part, starts, q, kv, me, src, state):
+    after: Any = meet(attend, part, starts, q, kv, me, src, state)
+    return after, (starts, q, kv, me, src, state[1], after[1])
 
 
-def _meet_backward(attend, residuals, cotangents):
+def _meet_backward(attend, part, residuals, cotangents):
     """The gradients of a state. What it stands for does not depend on its maximum, so the maximum is a constant here:
     the pair's gradients are attention's with the maximum for the log-sum-exp and minus dsum for delta."""
-    q, kv, me, src, before, after = residuals
+    starts, q, kv, me, src, before, after = residuals
     dout, _, dsum = cotangents
     saved = Saved(q.astype(kv[0].dtype), dout.astype(kv[0].dtype), after, -dsum)
-    dq, dkv = attend.backward(saved, kv, me, src, into=attend.zeros(saved))
+    attend = replace(attend, starts_BD=starts)
+    dq, dkv = attend.backward(saved, kv, me, src, into=attend.zeros(saved), part=part)
     decay = jnp.exp(before - after)
     dkv = jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv)
-    return dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
+    return None, dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
 
 
 meet.defvjp(_meet_forward, _meet_backward)
 
 
-def attention(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
-    """attention(q, k, v) -> out on one shard, differentiable: by the scheme's own backward, or by transposition."""
+def attention(scheme: Scheme, attend: Attend, comm: Comm, layer: bool) -> Callable:
+    """attention(q, k, v, starts=None) -> out on one shard, differentiable: by the scheme's own backward between its
+    entry and its leave, or all by transposition. In a `layer` a scheme that moves hidden states finds them moved."""
+    meets = meeting(scheme, attend, comm)
 
-    def forward(q, k, v):
-        out, lse = attend.finish(scheme.forward(q, (k, v), attend, comm))
-        return out.astype(q.dtype), lse
+    def attention(q, k, v, starts=None):
+        if layer and scheme.rows_over:
+            return meets(q, k, v, starts)
+        own = replace(attend, starts_BD=starts)
+        q, kv = scheme.enter((q, (k, v)), own, comm)
+        return scheme.leave(meets(q, *kv, starts), own, comm)
 
-    if scheme.backward is None:
-        return lambda q, k, v: forward(q, k, v)[0]
-    written = scheme.backward
-
-    @jax.custom_vjp
-    def attention(q, k, v):
-        return forward(q, k, v)[0]
-
-    def save(q, k, v):
-        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v))
-        return out, (q, k, v, out, lse)
-
-    def backward(residuals, dout):
-        q, k, v, out, lse = residuals
-        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
-        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), attend, comm)
-        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
-
-    attention.defvjp(save, backward)
     return attention
 
 
-def bound(plan: Plan, window: Window) -> Callable:
-    """attention(q, k, v) -> out of a plan, which has its tile, on one shard of each array."""
-    tiles, kernel = plan.tiles, kernels[plan.kernel].load()
-    attend = Attend(kernel, layouts[plan.layout], plan.shards, window, tiles)
-    return attention(schemes[plan.scheme], attend, Comm(plan))
+def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
+    """(q, k, v, starts) -> out, of shards that meet."""
+
+    def forward(q, k, v, starts):
+        own = replace(attend, starts_BD=starts)
+        out, lse = own.finish(scheme.forward(q, (k, v), own, comm))
+        return out.astype(q.dtype), lse
+
+    if scheme.backward is None:
+        return lambda *arrays: forward(*arrays)[0]
+    written = scheme.backward
+
+    @jax.custom_vjp
+    def meets(q, k, v, starts):
+        return forward(q, k, v, starts)[0]
+
+    def save(q, k, v, starts):
+        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v, starts))
+        return out, (q, k, v, starts, out, lse)
+
+    def backward(residuals, dout):
+        q, k, v, starts, out, lse = residuals
+        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
+        own = replace(attend, starts_BD=starts)
+        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), own, comm)
+        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+
+    meets.defvjp(save, backward)
+    return meets
+
+
+def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
+    """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
+    attend = Attend(kernels[plan.kernel].load(), Pairing.of(workload, plan), plan.tiles)
+    return attention(schemes[plan.scheme], attend, Comm(plan), layer)

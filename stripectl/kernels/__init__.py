@@ -35,25 +35,30 @@ class Kernel:
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
+    whole: takes no tile; a tile is a whole piece of a shard.
     bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
         for a kernel that XLA compiles.
 
-    `stripectl.kernels.NAME.kernel` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH (batch, heads or key/value
-    heads, rows or columns, head_dim) and the bands of the pair of shards:
+    `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
+    (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
 
     forward(q, k, v, state, bands, tile) -> state, where state is (out_BNTH, max_BNT, sum_BNT) in float32: the output
         not yet divided by the sum of exponentials, the running maximum, and that sum.
     backward(q, k, v, dout, lse, delta, dq, bands, tile) -> (dq, dk, dv) in float32, dq added to what came in. With
         lse the log-sum-exp and delta = rowsum(dout * out) - dlse these are attention's gradients; with the maximum, the
         cotangent of `out` and minus the cotangent of `sum` they are those of the state.
+
+    Of the family `scores` it holds three, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
+    (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.
     """
 
     name: str
     paper: str
-    family: Literal["softmax", "linear"]
+    family: Literal["softmax", "scores", "linear"]
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
     tile_multiple: int = 1
+    whole: bool = False
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
 
     def fitting(self, tile: Tile, rows: int) -> Tile:

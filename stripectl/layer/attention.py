@@ -15,8 +15,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from stripectl import BadInput
 from stripectl.execute import partition
 from stripectl.execute.attend import bound
-from stripectl.layout import Window, layouts
-from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan, unsupported, with_tile
+from stripectl.layout import layouts
+from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan, with_tile
+from stripectl.refusal import unsupported
 from stripectl.workload import Workload
 
 
@@ -52,7 +53,7 @@ def sequence_parallel_attention(
         BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
     """
     plan = named(plan, mesh)
-    parts = (1, 1, 1) if mesh else (plan.product(BATCH_AXES), plan.shards, plan.product(HEAD_AXES))
+    parts = (1, 1, 1) if mesh else (plan.product(BATCH_AXES), plan.cut, plan.product(HEAD_AXES))
     work = workload(q_BTNH, k_BTKH, v_BTKH, parts, mask)
     kind = platform(mesh)
     if reason := unsupported(plan, work, kind):
@@ -60,17 +61,17 @@ def sequence_parallel_attention(
     plan = with_tile(plan, work, kind)
     if mesh is None:
         inside(plan)
-        attend = bound(plan, work.window)
+        attend = bound(plan, work, layer=True)
     else:
-        attend = on_mesh(plan, work.window, mesh)
+        attend = on_mesh(plan, work, mesh)
     inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
     return jnp.swapaxes(attend(*inner), 1, 2)
 
 
-def on_mesh(plan: Plan, window: Window, mesh: Mesh | AbstractMesh) -> Callable:
+def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
     """attention(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH over global arrays, of a plan with its tile and all sizes."""
-    spec = partition(plan)
-    mapped = jax.shard_map(bound(plan, window), mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+    spec, attend = partition(plan, queries=False), bound(plan, workload, layer=True)
+    mapped = jax.shard_map(attend, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
     if AxisType.Explicit not in mesh.axis_types:
         return mapped
     return lambda *arrays: mapped(*(jax.reshard(x, NamedSharding(mesh, spec)) for x in arrays))

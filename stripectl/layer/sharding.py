@@ -74,12 +74,12 @@ class Placement:
         add up in float32: each on its device, through a loop over chunks too, then all of them, once."""
         dims: Dims = parameter.dims
         whole: Any = gathered(self, dims, parameter[...])
-        shape = (self.plan.product(BATCH_AXES), self.plan.shards, *whole.shape)
+        shape = (self.plan.product(BATCH_AXES), self.plan.cut, *whole.shape)
         return self.laid(jnp.broadcast_to(whole, shape), "batch", "sequence", *dims)
 
     def split(self, x: jax.Array, at: int = 1) -> jax.Array:
         """(P, G, ..., S, R, ...) of an array (B, ..., T, ...) whose positions are its dimension `at`."""
-        parts, shards = self.plan.product(BATCH_AXES), self.plan.shards
+        parts, shards = self.plan.product(BATCH_AXES), self.plan.cut
         batch, *middle = x.shape[:at]
         return x.reshape(parts, batch // parts, *middle, shards, x.shape[at] // shards, *x.shape[at + 1 :])
 

@@ -24,7 +24,8 @@ from stripectl.execute import compile_with, mesh_of, placed
 from stripectl.layer.attention import on_mesh, platform, positions
 from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
 from stripectl.layer.sharding import Placement, shardings
-from stripectl.plan import Plan, misfit, parse_plan, unsupported, with_mesh, with_tile
+from stripectl.plan import Plan, parse_plan, with_mesh, with_tile
+from stripectl.refusal import misfit, unsupported
 from stripectl.workload import Model, Workload
 
 
@@ -144,7 +145,7 @@ class Training:
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats a token."""
         turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
-        attend = on_mesh(self.plan, self.workload.window, self.mesh)
+        attend = on_mesh(self.plan, self.workload, self.mesh)
         turn = tuple(self.placement.laid(each, "sequence") for each in turn)
         decoder = nnx.merge(self.definition[0], parameters)
         return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, attend, self.placement))

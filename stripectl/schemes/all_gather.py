@@ -1,7 +1,8 @@
-"""All-gather: every device gathers all keys and values at once, then attends (Llama 3, section 3.3.2).
+"""All-gather: every device gathers all keys and values, then attends (Llama 3, section 3.3.2).
 
-One collective instead of N-1 hops, at the price of the whole K/V in memory. The backward pass is the transpose: the
-gather becomes a reduce-scatter of dK/dV.
+A few collectives instead of N-1 hops, at the price of the whole K/V in memory: gathered at once, or with `parts=n` in n
+parts of every shard's rows, each of which can hide behind the tiles of the one before. The backward pass is the
+transpose: gathers become reduce-scatters of dK/dV.
 """
 
 from stripectl.scheme import Scheme
@@ -9,13 +10,19 @@ from stripectl.scheme import Scheme
 
 def forward(q, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
-    q, everything = attend.query(q), comm.all_gather(kv, "ring", "kv")
+    q, state = attend.query(q), attend.empty(q)
+    pieces = [*attend.split(kv, comm.parts), None]
+    arriving = comm.all_gather(pieces[0], "ring", "kv")
+    for i, following in enumerate(pieces[1:]):
+        everything = arriving
+        arriving = following and comm.all_gather(following, "ring", "kv")
 
-    def round(hop, state):
-        src = (me - hop) % shards
-        return attend(q, comm.select(everything, src), me, src, into=state)
+        def round(hop, state, i=i, everything=everything):
+            src = (me - hop) % shards
+            return attend(q, comm.select(everything, src), me, src, into=state, part=(i, comm.parts))
 
-    return comm.loop(0, shards, round, attend.empty(q))
+        state = comm.loop(0, shards, round, state)
+    return state
 
 
 scheme = Scheme(
@@ -23,4 +30,5 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2407.21783",
     axes=("ring",),
     forward=forward,
+    splits=True,
 )

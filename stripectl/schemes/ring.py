@@ -1,45 +1,68 @@
 """Ring attention: queries stay, keys and values travel once round the ring (Liu, Zaharia, Abbeel 2023).
 
 With the contiguous layout this is ring attention, with the striped one striped attention (Brandon et al. 2023), with
-the zigzag one its second balanced form. Forward makes N-1 hops: the last block travels no further. In the backward
-pass dK/dV travel with K/V and one hop home; what a device adds to them it adds after they have arrived, so both hops
-of a round can hide behind its tiles.
+the zigzag one its second balanced form. Forward makes N-1 hops: the last block travels no further, and one that a
+sliding window has left behind travels no further either. In the backward pass dK/dV travel with K/V and one hop home;
+what a device adds to them it adds after they have arrived, so both hops of a round can hide behind its tiles.
 """
 
 from stripectl.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
-    shards, me = comm.size("ring"), comm.index("ring")
+def onward(comm, axis, by=1):
+    """How keys travel: move(x, what, by) to the next device of a ring, or to the one before."""
+    return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
+
+
+def around(comm, rounds, move, meet, kv, state):
+    """The state after meet(hop, kv, state) in every round, with what `move` brings."""
 
     def round(hop, carry):
         kv, state = carry
-        arriving = comm.shift(kv, "ring", "kv")
-        return arriving, attend(q, kv, me, (me - hop) % shards, into=state)
+        return move(kv, "kv"), meet(hop, kv, state)
 
-    kv, state = comm.loop(0, shards - 1, round, (kv, attend.empty(q)))
-    return attend(q, kv, me, (me + 1) % shards, into=state)
+    kv, state = comm.loop(0, rounds - 1, round, (kv, state))
+    return meet(rounds - 1, kv, state)
+
+
+def around_and_home(comm, rounds, move, meet, add, kv, dq):
+    """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round."""
+
+    def later(hop, kv, dq, dkv):
+        dkv = move(dkv, "dkv")
+        dq, part = meet(hop, kv, dq)
+        return dq, add(dkv, part)
+
+    def round(hop, carry):
+        kv, dq, dkv = carry
+        return move(kv, "kv"), *later(hop, kv, dq, dkv)
+
+    if rounds == 1:
+        return meet(0, kv, dq)
+    arriving = move(kv, "kv")
+    dq, dkv = meet(0, kv, dq)
+    kv, dq, dkv = comm.loop(1, rounds - 1, round, (arriving, dq, dkv))
+    dq, dkv = later(rounds - 1, kv, dq, dkv)
+    return dq, move(dkv, "dkv", 1 - rounds)
+
+
+def forward(q, kv, attend, comm):
+    shards, me = comm.size("ring"), comm.index("ring")
+
+    def meet(hop, kv, state):
+        return attend(q, kv, me, (me - hop) % shards, into=state)
+
+    return around(comm, attend.rounds(), onward(comm, "ring"), meet, kv, attend.empty(q))
 
 
 def backward(saved, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
 
-    def meet(hop, kv, dq, dkv):
-        dkv = comm.shift(dkv, "ring", "dkv")
-        dq, part = attend.backward(saved, kv, me, (me - hop) % shards, into=dq)
-        return dq, attend.add(dkv, part)
+    def meet(hop, kv, dq):
+        return attend.backward(saved, kv, me, (me - hop) % shards, into=dq)
 
-    def round(hop, carry):
-        kv, dq, dkv = carry
-        return comm.shift(kv, "ring", "kv"), *meet(hop, kv, dq, dkv)
-
-    if shards == 1:
-        return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    arriving = comm.shift(kv, "ring", "kv")
-    dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    kv, dq, dkv = comm.loop(1, shards - 1, round, (arriving, dq, dkv))
-    dq, dkv = meet(shards - 1, kv, dq, dkv)
-    return dq, comm.shift(dkv, "ring", "dkv")
+    rounds, zeros = attend.rounds(), attend.zeros(saved)
+    return around_and_home(comm, rounds, onward(comm, "ring"), meet, attend.add, kv, zeros)
 
 
 scheme = Scheme(

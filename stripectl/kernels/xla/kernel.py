@@ -67,9 +67,11 @@ def visit(bands, tile, heads, visit_rows, state):
     rows, cols = bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
+    limits = jax.tree.map(lambda *each: jnp.stack(each), *(b.limits for b in bands))
 
     def rectangle(r, state):
-        band = Rectangle(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3])
+        own = jax.tree.map(lambda each: each[r], limits)
+        band = Rectangle(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3], own)
         first, last = row_tiles(band, tile)
 
         def head(index, state):
@@ -82,12 +84,14 @@ def visit(bands, tile, heads, visit_rows, state):
     return lax.fori_loop(0, len(bands), rectangle, state)
 
 
-def visit_columns(band, tile, i, compute, carry):
-    """carry = compute(row, col, keep, carry) for the live tiles of a row of tiles: boundary ones with their mask, whole
-    ones without. `row` and `col` are where the tile is read, inside the rectangle."""
+def visit_columns(band, tile, b, i, compute, carry):
+    """carry = compute(row, col, keep, carry) for the live tiles of a row of tiles of a sequence b: boundary ones with
+    their mask, whole ones without. `row` and `col` are where the tile is read, inside the rectangle."""
     row, ragged_rows = i * tile.block_q, band.rows % tile.block_q
     start = jnp.minimum(row, band.rows - tile.block_q)
-    a, b, c, d = column_tiles(band, tile, row)
+    limits_T = band.limits and [lax.dynamic_slice(x, (b, start), (1, tile.block_q))[0] for x in band.limits]
+    ends = limits_T and [limit_T[at] for limit_T in limits_T for at in (row - start, -1)]
+    a, b, c, d = column_tiles(band, tile, row, ends)
     if ragged_rows:
         c = jnp.where(row == start, c, b)
 
@@ -96,6 +100,8 @@ def visit_columns(band, tile, i, compute, carry):
         query = start + lax.broadcasted_iota(jnp.int32, tile, 0)
         key = col + lax.broadcasted_iota(jnp.int32, tile, 1)
         keep = (key >= query + band.low) & (key <= query + band.high)
+        if limits_T:
+            keep &= (key >= limits_T[0][:, None]) & (key < limits_T[1][:, None])
         if ragged_rows:
             keep &= query >= row
         if band.cols % tile.block_kv:
@@ -125,7 +131,7 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
             k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
             return forward_tile(q_TH, k_SH, v_SH, carry, keep)
 
-        carry = visit_columns(band, tile, i, compute, tuple(read(x, at, tile.block_q) for x in state))
+        carry = visit_columns(band, tile, b, i, compute, tuple(read(x, at, tile.block_q) for x in state))
         return tuple(write(x, at, rows) for x, rows in zip(state, carry, strict=True))
 
     return visit(bands, tile, q_BNTH.shape[:2], visit_rows, state)
@@ -146,7 +152,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
             return dq_TH + dq, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
 
         dq, dk, dv = grads
-        dq_TH, dk, dv = visit_columns(band, tile, i, compute, (read(dq, at, tile.block_q), dk, dv))
+        dq_TH, dk, dv = visit_columns(band, tile, b, i, compute, (read(dq, at, tile.block_q), dk, dv))
         return write(dq, at, dq_TH), dk, dv
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_BKSH, v_BKSH))

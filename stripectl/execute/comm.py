@@ -1,0 +1,84 @@
+"""`comm` over lax: every collective of a scheme's program, for one device's part inside a shard_map."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl.plan import Plan
+
+REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
+
+
+@dataclass(frozen=True)
+class Comm:
+    """The collectives of a scheme over the axes of a mesh. Each call opens a scope of its own, by which a profile knows
+    the transfers that belong together."""
+
+    plan: Plan
+    calls: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def parts(self) -> int:
+        return self.plan.parts
+
+    def size(self, axis: str) -> int:
+        return self.plan.size(axis)
+
+    def index(self, axis: str):
+        return lax.axis_index(axis) if self.size(axis) > 1 else 0
+
+    def scope(self, name: str, what: str) -> AbstractContextManager:
+        return jax.named_scope(f"{name}_{what}_{next(self.calls)}")
+
+    def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
+        size = self.size(axis)
+        if by % size == 0:
+            return x
+        ring = [(i, (i + by) % size) for i in range(size) if senders is None or senders(i)]
+        with self.scope("shift", what):
+            return jax.tree.map(lambda leaf: lax.ppermute(leaf, axis, ring), x)
+
+    def all_gather(self, x, axis: str, what: str = "", join: int | None = None):
+        if self.size(axis) == 1:
+            return x if join is not None else jax.tree.map(lambda leaf: leaf[None], x)
+        gather = partial(lax.all_gather, axis_name=axis, axis=join or 0, tiled=join is not None)
+        with self.scope("all_gather", what):
+            return jax.tree.map(gather, x)
+
+    def all_to_all(self, x, axis: str, what: str = "", *, split: int, join: int):
+        if self.size(axis) == 1:
+            return x
+        exchange = partial(lax.all_to_all, axis_name=axis, split_axis=split, concat_axis=join, tiled=True)
+        with self.scope("all_to_all", what):
+            return jax.tree.map(exchange, x)
+
+    def reduce_scatter(self, x, axis: str, what: str = "", *, split: int):
+        if self.size(axis) == 1:
+            return x
+        scatter = partial(lax.psum_scatter, axis_name=axis, scatter_dimension=split, tiled=True)
+        with self.scope("reduce_scatter", what):
+            return jax.tree.map(scatter, x)
+
+    def reduce(self, x, axis: str, what: str = "", *, by: Literal["sum", "max"]):
+        if self.size(axis) == 1:
+            return x
+        with self.scope("reduce", what):
+            return jax.tree.map(lambda leaf: REDUCTIONS[by](leaf, axis), x)
+
+    def select(self, stacked, index):
+        return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), stacked)
+
+    def where(self, condition, x, y):
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
+
+    def loop(self, first: int, last: int, body: Callable, state):
+        if first >= last:
+            return state
+        return lax.fori_loop(first, last, body, state, unroll=min(self.plan.unroll, last - first))

@@ -1,0 +1,15 @@
+"""dense: every score of a pair of shards in memory at once, as attention was before tiles (Vaswani et al. 2017).
+
+It takes no tile: a tile is a whole piece of a shard. A pair that the mask leaves nothing of is not computed.
+"""
+
+from stripectl.kernels import Kernel
+from stripectl.layout import Tile
+
+about = Kernel(
+    "dense",
+    paper="https://arxiv.org/abs/1706.03762",
+    family="scores",
+    default_tile=lambda kind: Tile(2**20, 2**20),
+    whole=True,
+)

@@ -1,0 +1,70 @@
+"""Scores of a pair of shards, and values weighed by them; differentiable by JAX.
+
+Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S columns (keys), H head_dim.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+
+EMPTY = -1e30  # a score that the mask drops: finite, because -inf gives NaN where two of them are subtracted
+
+
+def kept(bands, rows, cols):
+    """bool (T, S), or (B, T, S) where rows have limits: the scores that the mask keeps."""
+    keep = jnp.zeros((rows, cols), bool)
+    for band in bands:
+        query, key = (lax.broadcasted_iota(jnp.int32, (band.rows, band.cols), axis) for axis in (0, 1))
+        live = (key >= query + band.low) & (key <= query + band.high)
+        if band.limits is not None:
+            first, end = (limit[..., None] for limit in band.limits)
+            live = live & (key >= first) & (key < end)
+        keep = jnp.broadcast_to(keep, (*live.shape[:-2], rows, cols))
+        keep = keep.at[..., band.row : band.row + band.rows, band.col : band.col + band.cols].set(live)
+    return keep
+
+
+def alive(bands):
+    """Whether the bands keep any score."""
+    return jnp.any(jnp.stack([jnp.asarray((b.high > -b.rows) & (b.low < b.cols)) for b in bands]))
+
+
+def grouped(q_BNTH, heads):
+    batch, n, *rest = q_BNTH.shape
+    return q_BNTH.reshape(batch, heads, n // heads, *rest)
+
+
+def scores(q_BNTH, k_BKSH, bands):
+    """float32 (B, K, G, T, S)."""
+    rows, cols = q_BNTH.shape[2], k_BKSH.shape[2]
+    q_BKGTH = grouped(q_BNTH, k_BKSH.shape[1])
+
+    def compute():
+        found = jnp.einsum("bkgth,bksh->bkgts", q_BKGTH, k_BKSH, preferred_element_type=jnp.float32)
+        keep = kept(bands, rows, cols)
+        keep = keep[:, None, None] if keep.ndim == 3 else keep
+        return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
+
+    return lax.cond(alive(bands), compute, lambda: jnp.full((*q_BKGTH.shape[:4], cols), EMPTY, jnp.float32))
+
+
+def weights(scores_BKGTS):
+    """(weights as a list of (B, K, G, T, S), maximum (B, N, T), sum (B, N, T)) of the scores of all blocks."""
+    most = jnp.stack([block.max(-1) for block in scores_BKGTS]).max(0)
+    most = lax.stop_gradient(jnp.maximum(most, EMPTY / 2))  # a row without keys weighs nothing, not everything alike
+    found = [jnp.exp(block - most[..., None]) for block in scores_BKGTS]
+    total = sum(block.sum(-1) for block in found)
+    batch, heads, group, rows = most.shape
+    return found, most.reshape(batch, heads * group, rows), jnp.reshape(total, (batch, heads * group, rows))
+
+
+def weigh(weights_BKGTS, v_BKSH, bands):
+    """float32 (B, N, T, H): values by their weights, not divided by the sum of these."""
+    batch, heads, group, rows, _ = weights_BKGTS.shape
+
+    def compute():
+        narrow = weights_BKGTS.astype(v_BKSH.dtype)
+        return jnp.einsum("bkgts,bksh->bkgth", narrow, v_BKSH, preferred_element_type=jnp.float32)
+
+    shape = batch, heads, group, rows, v_BKSH.shape[3]
+    out = lax.cond(alive(bands), compute, lambda: jnp.zeros(shape, jnp.float32))
+    return out.reshape(batch, heads * group, rows, shape[4])

@@ -1,0 +1,92 @@
+"""Why a plan cannot compute a workload."""
+
+import math
+from collections.abc import Iterator
+
+from stripectl.kernels import kernels
+from stripectl.layout import Layout, layouts
+from stripectl.plan import BATCH_AXES, HEAD_AXES, MOST_ROWS_OF_TILES, SEQUENCE_AXES, STORED_AXES, Plan
+from stripectl.scheme import schemes
+from stripectl.workload import STEP, Model, Workload
+
+
+def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
+    """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
+    return next(_reasons(plan, workload, kind, devices), None)
+
+
+def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:
+    scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
+    if scheme.layouts is not None and plan.layout not in scheme.layouts:
+        yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
+    if scheme.kernels != kernel.family:
+        yield f"{plan.scheme} needs a {scheme.kernels} kernel; {plan.kernel} is a {kernel.family} one."
+    for axis in SEQUENCE_AXES:
+        if plan.size(axis) > 1 and axis not in scheme.axes:
+            uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
+            yield f"{plan.scheme} has no axis {axis}; {uses}."
+    if devices is not None and plan.devices > devices:
+        yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
+    for axes, name, size in (
+        (BATCH_AXES, "batch", workload.batch),
+        (HEAD_AXES, "heads", workload.heads),
+        (HEAD_AXES, "kv_heads", workload.kv_heads),
+    ):
+        over = plan.product(axes)
+        if size % over:
+            axis = next(axis for axis in axes if plan.size(axis) > 1)
+            yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
+    if reason := layout.unsupported(workload.seq_len, plan.shards):
+        yield reason
+    piece = workload.seq_len // plan.shards // layout.pieces
+    yield from _tile_reasons(plan, layout, piece)
+    yield from _row_reasons(plan, layout, workload.seq_len)
+    for reason in (
+        misfit(plan, workload.sizes) if workload.passes == STEP else None,
+        scheme.unsupported(workload, plan.axes),
+        kernel.unsupported(workload, plan, kind),
+        kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
+        plan.backward and kernel.misfit(plan.backward, piece, "backward"),
+    ):
+        if reason:
+            yield reason
+
+
+def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
+    """Why the rows of a shard cannot be divided as the plan says."""
+    shard, over = seq_len // plan.shards, plan.cut // plan.shards
+    if shard % over:
+        yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
+    rows = shard // over
+    if plan.chunk and rows % min(plan.chunk, rows):
+        near = next(size for size in range(plan.chunk, 0, -1) if rows % size == 0)
+        yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."
+    if plan.parts == 1:
+        return
+    if not schemes[plan.scheme].splits:
+        yield f"{plan.scheme} does not take K/V in parts. Leave parts={plan.parts} out."
+    elif plan.parts % layout.pieces or shard % plan.parts:
+        yield f"parts={plan.parts} does not divide the {layout.pieces} pieces of {shard} rows of a shard evenly."
+
+
+def misfit(plan: Plan, model: Model) -> str | None:
+    """Why a model's parameters cannot be sharded as the plan says, or None."""
+    tensor, shared = plan.size("tensor"), plan.product(STORED_AXES) if plan.params == "sharded" else 1
+    for name, size, over in (
+        ("feed_forward", model.feed_forward, tensor),
+        ("vocabulary", model.vocabulary, tensor),
+        ("hidden", model.hidden, tensor * shared),
+    ):
+        if size % over:
+            hint = "" if over == tensor else " Try params=replicated."
+            return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
+    return "rotary positions need an even head_dim." if model.head_dim % 2 else None
+
+
+def _tile_reasons(plan: Plan, layout: Layout, piece: int) -> Iterator[str]:
+    for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
+        if tile and max(tile) > piece:
+            where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
+            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
+        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

@@ -1,0 +1,61 @@
+"""Bidirectional ring: half of every shard's keys and values travels onward, half back (Wang et al. 2023).
+
+A full-duplex link carries both ways at once, so a hop takes half the time of a ring's and is as many: N-1 each way.
+The halves are rows of a shard, forward and backward; every round meets one from either side.
+"""
+
+from stripectl.scheme import Scheme
+from stripectl.schemes.ring import around, around_and_home, onward
+
+WAYS = (1, -1)
+
+
+def both(comm):
+    """Each half moves its way."""
+    ways = [onward(comm, "ring", by) for by in WAYS]
+    return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
+
+
+def rounds(attend):
+    return max(attend.rounds(by) for by in WAYS)
+
+
+def forward(q, kv, attend, comm):
+    shards, me = comm.size("ring"), comm.index("ring")
+
+    def meet(hop, halves, state):
+        for i, (by, half) in enumerate(zip(WAYS, halves, strict=True)):
+            state = attend(q, half, me, (me - by * hop) % shards, into=state, part=(i, len(WAYS)))
+        return state
+
+    return around(comm, rounds(attend), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
+
+
+def backward(saved, kv, attend, comm):
+    shards, me = comm.size("ring"), comm.index("ring")
+
+    def meet(hop, halves, dq):
+        found = []
+        for i, (by, half) in enumerate(zip(WAYS, halves, strict=True)):
+            dq, part = attend.backward(saved, half, me, (me - by * hop) % shards, into=dq, part=(i, len(WAYS)))
+            found.append(part)
+        return dq, tuple(found)
+
+    halves, zeros = tuple(attend.split(kv, len(WAYS))), attend.zeros(saved)
+    dq, found = around_and_home(comm, rounds(attend), both(comm), meet, attend.add, halves, zeros)
+    return dq, attend.joined(found)
+
+
+def unsupported(workload, mesh):
+    rows = workload.seq_len // mesh.get("ring", 1)
+    return f"the {rows} rows of a shard have no two equal halves. Try an even number." if rows % 2 else None
+
+
+scheme = Scheme(
+    "bidirectional",
+    paper="https://doi.org/10.1145/3567955.3567959",
+    axes=("ring",),
+    forward=forward,
+    backward=backward,
+    unsupported=unsupported,
+)

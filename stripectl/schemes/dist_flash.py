@@ -1,0 +1,81 @@
+"""DistFlashAttn: devices that a causal mask leaves idle compute for loaded ones (Li et al. 2023, LightSeq).
+
+In step t = 1 to N/2 a device meets the keys of t places before it; the first t devices have none such, and take the
+queries of those N-t places after them, meet them with their own keys, and send the result back. So N/2 steps, not N,
+and all devices are busy in all of them, but for half of them in the last when N is even. Backward is the same, with
+dK/dV going back where K/V came from and dQ where the queries did. In every step some devices send keys and the others
+queries; both are counted, as a program has both.
+"""
+
+from stripectl.scheme import Scheme
+
+
+def steps(comm, kv, queries):
+    """(step, whether this device helps, the device t places before, what it sent: its keys, or its queries)."""
+    shards, me = comm.size("ring"), comm.index("ring")
+
+    def fetch(step):
+        kvs = comm.shift(kv, "ring", "kv", by=step, senders=lambda i: i + step < shards)
+        if 2 * step == shards:
+            return kvs, queries
+        return kvs, comm.shift(queries, "ring", "q", by=step, senders=lambda i: i + step >= shards)
+
+    here = kv, queries
+    for step in range(shards // 2 + 1):
+        arriving = fetch(step + 1) if step < shards // 2 else here
+        yield step, (me < step) & (2 * step != shards), (me - step) % shards, here
+        here = arriving
+
+
+def forward(q, kv, attend, comm):
+    shards, me = comm.size("ring"), comm.index("ring")
+    state = attend.empty(q)
+    for step, helps, other, (keys, guest) in steps(comm, kv, q):
+        if step == 0:
+            state = attend(q, kv, me, me, into=state)
+            continue
+        queries, keys = comm.where(helps, guest, q), comm.where(helps, kv, keys)
+        who, which = comm.where(helps, other, me), comm.where(helps, me, other)
+        found = attend(queries, keys, who, which, into=comm.where(helps, attend.empty(q), state))
+        state = comm.where(helps, state, found)
+        if 2 * step != shards:
+            result = attend.partial(queries, found)
+            home = comm.shift(result, "ring", "out", by=-step, senders=lambda i, step=step: i < step)
+            state = comm.where(me >= shards - step, attend.merge(state, home), state)
+    return state
+
+
+def backward(saved, kv, attend, comm):
+    shards, me = comm.size("ring"), comm.index("ring")
+    dq, dkv = attend.zeros(saved), None
+    for step, helps, other, (keys, guest) in steps(comm, kv, saved):
+        if step == 0:
+            dq, dkv = attend.backward(saved, kv, me, me, into=dq)
+            continue
+        queries, keys = comm.where(helps, guest, saved), comm.where(helps, kv, keys)
+        who, which = comm.where(helps, other, me), comm.where(helps, me, other)
+        found, part = attend.backward(queries, keys, who, which, into=comm.where(helps, attend.zeros(saved), dq))
+        home = comm.shift(part, "ring", "dkv", by=-step, senders=lambda i, step=step: i >= step)
+        dkv = attend.add(comm.where(helps, attend.add(dkv, part), dkv), home)
+        dq = comm.where(helps, dq, found)
+        if 2 * step != shards:
+            dq = attend.add(dq, comm.shift(found, "ring", "dq", by=-step, senders=lambda i, step=step: i < step))
+    return dq, dkv
+
+
+def unsupported(workload, mesh):
+    if workload.window.right == 0:
+        return None
+    return "dist_flash balances masks that look back; without one all devices are loaded alike. Try --scheme ring."
+
+
+scheme = Scheme(
+    "dist_flash",
+    paper="https://arxiv.org/abs/2310.03294",
+    axes=("ring",),
+    forward=forward,
+    backward=backward,
+    layouts=("contiguous",),
+    default_layout="contiguous",
+    unsupported=unsupported,
+)

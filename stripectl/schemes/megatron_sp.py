@@ -1,0 +1,38 @@
+"""Megatron-SP: hidden states are gathered before a layer's matrices and summed into rows after them, heads are divided
+meanwhile (Korthikanti et al. 2022, section 4.2.2).
+
+Attention itself sends nothing. Of a layer, an all-gather before the projections and a reduce-scatter after the output's
+are around attention, and as much is around the feed-forward, which a pass of attention does not count. In such a pass,
+with no projections, the queries before they are gathered stand for the hidden states, as large as they are where heads
+x head_dim is the hidden size, and each device takes its heads of what it gathered. In a training step the matrices are
+real, and `layer` says by constraints where hidden states lie.
+"""
+
+from stripectl.scheme import ROWS, Scheme
+from stripectl.schemes import memory_efficient
+
+
+def enter(arrays, attend, comm):
+    q, kv = arrays
+    hidden = comm.all_gather(q, "tensor", "hidden", join=ROWS)
+    return attend.own(hidden, comm.index("tensor"), comm.size("tensor")), kv
+
+
+def leave(out, attend, comm):
+    summand = attend.spread(out, comm.index("tensor"), comm.size("tensor"))
+    return comm.reduce_scatter(summand, "tensor", "hidden", split=ROWS)
+
+
+scheme = Scheme(
+    "megatron_sp",
+    paper="https://arxiv.org/abs/2205.05198",
+    axes=("tensor",),
+    forward=memory_efficient.forward,
+    backward=memory_efficient.backward,
+    enter=enter,
+    leave=leave,
+    layouts=("contiguous",),
+    default_layout="contiguous",
+    rows_over=("tensor",),
+    chunk=0,
+)

@@ -1,0 +1,34 @@
+"""Ring Self-Attention: keys travel round the ring for all scores, then values for the output (Li et al. 2021).
+
+Before attention was computed in tiles: a device holds the scores of its queries with every key, softmax in between, so
+memory grows with the length. Two rings of N-1 hops, of K and of V, send what one of K/V does. The backward pass is the
+transpose.
+"""
+
+from stripectl.scheme import Scheme
+
+
+def forward(q, kv, attend, comm):
+    shards, me, rounds, (k, v) = comm.size("ring"), comm.index("ring"), attend.rounds(), kv
+
+    def round_trip(x, what):
+        """(the shard it comes from, what is here) of every round, the next sent for before this is used."""
+        for hop in range(rounds):
+            here, x = x, comm.shift(x, "ring", what) if hop < rounds - 1 else x
+            yield (me - hop) % shards, here
+
+    scores = [attend.scores(q, keys, me, src) for src, keys in round_trip(k, "k")]
+    weights, state = attend.weights(q, scores)
+    for weight, (src, values) in zip(weights, round_trip(v, "v"), strict=True):
+        state = attend.weigh(weight, values, me, src, into=state)
+    return state
+
+
+scheme = Scheme(
+    "rsa",
+    paper="https://arxiv.org/abs/2105.13120",
+    axes=("ring",),
+    forward=forward,
+    kernels="scores",
+    chunk=0,
+)

@@ -1,0 +1,43 @@
+"""Token ring: keys and values stay, queries travel one way round the ring, partial outputs the other way home (Wang et
+al. 2024, TokenRing).
+
+What a device finds for its guests goes straight back to whom it belongs to, h places after h hops: on a switch that is
+one hop, on a torus h links. Backward, what the queries need travels the same way, dQ comes home as outputs did, and
+dK/dV add up where they stay. Over grouped heads queries and outputs are larger than the K/V that a ring sends.
+"""
+
+from stripectl.scheme import Scheme
+
+
+def forward(q, kv, attend, comm):
+    shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds(-1)
+    arriving = comm.shift(q, "ring", "q") if rounds > 1 else q
+    state = attend(q, kv, me, me, into=attend.empty(q))
+    for hop in range(1, rounds):
+        guest = arriving
+        arriving = comm.shift(guest, "ring", "q") if hop < rounds - 1 else guest
+        found = attend(guest, kv, (me - hop) % shards, me, into=attend.empty(guest))
+        home = comm.shift(attend.partial(guest, found), "ring", "out", by=-hop)
+        state = attend.merge(state, home)
+    return state
+
+
+def backward(saved, kv, attend, comm):
+    shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds(-1)
+    arriving = comm.shift(saved, "ring", "q") if rounds > 1 else saved
+    dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+    for hop in range(1, rounds):
+        guest = arriving
+        arriving = comm.shift(guest, "ring", "q") if hop < rounds - 1 else guest
+        found, part = attend.backward(guest, kv, (me - hop) % shards, me, into=attend.zeros(guest))
+        dq, dkv = attend.add(dq, comm.shift(found, "ring", "dq", by=-hop)), attend.add(dkv, part)
+    return dq, dkv
+
+
+scheme = Scheme(
+    "token_ring",
+    paper="https://arxiv.org/abs/2412.20501",
+    axes=("ring",),
+    forward=forward,
+    backward=backward,
+)

@@ -1,0 +1,43 @@
+"""Ulysses: devices change rows for heads, attend to whole sequences of few heads, and change back (Jacobs et al. 2023).
+
+Three all-to-alls before attention and one after. Key/value heads fewer than the axis are sent once for every device
+that needs them, which is more than the paper's volume.
+"""
+
+from stripectl.scheme import HEADS, ROWS, Scheme
+from stripectl.schemes import memory_efficient
+
+
+def enter(arrays, attend, comm):
+    q, kv = arrays
+    kv = attend.shared(kv, comm.size("ulysses"))
+    q = comm.all_to_all(q, "ulysses", "q", split=HEADS, join=ROWS)
+    return q, comm.all_to_all(kv, "ulysses", "kv", split=HEADS, join=ROWS)
+
+
+def leave(out, attend, comm):
+    return comm.all_to_all(out, "ulysses", "out", split=ROWS, join=HEADS)
+
+
+def unsupported(workload, mesh):
+    size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
+    heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
+    if heads % size:
+        return f"{heads} heads do not divide over ulysses={size}. Try a size that divides them."
+    if kv_heads % size and size % kv_heads:
+        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly on it. Try another size."
+    return None
+
+
+scheme = Scheme(
+    "ulysses",
+    paper="https://arxiv.org/abs/2309.14509",
+    axes=("ulysses",),
+    forward=memory_efficient.forward,
+    backward=memory_efficient.backward,
+    enter=enter,
+    leave=leave,
+    layouts=("contiguous",),
+    default_layout="contiguous",
+    unsupported=unsupported,
+)

@@ -1,0 +1,19 @@
+"""USP: Ulysses within groups of devices, a ring between them, by any factorisation (Fang and Zhao 2024).
+
+`ulysses` is the faster axis: its all-to-alls are all exposed, while the ring's hops can hide. The layout deals the
+sequence to the ring's shards, and each of those to the devices of `ulysses` in turn.
+"""
+
+from stripectl.scheme import Scheme
+from stripectl.schemes import ring, ulysses
+
+scheme = Scheme(
+    "usp",
+    paper="https://arxiv.org/abs/2405.07719",
+    axes=("ring", "ulysses"),
+    forward=ring.forward,
+    backward=ring.backward,
+    enter=ulysses.enter,
+    leave=ulysses.leave,
+    unsupported=ulysses.unsupported,
+)

@@ -1,0 +1,24 @@
+"""Vanilla: the whole score matrix of a sequence on one device, softmax, and the output (Vaswani et al. 2017).
+
+What the Ring Attention paper's longest sequences are compared with: memory grows with the square of the length.
+"""
+
+from stripectl.scheme import Scheme
+
+
+def forward(q, kv, attend, comm):
+    k, v = kv
+    weights, state = attend.weights(q, [attend.scores(q, k, 0, 0)])
+    return attend.weigh(weights[0], v, 0, 0, into=state)
+
+
+scheme = Scheme(
+    "vanilla",
+    paper="https://arxiv.org/abs/1706.03762",
+    axes=(),
+    forward=forward,
+    layouts=("contiguous",),
+    default_layout="contiguous",
+    kernels="scores",
+    chunk=0,
+)
