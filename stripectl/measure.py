@@ -71,7 +71,7 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     q, k, v = arrays[:3]
     cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
     found = program.function(*program.place(arrays))
-    expected = dense(q, k, v, cotangent, workload.window)
+    expected = dense(q, k, v, cotangent, workload.window, workload.starts)
     order = layouts[plan.layout].permutation(plan.shards, workload.seq_len)
     worst = 0.0
     for value, reference in zip(found if isinstance(found, tuple) else (found,), expected, strict=False):

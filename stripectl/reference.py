@@ -5,17 +5,28 @@ import numpy as np
 from stripectl.layout import Window
 
 
-def dense(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) in float64 for T = S positions in natural order; whole score matrix in memory, head by head."""
+def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
+    """bool (queries, keys): what a mask keeps for queries at the end of the keys' positions, whose documents begin at
+    `starts`."""
+    position, key = np.arange(keys - queries, keys)[:, None], np.arange(keys)
+    keep = np.ones((queries, keys), bool)
+    if window.left is not None:
+        keep &= key >= position - window.left
+    if window.right is not None:
+        keep &= key <= position + window.right
+    if starts is not None:
+        keep &= np.searchsorted(starts, position, "right") == np.searchsorted(starts, key, "right")
+    return keep
+
+
+def dense(
+    q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window, starts: np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
     out, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
     scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
-    distance = np.arange(k.shape[2]) - np.arange(q.shape[2])[:, None]
-    keep = np.ones_like(distance, bool)
-    if window.left is not None:
-        keep &= distance >= -window.left
-    if window.right is not None:
-        keep &= distance <= window.right
+    keep = kept(q.shape[2], k.shape[2], window, starts)
     for b, n in np.ndindex(q.shape[:2]):
         m = n // group
         s_TS = np.where(keep, q[b, n] @ k[b, m].T * scale, -np.inf)

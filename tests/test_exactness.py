@@ -75,7 +75,7 @@ def relative_errors(workload: Workload, plan: str, seed: int) -> list[float]:
     rng = np.random.default_rng(seed)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     q, k, v, dout = arrays if len(arrays) == 4 else [*arrays, np.zeros_like(arrays[0])]
-    expected = dense(q, k, v, dout, workload.window)
+    expected = dense(q, k, v, dout, workload.window, workload.starts)
     found = program.function(*program.place(arrays))
     inverse = layouts[program.plan.layout].inverse(program.plan.shards, workload.seq_len)
     values = found if isinstance(found, tuple) else (found,)
