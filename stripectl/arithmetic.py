@@ -39,7 +39,10 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
 
 
 def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
-    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model."""
+    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
+    where queries are fewer than keys, or packed."""
+    if workload.query_len is not None or workload.documents is not None:
+        return {"attention_only": None, "layer": None}
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
     if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
         return {"attention_only": None, "layer": None}

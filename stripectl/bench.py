@@ -15,13 +15,14 @@ from typing import Any
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import best_by_mesh
-from stripectl.plan import parse_plan, with_mesh, with_tile
+from stripectl.plan import parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS

@@ -4,11 +4,12 @@ reason."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from stripectl.defaults import with_tile
 from stripectl.devices import Place
 from stripectl.layout import Tile, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, kernels, parse_plan, with_tile
+from stripectl.plan import Plan, kernels, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.request import Request, to_make
 from stripectl.simulate import simulate

@@ -60,9 +60,12 @@ def describe(workload: Workload) -> str:
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
+    queries = f"{format_length(workload.query_len)} queries of " if workload.query_len else ""
+    lengths = ",".join(map(format_length, workload.documents or ()))
+    documents = f", documents of {lengths}" if lengths else ""
     return (
-        f"{model}{format_length(workload.seq_len)} tokens, {workload.heads} heads{shared} of {workload.head_dim}, "
-        f"{workload.dtype}, {workload.mask}{batch}"
+        f"{model}{queries}{format_length(workload.seq_len)} tokens, {workload.heads} heads{shared} of "
+        f"{workload.head_dim}, {workload.dtype}, {workload.mask}{documents}{batch}"
     )
 
 

@@ -20,71 +20,20 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import StripectlError
 from stripectl.calibrate import Block
-from stripectl.execute import Program, peak_bytes, placed
+from stripectl.execute import peak_bytes, placed
 from stripectl.execute.comm import Comm
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layer.program import program_of
-from stripectl.layout import Tile, layouts
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, parse_plan, parse_tile
-from stripectl.reference import dense
+from stripectl.layout import Tile
+from stripectl.plan import Plan, parse_plan, parse_tile
 from stripectl.trace.capture import WITHOUT_GRAPHS, capture
 from stripectl.trace.folder import HLO
+from stripectl.verify import check
 from stripectl.workload import STEP, Workload
 
-CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
-TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
 TYPICAL_S = 1.0
 MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
-
-
-def tolerance(dtype: str, platform: str) -> float:
-    """The largest relative error a plan may have. Accelerators multiply float32 in TensorFloat-32 or bfloat16."""
-    return TOLERANCES[dtype if platform == "cpu" else "bfloat16"]
-
-
-def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
-    """The workload cut to a size that dense attention can do, and the plan with its tiles cut in proportion: as many
-    devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
-    pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
-    piece = max(16, CHECKED_LEN // pieces)
-    piece = -(-piece // kernel.tile_multiple) * kernel.tile_multiple
-    assert plan.tile is not None
-    backward = plan.backward or plan.tile
-    shrink = min(1.0, piece / 2 / max(*plan.tile, *backward))
-
-    def cut(tile: Tile) -> Tile:
-        return kernel.fitting(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
-
-    batch, tensor = plan.product(BATCH_AXES), plan.product(HEAD_AXES)
-    group = workload.heads // workload.kv_heads
-    small = replace(workload, seq_len=pieces * piece, batch=batch, kv_heads=tensor, heads=tensor * group)
-    return small, replace(plan, tile=cut(plan.tile), backward=plan.backward and cut(backward))
-
-
-def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
-    """The plan at a checkable size against dense attention: the largest error of the shards this process holds."""
-    workload, plan = checkable(workload, plan)
-    program = Program(workload, plan, devices)
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    q, k, v = arrays[:3]
-    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
-    found = program.function(*program.place(arrays))
-    expected = dense(q, k, v, cotangent, workload.window, workload.starts)
-    order = layouts[plan.layout].permutation(plan.shards, workload.seq_len)
-    worst = 0.0
-    for value, reference in zip(found if isinstance(found, tuple) else (found,), expected, strict=False):
-        laid, scale = reference[:, :, order], np.max(np.abs(reference))
-        for shard in value.addressable_shards:
-            error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
-            worst = error if np.isnan(error) else max(worst, error)
-    return {
-        "max_rel_error": worst,
-        "tolerance": tolerance(workload.dtype, devices[0].platform),
-        "reference": f"dense float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
-        + (f", backward {plan.backward}" if plan.backward else ""),
-    }
 
 
 @dataclass

@@ -69,7 +69,7 @@ class Measurement:
 
     @property
     def tokens_per_s(self) -> float | None:
-        return self.workload.seq_len * self.workload.batch / self.median_s if self.median_s else None
+        return self.workload.queries * self.workload.batch / self.median_s if self.median_s else None
 
     @property
     def flops_per_s_per_device(self) -> float | None:

@@ -19,7 +19,6 @@ from stripectl.files import unknown
 from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Tile, layouts
 from stripectl.scheme import Scheme, schemes
-from stripectl.workload import Workload
 
 BATCH_AXES = ("data", "fsdp")
 HEAD_AXES = ("tensor",)
@@ -27,9 +26,7 @@ MEETING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to th
 SEQUENCE_AXES = (*MEETING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
-TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
 MOST_ROWS_OF_TILES = 2**22
-SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
@@ -206,27 +203,3 @@ def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
         return
     for first in (size for size in range(1, devices + 1) if devices % size == 0):
         yield from ((first, *rest) for rest in factorisations(devices // first, axes - 1))
-
-
-def with_mesh(plan: Plan, devices: int) -> Plan:
-    """The plan with its mesh named: every device on the scheme's own axes, as evenly as they go, larger axes first."""
-    if plan.mesh is not None:
-        return plan
-    axes = schemes[plan.scheme].axes
-    if not axes:
-        return replace(plan, mesh=())
-    sizes = min(factorisations(devices, len(axes)), key=lambda each: (max(each) - min(each), [-size for size in each]))
-    return replace(plan, mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
-
-
-def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
-    """The plan with its tile named: the kernel's default for such hardware, but at least TILES_A_SIDE of them a shard
-    where that leaves SMALLEST_SIDE, and no larger than a piece of the shard."""
-    if plan.tile:
-        return plan
-    rows, kernel = workload.seq_len // plan.shards, kernels[plan.kernel]
-    if kernel.whole:
-        return replace(plan, tile=kernel.fitting(kernel.default_tile(kind), rows // layouts[plan.layout].pieces))
-    most, tile = max(SMALLEST_SIDE, rows // TILES_A_SIDE), kernel.default_tile(kind)
-    smaller = Tile(min(tile.block_q, most), min(tile.block_kv, most))
-    return replace(plan, tile=kernel.fitting(smaller, rows // layouts[plan.layout].pieces))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl.crossover import crossover
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.machine import PARTS
 from stripectl.measurement import (
     Measurement,
@@ -21,7 +22,7 @@ from stripectl.measurement import (
     twin,
     with_speedups,
 )
-from stripectl.plan import parse_plan, with_mesh, with_tile
+from stripectl.plan import parse_plan
 from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run

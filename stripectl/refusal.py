@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from stripectl.kernels import kernels
 from stripectl.layout import Layout, layouts
-from stripectl.plan import BATCH_AXES, HEAD_AXES, MOST_ROWS_OF_TILES, SEQUENCE_AXES, STORED_AXES, Plan
+from stripectl.pairing import Pairing, dealing
+from stripectl.plan import BATCH_AXES, HEAD_AXES, MEETING_AXES, MOST_ROWS_OF_TILES, SEQUENCE_AXES, STORED_AXES, Plan
 from stripectl.scheme import schemes
 from stripectl.workload import STEP, Model, Workload
 
@@ -38,18 +39,42 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
             yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
     if reason := layout.unsupported(workload.seq_len, plan.shards):
         yield reason
-    piece = workload.seq_len // plan.shards // layout.pieces
-    yield from _tile_reasons(plan, layout, piece)
+    yield from _query_reasons(plan, layout, workload)
+    yield from _tile_reasons(plan, layout, Pairing.of(workload, plan))
     yield from _row_reasons(plan, layout, workload.seq_len)
+    piece = workload.seq_len // plan.shards // layout.pieces
+    tile = plan.tile or kernel.fitting(kernel.default_tile(kind), piece)
     for reason in (
         misfit(plan, workload.sizes) if workload.passes == STEP else None,
         scheme.unsupported(workload, plan.axes),
         kernel.unsupported(workload, plan, kind),
-        kernel.misfit(plan.tile or kernel.fitting(kernel.default_tile(kind), piece), piece),
+        None if kernel.whole else kernel.misfit(tile, piece),
         plan.backward and kernel.misfit(plan.backward, piece, "backward"),
     ):
         if reason:
             yield reason
+
+
+def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
+    """Why the queries of an inference cannot be given to shards."""
+    scheme = schemes[plan.scheme]
+    if scheme.queries != "all" and workload.passes != "forward":
+        yield f"{plan.scheme} is for inference. Use --pass forward, or another --scheme."
+    if workload.query_len is None:
+        if scheme.queries == "whole":
+            yield f"{plan.scheme} gives every device all queries, for few of them. Add --query-len 1."
+        return
+    if scheme.queries == "all":
+        able = [name for name in schemes.names() if schemes[name].queries != "all"]
+        yield f"{plan.scheme} has as many queries as keys. Try --scheme {','.join(able)}."
+    how, over = dealing(workload, plan), plan.product((*BATCH_AXES, *MEETING_AXES))
+    if how == "requests" and workload.batch % over:
+        yield (
+            f"{workload.query_len} queries of {workload.batch} requests do not divide over {over} devices. Try --batch "
+            f"{-(-workload.batch // over) * over}, or --scheme tree."
+        )
+    if how != "rows" and workload.query_len > 1 and layout.step(plan.shards) > 1:
+        yield f"{workload.query_len} queries that are not dealt need keys in their order. Try --layout contiguous."
 
 
 def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
@@ -83,10 +108,12 @@ def misfit(plan: Plan, model: Model) -> str | None:
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 
 
-def _tile_reasons(plan: Plan, layout: Layout, piece: int) -> Iterator[str]:
+def _tile_reasons(plan: Plan, layout: Layout, pairing: Pairing) -> Iterator[str]:
+    piece, queries = pairing.key_piece, pairing.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
-        if tile and max(tile) > piece:
+        if tile and (tile.block_q > queries or tile.block_kv > piece):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
-            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {piece}."
-        if tile and piece // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+            most = str(piece) if queries == piece else f"{queries}x{piece}"
+            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {most}."
+        if tile and queries // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
             yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

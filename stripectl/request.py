@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stripectl.arithmetic import described
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
-from stripectl.plan import Plan, with_mesh, with_tile
+from stripectl.plan import Plan
 from stripectl.refusal import unsupported
 from stripectl.sampling import Effort
 from stripectl.workload import STEP, Workload

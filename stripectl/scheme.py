@@ -129,6 +129,22 @@ class Attend(Protocol):
         """The state after values v were added by their weights."""
         ...
 
+    def maximum(self, state: Array) -> Array:
+        """The largest score of every query."""
+        ...
+
+    def scaled(self, state: Array, maximum: Array) -> Array:
+        """What of a state adds up over devices, once all take the same maximum."""
+        ...
+
+    def total(self, summed: Array, maximum: Array) -> Array:
+        """The state of such a sum."""
+        ...
+
+    def turned(self, x: Array, parts: int, places: Index) -> Array:
+        """Equal parts of the rows, each moved so many places on, the last ones to the front."""
+        ...
+
     def shared(self, kv: Array, heads: int) -> Array:
         """kv with at least so many heads: where it has fewer, each is there as often as that takes."""
         ...
@@ -168,6 +184,7 @@ class Scheme:
     default_layout: str = "striped"
     kernels: Literal["softmax", "scores", "linear"] = "softmax"  # the family of kernels it computes with
     rows_over: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
+    queries: Literal["all", "dealt", "whole"] = "all"  # as many as keys, or fewer, dealt to shards or whole on each
     splits: bool = False  # takes K/V in parts, as many as the plan's `parts` says
     chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
     unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None

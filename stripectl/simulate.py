@@ -15,8 +15,8 @@ from stripectl.clocks import Clocks, Gradients, Timed, each, leaves
 from stripectl.layout import TileCount, count_tiles
 from stripectl.machine import Machine, TileCost
 from stripectl.overlap import Overlap, overlap, union_s
-from stripectl.pairing import WHOLE, Pairing, among
-from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.pairing import WHOLE, Pairing, among, dealing, lie
+from stripectl.plan import Plan
 from stripectl.scheme import HEADS, ROWS, Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
 
@@ -115,6 +115,20 @@ class TimedAttend:
 
     def weigh(self, weights: Timed, v: Timed, me: Any, src: Any, *, into: Timed) -> Timed:
         return self._half(VALUES, into, into, (weights, v, into), me, src)
+
+    def maximum(self, state: Timed) -> Timed:
+        return self.clocks.free(state.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
+
+    def scaled(self, state: Timed, maximum: Timed) -> tuple[Timed, Timed]:
+        shapes = state.shape, maximum.shape
+        out, total = (self.clocks.free(shape, ACCUMULATOR_BYTES, state, maximum) for shape in shapes)
+        return out, total
+
+    def total(self, summed: Any, maximum: Timed) -> Timed:
+        return self.clocks.free(summed[0].shape, ACCUMULATOR_BYTES, *summed, maximum)
+
+    def turned(self, x: Any, parts: int, places: Any) -> Any:
+        return each(lambda leaf: self.clocks.free(leaf.shape, leaf.itemsize, leaf), x)
 
     def shared(self, kv: Any, heads: int) -> Any:
         return each(lambda x: self._with_heads(x, max(heads, x.shape[HEADS])), kv)
@@ -234,13 +248,10 @@ def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence
 
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
     """(queries, (keys, values)) as they lie on a device before anything moves."""
-    rows_over, batch = schemes[plan.scheme].rows_over, plan.product(BATCH_AXES)
-    heads_over = plan.product(axis for axis in HEAD_AXES if axis not in rows_over)
 
-    def shard(heads: int, rows: int) -> Timed:
-        shape = workload.batch // batch, heads, rows, workload.head_dim
-        return Timed(shape, DTYPE_BYTES[workload.dtype], np.zeros(clocks.grid.size))
+    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int) -> Timed:
+        sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
+        return Timed((*sizes, workload.head_dim), DTYPE_BYTES[workload.dtype], np.zeros(clocks.grid.size))
 
-    rows, kv_heads = plan.product(SEQUENCE_AXES), workload.kv_heads // plan.product(HEAD_AXES)
-    q = shard(workload.heads // heads_over, workload.queries // plan.cut)
-    return q, (shard(kv_heads, workload.seq_len // rows), shard(kv_heads, workload.seq_len // rows))
+    keys = [shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len) for _ in range(2)]
+    return shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries), (keys[0], keys[1])

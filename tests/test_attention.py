@@ -9,10 +9,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from stripectl import BadInput, positions, sequence_parallel_attention
 from stripectl.execute import partition
 from stripectl.layout import MASKS, layouts
-from stripectl.measure import TOLERANCES
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.scheme import schemes
+from stripectl.verify import TOLERANCES
 
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
 

@@ -12,10 +12,10 @@ import pytest
 
 from stripectl.execute import Program
 from stripectl.layout import MASKS, layouts
-from stripectl.measure import TOLERANCES
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.scheme import schemes
+from stripectl.verify import TOLERANCES
 from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 ROWS, HEAD_DIM = 48, 16

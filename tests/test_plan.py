@@ -5,18 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl import BadInput
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.layout import Tile, layouts
-from stripectl.plan import (
-    AXES,
-    DEFAULT_CHUNK,
-    PARAMS,
-    REMAT,
-    Plan,
-    make_mesh,
-    parse_plan,
-    with_mesh,
-    with_tile,
-)
+from stripectl.plan import AXES, DEFAULT_CHUNK, PARAMS, REMAT, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
 from stripectl.workload import Workload

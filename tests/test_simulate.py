@@ -5,10 +5,11 @@ import pytest
 
 from stripectl.calibrate import Block, blocks_for, fit_hop, fit_tiles, measured_machine, tiles_of
 from stripectl.datasheet import datasheet_machine
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
 from stripectl.machine import Machine, TileCost
-from stripectl.plan import parse_plan, schemes, with_mesh, with_tile
+from stripectl.plan import parse_plan, schemes
 from stripectl.simulate import simulate
 from stripectl.workload import Workload
 

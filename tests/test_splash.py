@@ -11,12 +11,13 @@ from test_exactness import covering, relative_errors
 from test_kernels import check_rectangle
 
 from stripectl import BadInput, Missing
+from stripectl.defaults import with_tile
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
-from stripectl.measure import TOLERANCES, checkable
-from stripectl.plan import parse_plan, with_tile
+from stripectl.plan import parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
+from stripectl.verify import TOLERANCES, checkable
 from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 FACTORS = {

@@ -28,6 +28,7 @@ from stripectl.workload import (
 )
 
 RUNS = Path("stripectl-runs")
+TRAINING, INFERENCE = "ring", "tree,pass_q,pass_kv"  # schemes where none is named
 
 WORKLOAD = (
     click.option(
@@ -40,6 +41,8 @@ WORKLOAD = (
     click.option(
         "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
     ),
+    click.option("--query-len", metavar="LEN", help="New queries behind a cached prefix, by commas: 1 decodes."),
+    click.option("--kv-len", metavar="LEN", help="Keys in the cache with the new ones; another name of --seqlen."),
     click.option("--heads", type=int, help="Query heads, in place of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
     click.option("--head-dim", type=int, help="Size of a head."),
@@ -63,7 +66,9 @@ PLAN = (
     click.option(
         "--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."
     ),
-    click.option("--scheme", default="ring", show_default=True, help="Schemes by commas, or all."),
+    click.option(
+        "--scheme", help=f"Schemes by commas, or all. [default: {TRAINING}; with --query-len {INFERENCE}]"
+    ),
     click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
     click.option("--kernel", help="Kernels by commas, or all. [default: splash on TPUs, xla elsewhere]"),
     click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
@@ -181,8 +186,9 @@ def parse_workloads(
     passes: str | None,
     layers: int | None = None,
     documents: str | None = None,
+    query_len: str | None = None,
 ) -> list[Workload]:
-    """The grid of workloads, in order of dtype, mask, length and pass.
+    """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward one.
 
     Raises:
         BadInput: something is not known, or a step has no model.
@@ -191,7 +197,8 @@ def parse_workloads(
         words(dtype, "dtype", DTYPES),
         list(MASKS) if mask.strip() == "all" else [each.strip() for each in mask.split(",")],
         parse_lengths(seqlen),
-        words(passes, "pass", PASSES) if passes else list(ATTENTION_PASSES),
+        parse_lengths(query_len) if query_len else [None],
+        words(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
     )
     steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
     if layers and not steps:
@@ -206,11 +213,12 @@ def parse_workloads(
             dtype=each_dtype,
             mask=each_mask,
             passes=each_pass,
+            query_len=queries,
             documents=tuple(parse_length(text) for text in documents.split(",")) if documents else None,
             model=shape.model,
             **(steps if each_pass == STEP else {}),
         )
-        for each_dtype, each_mask, seq_len, each_pass in itertools.product(*axes)
+        for each_dtype, each_mask, seq_len, queries, each_pass in itertools.product(*axes)
     ]
 
 

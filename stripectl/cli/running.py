@@ -22,19 +22,23 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     from stripectl.sampling import Effort
 
     shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
-    longest = given["seqlen"].strip() == "max"
+    seqlen = given["kv_len"] or given["seqlen"]
+    longest = seqlen.strip() == "max"
     workloads = shared.parse_workloads(
         given["dtype"] or "bfloat16",
-        seqlen="1" if longest else given["seqlen"],
+        seqlen="1" if longest else seqlen,
         shape=shape,
         batch=given["batch"],
         mask=given["mask"],
         passes=given["passes"],
         layers=given["layers"],
         documents=given["documents"],
+        query_len=given["query_len"],
     )
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
-    plans, every_mesh = shared.parse_plans(given["plans"], **{name: given[name] for name in names})
+    asked = {name: given[name] for name in names}
+    asked["scheme"] = given["scheme"] or (shared.INFERENCE if given["query_len"] else shared.TRAINING)
+    plans, every_mesh = shared.parse_plans(given["plans"], **asked)
     return Request(
         workloads=workloads,
         plans=plans,

@@ -14,19 +14,16 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
 from stripectl.execute.attend import bound
-from stripectl.layout import layouts
-from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
-from stripectl.scheme import schemes
+from stripectl.pairing import Pairing, dealing, lie
+from stripectl.plan import Plan
 from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
 
 
-def partition(plan: Plan, *, queries: bool = True) -> PartitionSpec:
-    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh: of queries
-    and outputs, or of keys and values."""
-    rows = schemes[plan.scheme].rows_over if queries else ()
-    heads = [axis for axis in HEAD_AXES if axis not in rows]
-    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in (BATCH_AXES, heads, (*SEQUENCE_AXES, *rows)))
+def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
+    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
+    is dealt (`pairing.lie`)."""
+    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in lie(plan, how))
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
@@ -74,7 +71,8 @@ class Program:
     @property
     def specs(self) -> list[PartitionSpec]:
         """Of q, k, v and the cotangent of the output."""
-        return [partition(self.plan, queries=queries) for queries in (True, False, False, True)]
+        queries = dealing(self.workload, self.plan)
+        return [partition(self.plan, how) for how in (queries, "keys", "keys", queries)]
 
     @property
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
@@ -138,9 +136,14 @@ class Program:
 
     def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
         """All arguments: host arrays in natural order, onto the devices in the layout's order, and its own."""
-        order = layouts[self.plan.layout].permutation(self.plan.shards, self.workload.seq_len)
-        arrays = [laid(x[:, :, order], like.sharding) for x, like in zip(arrays_BNTH, self.shapes, strict=True)]
-        return [*arrays, *self.own_inputs()]
+        given = zip(arrays_BNTH, self.shapes, self.orders, strict=False)
+        return [*(laid(x[:, :, order], like.sharding) for x, like, order in given), *self.own_inputs()]
+
+    @property
+    def orders(self) -> list[np.ndarray]:
+        """Of q, k, v and what is like q: stored = natural[order] along positions."""
+        queries, keys = Pairing.of(self.workload, self.plan).orders()
+        return [queries, keys, keys, queries]
 
 
 def laid(array: np.ndarray, sharding: NamedSharding) -> jax.Array:

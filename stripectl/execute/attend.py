@@ -73,7 +73,14 @@ class Attend:
 
     def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         with jax.named_scope("attend_forward"):
-            return meet(replace(self, starts_BD=None), part, self.starts_BD, q, kv, me, src, into)
+            return meet(replace(self, starts_BD=None), part, self.starts_BD, q, self.asked(q, kv, me), me, src, into)
+
+    def asked(self, q, kv, me):
+        """Of kv the requests whose queries are those of shard `me`, where requests are dealt."""
+        requests = q.shape[0]
+        if requests == kv[0].shape[0]:
+            return kv
+        return jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, me * requests, requests), kv)
 
     def partial(self, q, state):
         out, lse = self.finish(state)
@@ -121,6 +128,20 @@ class Attend:
         out, most, total = into
         with jax.named_scope("attend_forward"):
             return out + self.kernel.weigh(weights, v, self.bands(me, src)), most, total
+
+    def maximum(self, state):
+        return state[1]
+
+    def scaled(self, state, maximum):
+        out, own, total = state
+        decay = jnp.exp(own - maximum)
+        return out * decay[..., None], total * decay
+
+    def total(self, summed, maximum):
+        return summed[0], maximum, summed[1]
+
+    def turned(self, x, parts: int, places):
+        return jax.tree.map(lambda leaf: jnp.roll(leaf, places * (leaf.shape[ROWS] // parts), axis=ROWS), x)
 
     def shared(self, kv, heads: int):
         return jax.tree.map(lambda x: jnp.repeat(x, max(1, heads // x.shape[HEADS]), axis=HEADS), kv)

@@ -13,10 +13,11 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from stripectl import BadInput
+from stripectl.defaults import with_tile
 from stripectl.execute import partition
 from stripectl.execute.attend import bound
 from stripectl.layout import layouts
-from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan, with_tile
+from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.workload import Workload
 
@@ -70,7 +71,7 @@ def sequence_parallel_attention(
 
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
     """attention(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH over global arrays, of a plan with its tile and all sizes."""
-    spec, attend = partition(plan, queries=False), bound(plan, workload, layer=True)
+    spec, attend = partition(plan), bound(plan, workload, layer=True)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
     if AxisType.Explicit not in mesh.axis_types:
         return mapped

@@ -20,11 +20,12 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.execute import compile_with, mesh_of, placed
 from stripectl.layer.attention import on_mesh, platform, positions
 from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
 from stripectl.layer.sharding import Placement, shardings
-from stripectl.plan import Plan, parse_plan, with_mesh, with_tile
+from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import misfit, unsupported
 from stripectl.workload import Model, Workload
 

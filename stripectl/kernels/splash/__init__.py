@@ -17,6 +17,8 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
         return "splash runs on TPUs. Try --kernel xla."
     if workload.window.left is not None:
         return "splash has causal and full masks, no windows. Try --kernel xla."
+    if workload.query_len is not None:
+        return "splash has as many queries as keys. Try --kernel xla."
     if workload.documents is not None:
         return "splash has masks of whole sequences, no documents. Try --kernel xla."
     if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:

@@ -1,0 +1,25 @@
+"""Tree attention: keys stay, every device has all queries, and results are reduced as a tree (Shyam et al. 2024).
+
+For decoding: a query meets each shard of the cache where that lies, then the largest score, the sum of exponentials and
+the output are reduced over all shards. What is sent depends on the queries alone, and a reduction takes as many steps
+as the logarithm of the devices, where a ring takes as many as there are.
+"""
+
+from stripectl.scheme import Scheme
+
+
+def forward(q, kv, attend, comm):
+    state = attend(q, kv, 0, comm.index("ring"), into=attend.empty(q))
+    largest = comm.reduce(attend.maximum(state), "ring", "max", by="max")
+    return attend.total(comm.reduce(attend.scaled(state, largest), "ring", "sum", by="sum"), largest)
+
+
+scheme = Scheme(
+    "tree",
+    paper="https://arxiv.org/abs/2408.04093",
+    axes=("ring",),
+    forward=forward,
+    layouts=("contiguous",),
+    default_layout="contiguous",
+    queries="whole",
+)
