@@ -1,16 +1,22 @@
 """What arithmetic says of a plan before anything runs: its tiles, the bytes it sends, and the bounds on its gain."""
 
+import math
+import os
 from dataclasses import replace
 
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
+from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
+from stripectl.scheme import schemes
 from stripectl.simulate import simulate
+from stripectl.units import nbytes
 from stripectl.workload import STEP, Model, Workload
 
+SCORE_BYTES = 4
 # For a simulation of which only counts are read: every tile takes a second.
 COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
 
@@ -19,8 +25,11 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
     """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is."""
     plan, workload = parse_plan(case.plan), case.workload
     counted = simulate(workload, plan, COUNTING)
-    forward = [each.tiles.computed.tolist() for each in counted.rounds if each.passes == "forward"]
-    computed, tile = sum(map(sum, forward)), plan.tile or Tile(1, 1)
+    forward = [each for each in counted.rounds if each.passes == "forward"]
+    alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
+    every = workload.heads * workload.batch // alike
+    computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward) // every
+    tile = plan.tile or Tile(1, 1)
     memory = hardware.figure("hbm_bytes")
     return replace(
         case,
@@ -29,13 +38,33 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
             "computed": computed,
             "useful": workload.pairs,
             "efficiency": workload.pairs / (computed * tile.block_q * tile.block_kv),
-            "per_round": [list(device) for device in zip(*forward, strict=True)],
+            "per_round": [
+                list(device) for device in zip(*(each.tiles.computed.tolist() for each in forward), strict=True)
+            ],
         },
         bytes=counted.sent,
         bound=bounds_of(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
+
+
+def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
+    """Why the scores that a device keeps do not fit its memory, of a kernel that keeps them, or None."""
+    memory, kernel = hardware.figure("hbm_bytes") or host_bytes(hardware), kernels[plan.kernel]
+    if not kernel.score_touches or memory is None:
+        return None
+    whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
+    if whole <= memory:
+        return None
+    return (
+        f"its scores take {nbytes(whole)} a device, which has {nbytes(memory)}. Try --scheme memory_efficient, or ring."
+    )
+
+
+def host_bytes(hardware: Hardware) -> int | None:
+    """The memory of this machine, for a CPU."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hardware.kind == "cpu" else None
 
 
 def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:

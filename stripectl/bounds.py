@@ -12,8 +12,7 @@ from typing import Literal
 import numpy as np
 
 from stripectl import BadInput
-from stripectl.layout import MASKS, Layout, Tile, TileCount, Window, count_pairs, count_tiles, layouts
-from stripectl.pairing import Pairing
+from stripectl.layout import MASKS, Layout, Pairing, Tile, TileCount, Window, count_pairs, count_tiles, layouts
 from stripectl.workload import Model, Workload
 
 

@@ -13,14 +13,21 @@ from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
 LINK = "link_bytes_per_s_one_way"
+NO_TOUCHES: Mapping[str, int] = {}
 LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 
 
 def datasheet_machine(
-    hardware: Hardware, workload: Workload, tile: Tile, wiring: Wiring | None = None, backward: Tile | None = None
+    hardware: Hardware,
+    workload: Workload,
+    tile: Tile,
+    wiring: Wiring | None = None,
+    backward: Tile | None = None,
+    touches: Mapping[str, int] = NO_TOUCHES,
 ) -> Machine:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer; `backward` is the tile of the backward pass where that is another. A hop takes what it crosses where the
+    longer; `backward` is the tile of the backward pass where that is another, `touches` the kernel's of a score in
+    memory. A hop takes what it crosses where the
     wiring of the plan's mesh is given, else one link.
 
     Raises:
@@ -36,8 +43,8 @@ def datasheet_machine(
         "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
         "left_out": LEFT_OUT,
     }
-    forward, _ = roofline(workload, tile, rate, memory)
-    _, back = roofline(workload, backward or tile, rate, memory)
+    forward, _ = roofline(workload, tile, rate, memory, touches)
+    _, back = roofline(workload, backward or tile, rate, memory, touches)
     return linked(hardware, Machine(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
 
 
@@ -77,20 +84,26 @@ def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[floa
 
 
 def roofline(
-    workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float
+    workload: Workload,
+    tile: Tile,
+    flops_per_s: float,
+    memory_bytes_per_s: float,
+    touches: Mapping[str, int] = NO_TOUCHES,
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
     its float32 accumulators once a call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
 
-    def cost(matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
+    def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
         """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
-        moved = 2 * tile.block_kv * workload.head_dim * column_bytes
+        moved = (
+            2 * tile.block_kv * workload.head_dim * column_bytes + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
+        )
         whole = max(2 * matmuls * pairs * workload.head_dim / flops_per_s, moved / memory_bytes_per_s)
         row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory_bytes_per_s
         return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
 
-    return cost(2, 2, element), cost(5, 4, element + 2 * ACCUMULATOR_BYTES)
+    return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
 
 
 def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stripectl.kernels import kernels
 from stripectl.layout import Tile
-from stripectl.pairing import Pairing
+from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, factorisations, make_mesh
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
@@ -29,7 +29,7 @@ def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     where that leaves SMALLEST_SIDE, and no larger than a piece of the shard."""
     if plan.tile:
         return plan
-    pairing, kernel = Pairing.of(workload, plan), kernels[plan.kernel]
+    pairing, kernel = pairing_of(workload, plan), kernels[plan.kernel]
     queries, keys = pairing.query_piece, pairing.key_piece
     if kernel.whole:
         return replace(plan, tile=Tile(queries, keys))

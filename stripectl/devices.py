@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl import Missing
+from stripectl import BadInput, Missing
 from stripectl.calibrate import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
 from stripectl.datasheet import datasheet_machine
 from stripectl.environment import cores
 from stripectl.hardware import Hardware, named_by_device
+from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.layout import Tile
 from stripectl.machine import Machine
@@ -97,11 +98,18 @@ class Devices:
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            return datasheet_machine(hardware, workload, tile, wire(place.target, plan.mesh or ()), plan.backward)
+            wired, touches = wire(place.target, plan.mesh or ()), kernels[plan.kernel].score_touches
+            return datasheet_machine(hardware, workload, tile, wired, plan.backward, touches)
+        if kernels[plan.kernel].whole:
+            raise BadInput(
+                f"{plan.kernel} has no tile that could be timed for a simulation. Try --method measured, or a --target "
+                "with a datasheet."
+            )
         both = plan.tiles if workload.passes != "forward" else {"forward": tile}
         times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
         group = workload.heads // workload.kv_heads
-        return measured_machine(times, both, group, self.hop_of(place), hardware.overlaps)
+        machine = measured_machine(times, both, group, self.hop_of(place), hardware.overlaps)
+        return replace(machine, torus=bool(hardware.torus_dims))
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""

@@ -13,7 +13,7 @@ from stripectl.hlo import ITEM_BYTES
 from stripectl.kernels import PallasKernel
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
-from stripectl.pairing import Pairing
+from stripectl.pairing import pairing_of
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
 from stripectl.schedule import ATTENTION
 from stripectl.wiring import Wiring
@@ -39,7 +39,8 @@ def compiled_machine(
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:
-        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward)
+        touches = kernels[plan.kernel].score_touches
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, touches)
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
@@ -87,7 +88,7 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: f
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:
     """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
-    shards, pairing = plan.shards, Pairing.of(workload, plan)
+    shards, pairing = plan.shards, pairing_of(workload, plan)
     me = np.arange(shards)
     rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]

@@ -17,6 +17,8 @@ from stripectl.files import Catalogue
 
 UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
 Index = Any  # an int, a NumPy array (all shards at once) or a tracer
+Documents = Callable[[Index], tuple[Index, Index]]  # positions -> first position of their documents, and past the last
+WHOLE = (0, 1)  # all of a shard's keys, as a part of them
 
 
 class Window(NamedTuple):
@@ -199,6 +201,84 @@ def _limited_pairs(band: Rectangle) -> Index:
     low, high = (np.asarray(x, np.int64)[..., None] for x in (band.low, band.high))
     begin = np.maximum(np.clip(first, 0, band.cols), index + low)
     return np.maximum(0, np.minimum(np.clip(end, 0, band.cols), index + high + 1) - begin).sum(-1)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """`shards` of `rows` keys each; queries are the last positions, dealt by the layout too, `query_rows` a shard, or
+    not dealt: then every shard has so many, in one piece."""
+
+    layout: Layout
+    window: Window
+    shards: int
+    rows: int
+    query_rows: int
+    dealt: bool = True
+
+    @classmethod
+    def square(cls, layout: Layout, window: Window, shards: int, rows: int) -> "Pairing":
+        """As many queries as keys."""
+        return cls(layout, window, shards, rows, rows)
+
+    @property
+    def query_piece(self) -> int:
+        """Rows of a piece of queries."""
+        return self.query_rows // self.layout.pieces if self.dealt else self.query_rows
+
+    @property
+    def key_piece(self) -> int:
+        return self.rows // self.layout.pieces
+
+    def orders(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64: (queries, keys) as they are stored = natural[order]."""
+        keys = self.layout.permutation(self.shards, self.shards * self.rows)
+        if not self.dealt:
+            return np.arange(self.query_rows), keys
+        return self.layout.permutation(self.shards, self.shards * self.query_rows), keys
+
+    def bands(
+        self, me: Index, src: Index, part: tuple[int, int] = WHOLE, documents: Documents | None = None
+    ) -> list[Rectangle]:
+        """The rectangles of queries of shard `me` against keys of shard `src`, or against the i-th of n equal parts of
+        its rows, `part` = (i, n), which cuts no piece but evenly."""
+        step, size = self.layout.step(self.shards), self.query_piece
+        before = self.shards * self.rows - self.query_rows * (self.shards if self.dealt else 1)
+        queries = self.layout.firsts(me, self.shards, self.query_rows) if self.dealt else (0,)
+        keys, cols = self._keys(src, part)
+        found = []
+        for i, query in enumerate(queries):
+            query = query + before
+            for j, key in enumerate(keys):
+                low = -UNBOUNDED if self.window.left is None else -((key - query + self.window.left) // step)
+                high = UNBOUNDED if self.window.right is None else (query - key + self.window.right) // step
+                limits = None
+                if documents is not None:
+                    edges = documents(deep(query) + step * np.arange(size))
+                    limits = tuple(-((deep(key) - edge) // step) for edge in edges)
+                found.append(Rectangle(i * size, j * cols, size, cols, low, high, limits))
+        return found
+
+    def _keys(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
+        """(the first position of each piece, or part of one, of the keys; how many keys it has)."""
+        (index, parts), pieces = part, self.layout.pieces
+        firsts, size = self.layout.firsts(src, self.shards, self.rows), self.rows // pieces
+        if parts <= pieces:
+            return list(firsts[index * pieces // parts : (index + 1) * pieces // parts]), size
+        each = parts // pieces
+        cols = size // each
+        return [firsts[index // each] + self.layout.step(self.shards) * (index % each) * cols], cols
+
+    def rounds(self, by: int = 1) -> int:
+        """How many rounds of a ring hold a live score on any device, up to the last, where keys travel `by` = 1 place
+        onward or -1 back each round."""
+        me = np.arange(self.shards)
+        live = [hop for hop in me if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards)))]
+        return int(max(live, default=0)) + 1
+
+
+def deep(first: Index) -> Index:
+    """First positions, of one shard or of many, with a dimension for rows."""
+    return first[..., None] if np.ndim(first) else first
 
 
 layouts = Catalogue("stripectl.layouts", "layout", "layout")

@@ -2,7 +2,8 @@
 
 import contextlib
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -10,6 +11,7 @@ from rich.text import Text
 from stripectl.bounds import formula_lengths
 from stripectl.console import fitted, plan_cell
 from stripectl.measurement import Measurement
+from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
 from stripectl.plan import parse_plan
 from stripectl.published import beside
 from stripectl.run import Run
@@ -60,6 +62,56 @@ def _calibration(m: Measurement) -> Iterator[str]:
         whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
         tiles = f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
         yield f"{tiles}; {link}"
+
+
+def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:
+    """For every inference whose plans pass queries and pass K/V: which the published rule chooses, from what, and how
+    the two compare here."""
+    groups: dict[Any, dict[str, Measurement]] = {}
+    for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
+        scheme = parse_plan(m.plan).scheme
+        if m.workload.query_len and scheme in (PASS_KV, PASS_Q):
+            groups.setdefault((m.workload, m.target, m.method), {}).setdefault(scheme, m)
+    return [Text(f"rule    {_rule(each)}") for each in groups.values() if len(each) == 2]
+
+
+def _rule(best: Mapping[str, Measurement]) -> str:
+    m = best[PASS_Q]
+    plan, known, work = parse_plan(m.plan), m.calibration or {}, m.workload
+    tile_s = (known.get("forward") or {}).get("whole_s")
+    tile_flops = 4 * plan.tile.block_q * plan.tile.block_kv * work.head_dim if plan.tile else 0
+    rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), _link(known)
+    rule = PassRule(work, plan.shards, *rates)
+    many = f"{rule.enough_queries:,.0f}" if rule.enough_queries else "n/a (no rates)"
+    ratio = (best[PASS_KV].median_s or 0.0) / (m.median_s or 1.0)
+    return (
+        f"{rule.scheme} by arXiv:2411.01783, Algorithm 1: {rule.new:.2g} of the keys are new (pass_kv from 2 kv_heads "
+        f"/ heads = {rule.enough_new:.2g}), queries {work.queries:,} (pass_kv from {many} on {plan.shards} devices of "
+        f"{rate(rates[0], 'FLOP/s')} and links of {rate(rates[1], 'B/s')}); here pass_q is {times(ratio)} as fast "
+        f"({m.method})"
+    )
+
+
+def _link(calibration: Mapping[str, Any]) -> float | None:
+    """Bytes/s of the slowest hop that a simulation had."""
+    hop = (calibration.get("hop") or {}).get("bytes_per_s_one_way")
+    slower = [
+        each["slowest_bytes_per_s"]
+        for each in (calibration.get("slower_hops") or {}).values()
+        if "slowest_bytes_per_s" in each
+    ]
+    return min([*([hop] if hop else []), *slower], default=None)
+
+
+def packing(measurements: Iterable[Measurement]) -> list[Text]:
+    """How unevenly packed documents load the devices: plans by the tiles of their busiest device over the mean."""
+    plans: dict[str, dict[str, None]] = {}
+    for m in measurements:
+        if m.workload.documents and m.tiles and m.devices > 1:
+            work = [sum(device) for device in m.tiles["per_round"]]
+            plans.setdefault(times(max(work) * len(work) / sum(work)), {})[m.plan.partition(",tile")[0]] = None
+    said = "; ".join(f"{ratio} {', '.join(those)}" for ratio, those in sorted(plans.items()))
+    return [Text(f"packing tiles of the busiest device over the mean: {said}")] * bool(plans)
 
 
 def longest(measurements: Iterable[Measurement]) -> list[Text]:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from stripectl.kernels import kernels
-from stripectl.layout import Layout, layouts
-from stripectl.pairing import Pairing, dealing
+from stripectl.layout import Layout, Pairing, layouts
+from stripectl.pairing import dealing, pairing_of
 from stripectl.plan import BATCH_AXES, HEAD_AXES, MEETING_AXES, MOST_ROWS_OF_TILES, SEQUENCE_AXES, STORED_AXES, Plan
 from stripectl.scheme import schemes
 from stripectl.workload import STEP, Model, Workload
@@ -40,7 +40,7 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     if reason := layout.unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
-    yield from _tile_reasons(plan, layout, Pairing.of(workload, plan))
+    yield from _tile_reasons(plan, layout, pairing_of(workload, plan))
     yield from _row_reasons(plan, layout, workload.seq_len)
     piece = workload.seq_len // plan.shards // layout.pieces
     tile = plan.tile or kernel.fitting(kernel.default_tile(kind), piece)

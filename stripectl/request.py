@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stripectl.arithmetic import described
+from stripectl.arithmetic import crowded, described
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
@@ -68,7 +68,7 @@ class Request:
 def to_make(workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, method: str) -> Measurement:
     """The measurement to be made of a plan with its mesh: its tile is named, or it is refused with the reason."""
     hardware = place.target.hardware
-    reason = unsupported(plan, workload, hardware.kind, place.target.devices)
+    reason = unsupported(plan, workload, hardware.kind, place.target.devices) or crowded(workload, plan, hardware)
     full = plan if reason else with_tile(plan, workload, hardware.kind)
     case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
     return replace(case, status="refused", reason=reason) if reason else described(case, hardware)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stripectl.clocks import Clocks, Gradients, Timed, each, leaves
-from stripectl.layout import TileCount, count_tiles
+from stripectl.layout import WHOLE, TileCount, count_tiles
 from stripectl.machine import Machine, TileCost
 from stripectl.overlap import Overlap, overlap, union_s
-from stripectl.pairing import WHOLE, Pairing, among, dealing, lie
+from stripectl.pairing import among, dealing, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.scheme import HEADS, ROWS, Scheme, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
@@ -25,12 +25,14 @@ VALUES = "values"  # a round that weighs values, whose scores had a round of the
 
 
 class Round(NamedTuple):
-    """One call of a kernel on every device: when it starts and ends there, and its tiles."""
+    """One call of a kernel on every device: when it starts and ends there, its tiles, and of how many heads of how many
+    requests together each of them is."""
 
     passes: str
     start_s: np.ndarray
     end_s: np.ndarray
     tiles: TileCount
+    heads: int
 
 
 class TimedAttend:
@@ -38,7 +40,7 @@ class TimedAttend:
     state only the output counts."""
 
     def __init__(self, workload: Workload, plan: Plan, clocks: Clocks, counted: Sequence[TileCount] = ()) -> None:
-        self.clocks, self.pairing, self.tiles = clocks, Pairing.of(workload, plan), plan.tiles
+        self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), plan.tiles
         self.rounds_run, self.counted = list[Round](), counted
         self.documents = None if workload.starts is None else among(workload.starts, workload.seq_len)
 
@@ -168,9 +170,12 @@ class TimedAttend:
         share: float = 1.0,
     ) -> np.ndarray:
         tiles = self.counted[len(self.rounds_run)] if self.counted else self._count(passes, me, src, part)
-        start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
-        end = self.clocks.now = start + share * cost.seconds(tiles, q.shape[0] * q.shape[HEADS])
-        self.rounds_run.append(Round(passes, start, end, tiles))
+        start, heads = (
+            np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)]),
+            q.shape[0] * q.shape[HEADS],
+        )
+        end = self.clocks.now = start + share * cost.seconds(tiles, heads)
+        self.rounds_run.append(Round(passes, start, end, tiles, heads))
         return end
 
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:

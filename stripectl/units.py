@@ -47,7 +47,7 @@ def rate(per_s: float | None, unit: str) -> str:
 
 
 def times(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}x"
+    return NOTHING if value is None else f"{value:.2f}x" if value >= 0.095 else f"{value:.2g}x"
 
 
 # What a name ends in says its unit (DESIGN.md, style 4); a rate of FLOPs may be one of a dtype.

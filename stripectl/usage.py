@@ -98,6 +98,10 @@ def options(m: Measurement) -> str:
     found |= {"mask": work.mask, "pass": work.passes, "target": m.target, "method": m.method, "plan": m.plan}
     if work.layers:
         found["layers"] = work.layers
+    if work.query_len:
+        found["query-len"] = format_length(work.query_len)
+    if work.documents:
+        found["documents"] = ",".join(map(format_length, work.documents))
     if m.flags:
         found["xla-flag"] = [f"{name}={value}" for name, value in m.flags.items()]
     return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=1000)

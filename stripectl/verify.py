@@ -14,7 +14,7 @@ from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
-from stripectl.pairing import Pairing, dealing, lie
+from stripectl.pairing import dealing, lie, pairing_of
 from stripectl.plan import HEAD_AXES, Plan
 from stripectl.reference import dense
 from stripectl.workload import SLIDING, Workload
@@ -45,7 +45,7 @@ def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
         return kernel.fitting(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
 
     small = smaller(workload, plan, pieces * piece)
-    queries = Pairing.of(small, plan).query_piece
+    queries = pairing_of(small, plan).query_piece
     tile = cut(plan.tile)
     tile = tile._replace(block_q=min(tile.block_q, queries))
     return small, replace(plan, tile=tile, backward=plan.backward and cut(backward))
@@ -87,7 +87,7 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
     found = program.function(*program.place(arrays))
     expected = dense(q, k, v, cotangent, workload.window, workload.starts)
-    queries, keys = Pairing.of(workload, plan).orders()
+    queries, keys = pairing_of(workload, plan).orders()
     worst = 0.0
     values = found if isinstance(found, tuple) else (found,)
     for value, reference, order in zip(values, expected, (queries, queries, keys, keys), strict=False):

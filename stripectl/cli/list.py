@@ -25,7 +25,7 @@ def command(kind: str | None) -> None:
     for each in [kind] if kind else KINDS:
         screen.print(f"[bold]{each}[/bold]")
         for name, text in every_target() if kind == "targets" else rows(each):
-            screen.print(f"  {name:14}{text}", markup=False)
+            screen.print(f"  {name:18}{text}", markup=False)
 
 
 def rows(kind: str) -> list[tuple[str, str]]:
@@ -43,8 +43,20 @@ def rows(kind: str) -> list[tuple[str, str]]:
         return [(name, sizes(Hardware.load(name))) for name in hardware_names()]
     catalogue = {"schemes": schemes, "layouts": layouts, "kernels": kernels}[kind]
     good, broken = catalogue.load()
-    found = [(name, f"{catalogue.summary(name)} {each.paper}") for name, each in good.items()]
-    return sorted([*found, *((name, f"cannot be loaded: {why}") for name, why in broken.items())])
+    found = {name: [f"{catalogue.summary(name)} {each.paper}"] for name, each in good.items()}
+    if kind == "schemes":
+        found = {name: [*lines, *able(good[name])] for name, lines in found.items()}
+    found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
+    return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
+
+
+def able(scheme) -> list[str]:
+    """What a scheme can compute, in two lines."""
+    from stripectl.abilities import abilities
+
+    known = {name: f"{name}: {', '.join(words) or 'none'}" for name, words in abilities(scheme).items()}
+    lines = ("axes", "layouts", "kernels"), ("masks", "passes", "methods")
+    return ["; ".join(known[name] for name in names) for names in lines]
 
 
 def machine(hardware) -> str:

@@ -66,9 +66,7 @@ PLAN = (
     click.option(
         "--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."
     ),
-    click.option(
-        "--scheme", help=f"Schemes by commas, or all. [default: {TRAINING}; with --query-len {INFERENCE}]"
-    ),
+    click.option("--scheme", help=f"Schemes by commas, or all. [default: {TRAINING}; with --query-len {INFERENCE}]"),
     click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
     click.option("--kernel", help="Kernels by commas, or all. [default: splash on TPUs, xla elsewhere]"),
     click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
@@ -239,10 +237,11 @@ def parse_plans(
     tile: str | None,
     unroll: str,
     meshes: Sequence[str],
+    inference: bool = False,
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
-    A layout or kernel that a scheme does not have is left out where `all` were asked for, and where no kernel is it is
-    the scheme's own.
+    A layout or kernel that a scheme does not have is left out where `all` were asked for, and of all schemes those of
+    inference, or the others; where no kernel is asked for it is the scheme's own.
 
     Raises:
         BadInput: something is not known, or a mesh is named beside `auto`.
@@ -256,7 +255,7 @@ def parse_plans(
     if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
         raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
     grid = itertools.product(
-        words(scheme, "scheme", schemes.names()),
+        words(scheme, "scheme", [name for name in schemes.names() if scheme != "all" or infers(name) == inference]),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()) if kernel else [None],
         tiles,
@@ -270,6 +269,10 @@ def parse_plans(
         if kernel != "all" or not computed or kernels[computed].family == schemes[name].kernels
     ]
     return found, auto
+
+
+def infers(scheme: str) -> bool:
+    return schemes[scheme].queries != "all"
 
 
 def parse_hardware(name: str | None) -> Hardware | None:

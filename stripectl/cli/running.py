@@ -38,7 +38,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
     asked["scheme"] = given["scheme"] or (shared.INFERENCE if given["query_len"] else shared.TRAINING)
-    plans, every_mesh = shared.parse_plans(given["plans"], **asked)
+    plans, every_mesh = shared.parse_plans(given["plans"], **asked, inference=bool(given["query_len"]))
     return Request(
         workloads=workloads,
         plans=plans,
@@ -122,7 +122,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None
     choose from, what is recommended."""
     from stripectl.card import card, has_choice
     from stripectl.console import tables
-    from stripectl.notes import beside_published, calibrations, longest
+    from stripectl.notes import beside_published, calibrations, longest, packing, pass_rules
     from stripectl.recommend import recommend
     from stripectl.report import write_report
 
@@ -137,6 +137,8 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None
         *tables(on_screen, screen.width),
         *beside_published(on_screen.measurements, screen.width),
         *longest(on_screen.measurements),
+        *packing(on_screen.measurements),
+        *pass_rules(on_screen.measurements),
         *calibrations(on_screen),
     ]:
         screen.print(part)

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
 from stripectl.execute.attend import bound
-from stripectl.pairing import Pairing, dealing, lie
+from stripectl.pairing import dealing, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
@@ -142,7 +142,7 @@ class Program:
     @property
     def orders(self) -> list[np.ndarray]:
         """Of q, k, v and what is like q: stored = natural[order] along positions."""
-        queries, keys = Pairing.of(self.workload, self.plan).orders()
+        queries, keys = pairing_of(self.workload, self.plan).orders()
         return [queries, keys, keys, queries]
 
 

@@ -17,8 +17,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 from stripectl.execute.comm import Comm
 from stripectl.kernels import kernels
-from stripectl.layout import Rectangle, Tile
-from stripectl.pairing import WHOLE, Documents, Pairing
+from stripectl.layout import WHOLE, Documents, Pairing, Rectangle, Tile
+from stripectl.pairing import pairing_of
 from stripectl.plan import Plan
 from stripectl.scheme import HEADS, ROWS, Scheme, schemes
 from stripectl.workload import Workload
@@ -236,5 +236,5 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
 def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
-    attend = Attend(kernels[plan.kernel].load(), Pairing.of(workload, plan), plan.tiles)
+    attend = Attend(kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles)
     return attention(schemes[plan.scheme], attend, Comm(plan), layer)

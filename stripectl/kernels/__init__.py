@@ -35,7 +35,8 @@ class Kernel:
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
-    whole: takes no tile; a tile is a whole piece of a shard.
+    score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
+        kernel takes no tile: a tile is a whole piece of a shard.
     bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
         for a kernel that XLA compiles.
 
@@ -58,8 +59,12 @@ class Kernel:
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
     tile_multiple: int = 1
-    whole: bool = False
+    score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.score_touches)
 
     def fitting(self, tile: Tile, rows: int) -> Tile:
         """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the

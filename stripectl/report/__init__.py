@@ -290,6 +290,8 @@ def command_line(m: Measurement) -> str:
     options = ["--seqlen", format_length(work.seq_len), *shape, "--dtype", work.dtype, "--pass", work.passes]
     options += ["--batch", work.batch] if work.batch > 1 else []
     options += ["--mask", work.mask] if work.mask != "causal" else []
+    options += ["--query-len", format_length(work.query_len)] if work.query_len else []
+    options += ["--documents", ",".join(map(format_length, work.documents))] if work.documents else []
     options += ["--target", m.target, "--method", m.method]
     options += [part for name, value in (m.flags or {}).items() for part in ("--xla-flag", f"{name}={value}")]
     return shlex.join(["stripectl", "bench", "--plan", m.plan, *map(str, options)])

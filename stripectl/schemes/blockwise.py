@@ -1,5 +1,6 @@
-"""Blockwise: memory-efficient attention on one device, and feed-forward and loss in blocks of rows too (Liu and Abbeel
-2023, Blockwise Parallel Transformer). Its attention alone is the memory-efficient one; a training step is not.
+"""Blockwise: feed-forward and loss in blocks of rows too, on one device (Liu and Abbeel 2023).
+
+The Blockwise Parallel Transformer: its attention alone is the memory-efficient one; its training step is not.
 """
 
 from dataclasses import replace

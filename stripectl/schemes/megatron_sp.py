@@ -1,6 +1,6 @@
-"""Megatron-SP: hidden states are gathered before a layer's matrices and summed into rows after them, heads are divided
-meanwhile (Korthikanti et al. 2022, section 4.2.2).
+"""Megatron-SP: hidden states are gathered before a layer's matrices, and summed into rows after (Korthikanti 2022).
 
+Between the two each device has all rows of its heads (section 4.2.2).
 Attention itself sends nothing. Of a layer, an all-gather before the projections and a reduce-scatter after the output's
 are around attention, and as much is around the feed-forward, which a pass of attention does not count. In such a pass,
 with no projections, the queries before they are gathered stand for the hidden states, as large as they are where heads

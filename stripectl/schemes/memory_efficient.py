@@ -1,5 +1,6 @@
-"""Memory-efficient: attention of a sequence on one device, in tiles, with a feed-forward of all rows at once (Rabe and
-Staats 2021; Dao et al. 2022).
+"""Memory-efficient: attention on one device in tiles (Rabe and Staats 2021; Dao et al. 2022).
+
+The feed-forward of a training step takes all rows at once.
 """
 
 from stripectl.scheme import Scheme

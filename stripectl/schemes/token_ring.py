@@ -1,5 +1,4 @@
-"""Token ring: keys and values stay, queries travel one way round the ring, partial outputs the other way home (Wang et
-al. 2024, TokenRing).
+"""Token ring: keys stay, queries travel one way, partial outputs the other way home (Wang et al. 2024, TokenRing).
 
 What a device finds for its guests goes straight back to whom it belongs to, h places after h hops: on a switch that is
 one hop, on a torus h links. Backward, what the queries need travels the same way, dQ comes home as outputs did, and

@@ -11,5 +11,6 @@ about = Kernel(
     paper="https://arxiv.org/abs/1706.03762",
     family="scores",
     default_tile=lambda kind: Tile(2**20, 2**20),
-    whole=True,
+    # scores, exponentials and weights written and read; backward weights, dP and dS, the last read twice
+    score_touches={"forward": 4, "backward": 6},
 )

@@ -1,0 +1,49 @@
+"""What each scheme can compute, found by asking it: small workloads that differ in one thing from a usual one."""
+
+from dataclasses import replace
+from typing import Any
+
+from stripectl import BadInput
+from stripectl.defaults import with_mesh
+from stripectl.kernels import kernels
+from stripectl.layout import layouts
+from stripectl.plan import DEFAULT_KERNELS, Plan
+from stripectl.refusal import unsupported
+from stripectl.schema import METHODS
+from stripectl.scheme import Scheme
+from stripectl.workload import PASSES, SIZES, STEP, Workload
+
+DEVICES = 8
+MASKS: dict[str, dict[str, Any]] = {
+    **{"causal": {}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
+    "documents": {"documents": (1024,)},
+}
+
+
+def abilities(scheme: Scheme) -> dict[str, list[str]]:
+    """Axes, layouts, kernels, masks, passes and methods, by these words."""
+    queries = None if scheme.queries == "all" else 1
+    work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES, query_len=queries)
+    plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernels]), DEVICES)
+
+    def able(own: Plan = plan, **change: Any) -> bool:
+        """Whether the scheme can, on any kind of hardware."""
+        try:
+            asked = replace(work, **change)
+        except BadInput:
+            return False
+        return any(unsupported(own, asked, kind) is None for kind in ("cpu", "gpu", "tpu"))
+
+    return {
+        "axes": list(scheme.axes) or ["one device"],
+        "layouts": [name for name in layouts.names() if able(replace(plan, layout=name))],
+        "kernels": [name for name in kernels.load()[0] if able(replace(plan, kernel=name))],
+        "masks": [name for name, change in MASKS.items() if able(**change)],
+        "passes": [each for each in PASSES if able(plan, passes=each, **sizes(each))],
+        "methods": list(METHODS),
+    }
+
+
+def sizes(passes: str) -> dict[str, int]:
+    """Of a model, for a step."""
+    return dict.fromkeys(SIZES, 1024) if passes == STEP else {}
