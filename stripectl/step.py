@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stripectl.hardware import Hardware
 from stripectl.machine import Machine
-from stripectl.plan import BATCH_AXES, HEAD_AXES, STORED_AXES, Plan, schemes
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
 from stripectl.workload import DTYPE_BYTES, Workload
 
 STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
@@ -48,7 +48,7 @@ def again(plan: Plan) -> bool:
 def of_step(workload: Workload, plan: Plan) -> Step:
     """A step's parts on one device."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    rows = workload.seq_len // plan.cut
+    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
     heads = sizes.hidden * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads)
@@ -75,11 +75,11 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
     if tensor == 1:
         return []
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
-    sums = layers * (5 if narrow else 4) + 1  # and one of the head's
-    return [
-        Sent("all-reduce", HEAD_AXES, 2 * (tensor - 1) / tensor * whole, sums),
-        Sent("all-gather", HEAD_AXES, (tensor - 1) / tensor * whole, 1),
-    ]
+    sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # and one of the head's
+    embedding = Sent("all-gather", HEAD_AXES, part, 1)
+    if schemes[plan.scheme].rows_over:  # each in two halves, with rows between
+        return [Sent("reduce-scatter", HEAD_AXES, part, sums), Sent("all-gather", HEAD_AXES, part, sums), embedding]
+    return [Sent("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
 
 
 def _parameters(workload: Workload, plan: Plan) -> list[Sent]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
 from stripectl.defaults import with_tile
@@ -30,6 +30,7 @@ def sequence_parallel_attention(
     mesh: Mesh | AbstractMesh | None,
     *,
     mask: str = "causal",
+    documents: jax.Array | None = None,
 ) -> jax.Array:
     """Attention by a plan's scheme, layout and kernel; call it in your own jit, and differentiate through it.
 
@@ -45,7 +46,10 @@ def sequence_parallel_attention(
         mesh: the mesh of the arrays: batch lies over its axes `data` and `fsdp`, positions over `ring` and the other
             axes of a sequence, heads over `tensor`. None: this is called inside a shard_map of your own over such axes,
             with one device's part of each array, and the plan names its mesh.
-        mask: `causal` or `full`.
+        mask: `causal`, `full`, or `sliding:4k`: each query sees so many keys, with its own.
+        documents: int32 (batch, documents), where several are packed in a sequence: the position that each begins at,
+            ascending from 0, filled up with the sequence's length. A query sees the keys of its own document. Lies as
+            the batch does, on every device of a sequence.
 
     Returns:
         (batch, positions, heads, head_dim) in the dtype of q, lying over the axes as `mesh` says.
@@ -56,6 +60,9 @@ def sequence_parallel_attention(
     plan = named(plan, mesh)
     parts = (1, 1, 1) if mesh else (plan.product(BATCH_AXES), plan.cut, plan.product(HEAD_AXES))
     work = workload(q_BTNH, k_BTKH, v_BTKH, parts, mask)
+    given = () if documents is None else (documents,)
+    if given:
+        work = replace(work, documents=(work.seq_len,))
     kind = platform(mesh)
     if reason := unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
@@ -66,16 +73,22 @@ def sequence_parallel_attention(
     else:
         attend = on_mesh(plan, work, mesh)
     inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
-    return jnp.swapaxes(attend(*inner), 1, 2)
+    return jnp.swapaxes(attend(*inner, *given), 1, 2)
 
 
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH over global arrays, of a plan with its tile and all sizes."""
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH, all global, of a plan with its tile
+    and all sizes."""
     spec, attend = partition(plan), bound(plan, workload, layer=True)
-    mapped = jax.shard_map(attend, mesh=mesh, in_specs=(spec,) * 3, out_specs=spec, check_vma=False)
+    specs = (spec,) * 3 + (PartitionSpec(spec[0]),) * (workload.documents is not None)
+    mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
     if AxisType.Explicit not in mesh.axis_types:
         return mapped
-    return lambda *arrays: mapped(*(jax.reshard(x, NamedSharding(mesh, spec)) for x in arrays))
+
+    def laid(*arrays):
+        return mapped(*(jax.reshard(x, NamedSharding(mesh, each)) for x, each in zip(arrays, specs, strict=True)))
+
+    return laid
 
 
 def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None = None) -> np.ndarray:

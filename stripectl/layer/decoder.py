@@ -94,10 +94,10 @@ class Layer(nnx.Module):
         with jax.named_scope("projections"):
             weight = place.copies(self.output).astype(y.dtype)
             out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
-            x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence")
+            x_PGSRD = x_PGSRD + place.laid(out, "batch", None, "sequence", "rows")
         with jax.named_scope("feed_forward"):
             copies = [place.copies(each) for each in (self.feed_forward_norm, self.gate, self.up, self.down)]
-            return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence")
+            return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
 
 
 class Decoder(nnx.Module):
@@ -120,7 +120,7 @@ class Decoder(nnx.Module):
         def through(x, state):
             return nnx.merge(definition, state)(x, turn, attend, place)
 
-        x = place.laid(x, "batch", None, "sequence")
+        x = place.laid(x, "batch", None, "sequence", "rows")
         x, _ = lax.scan(lambda x, state: (through(x, state), None), x, stacked)
         with jax.named_scope("head"):
             copies = [place.copies(self.norm), place.copies(self.head)]

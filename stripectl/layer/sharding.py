@@ -2,7 +2,8 @@
 
 Tokens lie over the batch's and the sequence's axes, a layer's heads, feed-forward and vocabulary over `tensor`. A
 parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020), gathered
-where a layer uses it, and its gradient scattered back; with `params=replicated` it is stored as it is used.
+where a layer uses it, and its gradient scattered back; with `params=replicated` it is stored as it is used. Hidden
+states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
 
 Feed-forward and loss work *blockwise* (Liu and Abbeel 2023): on a chunk of the rows of every shard at a time, so that
 chunking moves no data, with the intermediate results of one chunk in memory, in the backward pass too.
@@ -24,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl.execute.attend import ATTENTION
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
+from stripectl.scheme import schemes
 
 # A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.
 USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
@@ -57,7 +59,8 @@ class Placement:
 
     def spec(self, dims: Dims, axes: dict[str, tuple[str, ...]] = USED) -> PartitionSpec:
         """The axes of the mesh that dimensions lie over, by their names."""
-        used = ([axis for axis in axes[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
+        known = axes | {"rows": schemes[self.plan.scheme].rows_over}
+        used = ([axis for axis in known[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
         return PartitionSpec(*(tuple(each) or None for each in used))
 
     def stored(self, dims: Dims) -> NamedSharding:
@@ -74,12 +77,12 @@ class Placement:
         add up in float32: each on its device, through a loop over chunks too, then all of them, once."""
         dims: Dims = parameter.dims
         whole: Any = gathered(self, dims, parameter[...])
-        shape = (self.plan.product(BATCH_AXES), self.plan.cut, *whole.shape)
+        shape = (self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES), *whole.shape)
         return self.laid(jnp.broadcast_to(whole, shape), "batch", "sequence", *dims)
 
     def split(self, x: jax.Array, at: int = 1) -> jax.Array:
         """(P, G, ..., S, R, ...) of an array (B, ..., T, ...) whose positions are its dimension `at`."""
-        parts, shards = self.plan.product(BATCH_AXES), self.plan.cut
+        parts, shards = self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES)
         batch, *middle = x.shape[:at]
         return x.reshape(parts, batch // parts, *middle, shards, x.shape[at] // shards, *x.shape[at + 1 :])
 
