@@ -117,17 +117,23 @@ class Attend:
         return jax.tree.map(jnp.add, a, b)
 
     def scores(self, q, k, me, src):
+        def compute(starts, q, k, me, src):
+            return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
+
         with jax.named_scope("attend_forward"):
-            return self.kernel.scores(q, k, self.bands(me, src))
+            return recomputed(compute)(self.starts_BD, q, k, me, src)
 
     def weights(self, q, scores):
         found, most, total = self.kernel.weights(scores)
         return found, (jnp.zeros(q.shape, jnp.float32), most, total)
 
     def weigh(self, weights, v, me, src, *, into):
+        def compute(starts, weights, v, me, src):
+            return self.kernel.weigh(weights, v, replace(self, starts_BD=starts).bands(me, src))
+
         out, most, total = into
         with jax.named_scope("attend_forward"):
-            return out + self.kernel.weigh(weights, v, self.bands(me, src)), most, total
+            return out + recomputed(compute)(self.starts_BD, weights, v, me, src), most, total
 
     def maximum(self, state):
         return state[1]
@@ -159,6 +165,18 @@ class Attend:
         out, maximum, total = state
         total = jnp.where(total > 0, total, 1)
         return out / total[..., None], maximum + jnp.log(total)
+
+
+def recomputed(function: Callable) -> Callable:
+    """A function of which only the arguments are kept for the backward pass, whatever the policy of a jax.checkpoint
+    around it: that reaches into a jax.checkpoint inside, and would keep what every chunk computes. Nor is what follows
+    from a device's index alone moved out of it: a shard_map without an input does not compile."""
+    opaque = jax.custom_vjp(function)
+    opaque.defvjp(
+        lambda *arguments: (opaque(*arguments), arguments),
+        lambda arguments, gradient: jax.vjp(function, *arguments)[1](gradient),
+    )
+    return opaque
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))

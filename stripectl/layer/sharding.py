@@ -23,7 +23,7 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.execute.attend import ATTENTION
+from stripectl.execute.attend import ATTENTION, recomputed
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
 from stripectl.scheme import schemes
 
@@ -117,17 +117,6 @@ class Placement:
         _, out = lax.scan(lambda _, blocks: (None, again(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
         out = jnp.moveaxis(out, 0, 3)
         return out.reshape(*out.shape[:3], rows, *out.shape[5:])
-
-
-def recomputed(function: Callable) -> Callable:
-    """A function of which only the arguments are kept for the backward pass, whatever the policy of a jax.checkpoint
-    around it: that reaches into a jax.checkpoint inside, and would keep what every chunk computes."""
-    opaque = jax.custom_vjp(function)
-    opaque.defvjp(
-        lambda *arguments: (opaque(*arguments), arguments),
-        lambda arguments, gradient: jax.vjp(function, *arguments)[1](gradient),
-    )
-    return opaque
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
