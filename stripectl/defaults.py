@@ -10,7 +10,6 @@ from stripectl.scheme import schemes
 from stripectl.workload import Workload
 
 TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
-SMALLEST_SIDE = 128  # of a default tile: the width of a TPU's matrix unit
 
 
 def with_mesh(plan: Plan, devices: int) -> Plan:
@@ -26,13 +25,13 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
 
 def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     """The plan with its tile named: the kernel's default for such hardware, but at least TILES_A_SIDE of them a shard
-    where that leaves SMALLEST_SIDE, and no larger than a piece of the shard."""
+    where that leaves the kernel's least side, and no larger than a piece of the shard."""
     if plan.tile:
         return plan
     pairing, kernel = pairing_of(workload, plan), kernels[plan.kernel]
     queries, keys = pairing.query_piece, pairing.key_piece
     if kernel.whole:
         return replace(plan, tile=Tile(queries, keys))
-    most, tile = max(SMALLEST_SIDE, pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
+    most, tile = max(kernel.least_side, pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
     fitting = kernel.fitting(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
     return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, queries)))

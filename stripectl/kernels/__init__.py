@@ -34,6 +34,7 @@ class Kernel:
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    least_side: of a default tile, however short the shards: below it tiles are too dear for the balance they bring.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
     score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
         kernel takes no tile: a tile is a whole piece of a shard.
@@ -59,6 +60,7 @@ class Kernel:
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
     tile_multiple: int = 1
+    least_side: int = LEAST_SIDE
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
 

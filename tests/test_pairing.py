@@ -1,0 +1,110 @@
+"""Pairs of shards against brute force from positions: parts of keys, packed documents, cached prefixes, live rounds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stripectl.layout import MASKS, Pairing, Rectangle, Tile, Window, count_pairs, count_tiles, layouts
+from stripectl.pairing import among
+from stripectl.reference import kept
+
+SHARDS, ROWS = 4, 24
+SEQ_LEN = SHARDS * ROWS
+NAMES = layouts.names()
+WINDOWS = [*MASKS.values(), Window(30, 0), Window(3, 4)]
+STARTS = [np.array([0]), np.array([0, 5, 40, 41, 77]), np.arange(0, SEQ_LEN, 7)]
+
+
+def live(bands: list[Rectangle], queries: int, keys: int) -> np.ndarray:
+    """bool[queries, keys]: what the bands of a pair keep."""
+    keep = np.zeros((queries, keys), bool)
+    for band in bands:
+        i, j = np.arange(band.rows)[:, None], np.arange(band.cols)
+        own = (j >= i + band.low) & (j <= i + band.high)
+        if band.limits is not None:
+            first, end = (limit[:, None] for limit in band.limits)
+            own &= (j >= first) & (j < end)
+        keep[band.row : band.row + band.rows, band.col : band.col + band.cols] |= own
+    return keep
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("starts", STARTS, ids=len)
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_a_pair_keeps_what_the_mask_and_the_documents_keep(name: str, window, starts, parts: int) -> None:
+    pairing = Pairing.square(layouts[name], window, SHARDS, ROWS)
+    whole = kept(SEQ_LEN, SEQ_LEN, window, starts)
+    queries, keys = (order.reshape(SHARDS, -1) for order in pairing.orders())
+    documents, each = among(starts, SEQ_LEN), ROWS // parts
+    for me, src, part in np.ndindex(SHARDS, SHARDS, parts):
+        bands = pairing.bands(me, src, (part, parts), documents)
+        expected = whole[np.ix_(queries[me], keys[src][part * each : (part + 1) * each])]
+        assert (live(bands, ROWS, each) == expected).all()
+        assert count_pairs(bands) == expected.sum()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(("queries", "dealt"), [(8, True), (16, True), (1, False), (5, False)])
+def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -> None:
+    if not dealt and queries > 1 and layouts[name].step(SHARDS) > 1:
+        return  # refused: neighbours in the queries are not as far apart as in the keys
+    rows = queries // SHARDS if dealt else queries
+    pairing = Pairing(layouts[name], window, SHARDS, ROWS, rows, dealt)
+    whole = kept(queries, SEQ_LEN, window)
+    order, keys = pairing.orders()
+    order = order.reshape(SHARDS if dealt else 1, -1)
+    for me, src in np.ndindex(len(order), SHARDS):
+        expected = whole[np.ix_(order[me], keys.reshape(SHARDS, -1)[src])]
+        assert (live(pairing.bands(me, src), rows, ROWS) == expected).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(NAMES),
+    st.sampled_from(WINDOWS),
+    st.sets(st.integers(1, SEQ_LEN - 1), max_size=12),
+    st.builds(Tile, st.integers(1, 13), st.integers(1, 13)),
+)
+def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: Tile) -> None:
+    """A tile with a live score is computed, and one that is called whole has no other."""
+    pairing, documents = (
+        Pairing.square(layouts[name], window, SHARDS, ROWS),
+        among(np.array([0, *sorted(edges)]), SEQ_LEN),
+    )
+    me, src = np.arange(SHARDS), (np.arange(SHARDS) + 1) % SHARDS
+    together = count_tiles(pairing.bands(me, src, documents=documents), tile)
+    for device in range(SHARDS):
+        bands = pairing.bands(device, src[device], documents=documents)
+        counted = count_tiles(bands, tile)
+        assert [np.broadcast_to(kind, SHARDS)[device] for kind in together] == list(counted)
+        any_live = all_live = 0
+        for band in bands:
+            keep = live([band._replace(row=0, col=0)], band.rows, band.cols)
+            for i in range(0, band.rows, tile.block_q):
+                for j in range(0, band.cols, tile.block_kv):
+                    block = keep[i : i + tile.block_q, j : j + tile.block_kv]
+                    any_live += block.any()
+                    all_live += block.all() and block.shape == (
+                        min(tile.block_q, band.rows),
+                        min(tile.block_kv, band.cols),
+                    )
+        assert counted.computed >= any_live
+        assert counted.whole <= all_live
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "onward", "back"),
+    [
+        ("contiguous", MASKS["causal"], SHARDS, SHARDS),
+        ("contiguous", Window(ROWS, 0), 2, SHARDS),
+        ("contiguous", Window(ROWS + 1, 0), 3, SHARDS),
+        ("contiguous", Window(0, 0), 1, 1),
+        ("striped", Window(ROWS, 0), SHARDS, SHARDS),
+    ],
+)
+def test_rounds_end_with_the_last_that_anybody_needs(name: str, window, onward: int, back: int) -> None:
+    pairing = Pairing.square(layouts[name], window, SHARDS, ROWS)
+    assert (pairing.rounds(), pairing.rounds(-1)) == (onward, back)
