@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
+from stripectl.defaults import with_tile
 from stripectl.devices import Place
-from stripectl.kernels import kernels
-from stripectl.layout import layouts
+from stripectl.kernels import LEAST_SIDE, kernels
+from stripectl.layout import Tile, layouts
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
@@ -25,14 +26,15 @@ Compile = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes wh
 
 
 def with_default_tile(plan: Plan, kind: str) -> Plan:
-    """The plan with the kernel's own tile: that of a sequence that is long."""
-    return plan if plan.tile else replace(plan, tile=kernels[plan.kernel].default_tile(kind))
+    """The plan with the kernel's own tile: that of a sequence that is long. One without tiles gets them by length."""
+    kernel = kernels[plan.kernel]
+    return plan if plan.tile or kernel.whole else replace(plan, tile=kernel.default_tile(kind))
 
 
 def step_of(plan: Plan) -> int:
     """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
-    assert plan.tile
-    piece = math.lcm(*plan.tile, *(plan.backward or plan.tile), plan.cut // plan.shards)
+    tile = plan.tile or Tile(LEAST_SIDE, LEAST_SIDE)
+    piece = math.lcm(*tile, *(plan.backward or tile), plan.cut // plan.shards)
     return plan.shards * layouts[plan.layout].pieces * piece
 
 
@@ -55,7 +57,8 @@ def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator
 
         def compile_length(longer: Workload, case: Measurement = case) -> Measurement:
             compilers.say(f"compile {longer.passes} of {case.plan} at {format_length(longer.seq_len)}", 0, 1)
-            asked = described(replace(case, workload=longer), place.target.hardware)
+            full = with_tile(parse_plan(case.plan), longer, place.target.hardware.kind)
+            asked = described(replace(case, workload=longer, plan=str(full)), place.target.hardware)
             return compiled(asked, place.target, compilers)
 
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
