@@ -4,6 +4,7 @@ Raw samples are stored and statistics derived from them. A plan that was refused
 reason.
 """
 
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -48,7 +49,7 @@ class Measurement:
     limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
     scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
 
-    @property
+    @functools.cached_property
     def what(self) -> tuple[str, ...]:
         """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
         return json.dumps([self.workload.to_json(), self.flags or {}], sort_keys=True), self.plan, self.target
@@ -63,7 +64,7 @@ class Measurement:
         """Whether its time stands on too little to be called the fastest by."""
         return (self.calibration or {}).get("source") in ROUGH
 
-    @property
+    @functools.cached_property
     def devices(self) -> int:
         return parse_plan(self.plan).devices
 

@@ -2,8 +2,10 @@
 a report and an exit code."""
 
 import json
+import operator
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +16,8 @@ import click
 
 from stripectl import BadInput, StripectlError
 from stripectl.cli import options as shared
+
+SAVE_EVERY_S = 1.0
 
 
 def parse_request(given: Mapping[str, Any]) -> Any:
@@ -69,6 +73,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.trace import Tracer
 
     run, folder = open_run(given)
+    kept = Kept(run, folder)
     screen = console(stderr=given["as_json"])
     stopped: BaseException | None = None
     try:
@@ -79,19 +84,39 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         ):
             for request in requests:
                 effort = replace(request.effort, tracer=tracer if profile else None)
-                asked = replace(request, effort=effort, done=tuple(run.measurements))
+                asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
                 for measurement in bench(asked, reporter.say, run.environment["devices"]):
-                    run.add(measurement)
-                    run.save(folder)
+                    kept.add(measurement)
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
-    if run.measurements or stopped is None:
+    if kept.gathered().measurements or stopped is None:
         finish(run, folder, screen, given["as_json"])
     if profile and stopped is None and not any(m.trace for m in run.measurements):
         screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
     if stopped is not None:
         raise stopped
     return exit_code(run, explicit=bool(given["plans"]))
+
+
+class Kept:
+    """A run that is saved as its measurements come, each in the place of one with the same `key`. What is only
+    simulated waits for SAVE_EVERY_S: clocks make it again sooner than a long run is written."""
+
+    def __init__(self, run: Any, folder: Path, key: str = "key") -> None:
+        self.run, self.folder, self.saved_s = run, folder, 0.0
+        self.key = operator.attrgetter(key)
+        self.known = {self.key(m): m for m in run.measurements}
+
+    def add(self, measurement: Any) -> None:
+        self.known[self.key(measurement)] = measurement
+        if measurement.method != "simulated" or time.monotonic() - self.saved_s > SAVE_EVERY_S:
+            self.gathered().save(self.folder)
+            self.saved_s = time.monotonic()
+
+    def gathered(self) -> Any:
+        """The run with all of them."""
+        self.run.measurements = list(self.known.values())
+        return self.run
 
 
 def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
