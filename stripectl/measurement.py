@@ -6,6 +6,7 @@ reason.
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -197,6 +198,15 @@ def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None
     """How far the simulation of what was measured is off: simulated over measured, minus 1."""
     other = twin(m, run)
     return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
+
+
+def without_time(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Those that were refused or failed, together where their reasons differ in numbers only."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for m in measurements:
+        if m.status != "ok":
+            groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
+    return list(groups.values())
 
 
 def verdict(speedup: Mapping[str, Any] | None) -> str | None:
