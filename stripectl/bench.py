@@ -21,7 +21,7 @@ from stripectl.environment import cores
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
-from stripectl.meshes import best_by_mesh
+from stripectl.meshes import promising
 from stripectl.plan import parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
@@ -131,12 +131,12 @@ def by_mesh(
     compilers: Compilers,
     budget_s: float,
 ) -> Iterator[Measurement]:
-    """The cases of one workload, simulated; the best plans of the few fastest meshes compiled too, or measured where
-    they are here. A mesh that is refused then gives its place to the next."""
+    """The cases of one workload, simulated; the few most promising of schemes and meshes compiled too, or measured
+    where they are here. One that is refused then gives its place to the next."""
     known, asked = [simulated(case, place, devices) for case in group], {case.what: case for case in group}
     before = {m.key: m for m in request.done}
     yield from (m for m in known if m.key not in before)
-    left = [asked[m.what] for m in best_by_mesh(known)]
+    left = [asked[m.what] for m in promising(known)]
     if compiling(request, place):
         done = 0
         for case in (replace(case, method="compiled") for case in left):

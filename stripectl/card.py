@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -54,7 +53,7 @@ def title_of(found: Mapping[str, Any]) -> str:
 def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """What tells another workload of the run from the one that the card is about."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
-    shapes = [replace(each.attention("forward"), seq_len=1) for each in (own, first)]
+    shapes = [each.attention("forward").but_for_length for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
     return f"{title_of(other)} on {other['target']}"

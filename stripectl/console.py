@@ -1,6 +1,5 @@
 """What a terminal shows: a run as a table, and progress."""
 
-import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from stripectl.measurement import (
     twin,
     verdict,
     with_speedups,
+    without_time,
 )
 from stripectl.run import Run
 from stripectl.topology import hardware_name
@@ -54,19 +54,18 @@ def spread(m: Measurement) -> str:
     return interval(m.median_s, m.ci95_s)
 
 
-def describe(workload: Workload) -> str:
-    """A workload in a line."""
+def describe(workload: Workload, tokens: str | None = None) -> str:
+    """A workload in a line; `tokens` in place of its length."""
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
+    heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
     queries = f"{format_length(workload.query_len)} queries of " if workload.query_len else ""
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
-    return (
-        f"{model}{queries}{format_length(workload.seq_len)} tokens, {workload.heads} heads{shared} of "
-        f"{workload.head_dim}, {workload.dtype}, {workload.mask}{documents}{batch}"
-    )
+    length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
+    return f"{model}{length}, {heads}, {workload.dtype}, {workload.mask}{documents}{batch}"
 
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
@@ -75,6 +74,7 @@ COMPILED_COLUMNS = ("memory", "hidden")
 MOST_REFUSED = 3  # that have a row and a line each
 LEAST = 5  # columns that are shown however narrow the screen is
 WORDS = ("plan", "pass", "method", "speed-up")
+MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
 METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
 
 
@@ -181,12 +181,10 @@ class Refusals(NamedTuple):
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
     """Those of a table; reasons that differ in numbers only are alike."""
-    alike: dict[tuple[str, str], list[Measurement]] = {}
-    for m in members:
-        if m.status != "ok":
-            alike.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
-    many = [key for key, those in alike.items() if key[0] == "refused" and len(those) > MOST_REFUSED]
-    return Refusals([m for key, those in alike.items() if key not in many for m in those], [alike[key] for key in many])
+    alike = without_time(members)
+    many = {id(those) for those in alike if those[0].status == "refused" and len(those) > MOST_REFUSED}
+    alone = [m for those in alike if id(those) not in many for m in those]
+    return Refusals(alone, [those for those in alike if id(those) in many])
 
 
 def refusal_lines(told: Refusals) -> list[Text]:

@@ -4,7 +4,9 @@ Raw samples are stored and statistics derived from them. A plan that was refused
 reason.
 """
 
+import functools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -48,7 +50,7 @@ class Measurement:
     limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
     scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
 
-    @property
+    @functools.cached_property
     def what(self) -> tuple[str, ...]:
         """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
         return json.dumps([self.workload.to_json(), self.flags or {}], sort_keys=True), self.plan, self.target
@@ -63,7 +65,7 @@ class Measurement:
         """Whether its time stands on too little to be called the fastest by."""
         return (self.calibration or {}).get("source") in ROUGH
 
-    @property
+    @functools.cached_property
     def devices(self) -> int:
         return parse_plan(self.plan).devices
 
@@ -196,6 +198,15 @@ def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None
     """How far the simulation of what was measured is off: simulated over measured, minus 1."""
     other = twin(m, run)
     return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
+
+
+def without_time(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+    """Those that were refused or failed, together where their reasons differ in numbers only."""
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for m in measurements:
+        if m.status != "ok":
+            groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
+    return list(groups.values())
 
 
 def verdict(speedup: Mapping[str, Any] | None) -> str | None:

@@ -1,11 +1,11 @@
-"""Every mesh that the devices of a target make for a plan, and the few of them that are worth a compiler's or a
-machine's time: all are simulated, and the fastest go on, each with its best layout."""
+"""Every mesh that the devices of a target make for a plan, and the few plans on them that are worth a compiler's or a
+machine's time: all are simulated, and the fastest of each scheme and mesh go on."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stripectl.measurement import Measurement
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, factorisations, make_mesh, parse_plan, schemes
+from stripectl.plan import BATCH_AXES, HEAD_AXES, UNCUT, Plan, factorisations, make_mesh, parse_plan, schemes
 
 FEW = 4
 
@@ -18,8 +18,13 @@ def every(plan: Plan, devices: int) -> Iterator[Plan]:
     return (replace(plan, mesh=make_mesh(dict(zip(axes, each, strict=True)))) for each in sizes)
 
 
-def best_by_mesh(simulated: Sequence[Measurement]) -> list[Measurement]:
-    """The fastest plan of every mesh, the fastest mesh first; those without a time are left out."""
+def promising(simulated: Sequence[Measurement]) -> list[Measurement]:
+    """The fastest plan of every mesh, the fastest mesh first; where there are several schemes, before them the fastest
+    plan of each, so that schemes are compared at their best. Those without a time are left out."""
     timed = sorted((m for m in simulated if m.median_s), key=lambda m: m.median_s or 0.0)
-    best = {parse_plan(m.plan).mesh: m for m in reversed(timed)}
-    return sorted(best.values(), key=timed.index)
+    plans = [(m, parse_plan(m.plan)) for m in reversed(timed)]
+    by_scheme, by_mesh = {plan.cut_by: m for m, plan in plans}, {plan.mesh: m for m, plan in plans}
+    first = [*by_scheme.values()] if len(by_scheme.keys() - {UNCUT}) > 1 else []
+    taken = {parse_plan(m.plan).mesh for m in first}
+    rest = (m for mesh, m in by_mesh.items() if mesh not in taken)
+    return [*sorted(first, key=timed.index), *sorted(rest, key=timed.index)]

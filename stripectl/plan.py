@@ -35,6 +35,7 @@ DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5
 REMAT = ("full", "attention", "dots", "none")
 PARAMS = ("sharded", "replicated")
 WORDS = {"remat": REMAT, "params": PARAMS}  # options whose value is a word; the first is the default
+UNCUT = "unsharded"  # in place of a scheme
 TILES = ("tile", "backward")  # options whose value is a tile
 NUMBERS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
 
@@ -96,6 +97,11 @@ class Plan:
     def cut(self) -> int:
         """How many devices a sequence lies on."""
         return self.product((*SEQUENCE_AXES, *schemes[self.scheme].rows_over))
+
+    @property
+    def cut_by(self) -> str:
+        """The scheme that cuts the sequence; UNCUT of a plan that leaves each on one device."""
+        return self.scheme if self.mesh is None or self.cut > 1 else UNCUT
 
     @property
     def tiles(self) -> dict[str, Tile]:

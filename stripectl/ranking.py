@@ -4,13 +4,14 @@ Plans are ranked by workload and target, within the strongest method that timed 
 time do not compare.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from stripectl.measurement import Measurement, ratio_interval, simulation_error, twin
+from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, twin
 from stripectl.plan import parse_plan
 from stripectl.schema import METHODS
+from stripectl.scheme import schemes
 from stripectl.topology import hardware_name
 from stripectl.workload import PASSES, Workload
 
@@ -60,6 +61,25 @@ def is_timed(m: Measurement) -> bool:
     return m.status == "ok" and bool(m.median_s) and not m.rough
 
 
+def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those with a time, but for what a stronger method refuses, as a compiler does what does not fit into memory: it
+    is asked of one layout, and answers for those that differ in nothing else."""
+    measurements, refused = list(measurements), dict[tuple[str, ...], int]()
+    for m in measurements:
+        if m.status == "refused":
+            refused[m.what] = min(strength(m.method), refused.get(m.what, len(METHODS)))
+    timed = [(m, _but_for_layout(m)) for m in measurements if is_timed(m)]
+    overruled = {key for m, key in timed if strength(m.method) > refused.get(m.what, len(METHODS))}
+    return [m for m, key in timed if key not in overruled]
+
+
+def _but_for_layout(m: Measurement) -> Hashable:
+    plan = parse_plan(m.plan)
+    chunk = schemes[plan.scheme].chunk if plan.chunk is None else plan.chunk
+    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk)
+    return m.workload, m.target, m.method, spelled(m.flags), alike
+
+
 def margin(fast: Measurement, slow: Measurement) -> float:
     """How much longer the slower takes."""
     assert fast.median_s and slow.median_s
@@ -69,7 +89,7 @@ def margin(fast: Measurement, slow: Measurement) -> float:
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
     plan of several has a time on such hardware."""
-    timed, errors = [m for m in measurements if is_timed(m)], pairs(measurements)
+    timed, errors = contenders(measurements), pairs(measurements)
     wide = {(m.workload, hardware_name(m.target)) for m in timed if m.devices > 1}
     groups: dict[tuple[Workload, str], list[Measurement]] = {}
     for m in timed:
@@ -85,13 +105,14 @@ def strongest(ranked: Sequence[Ranking]) -> Ranking:
 
 def _ranking(candidates: Sequence[Measurement], run: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
     first = candidates[0]
-    method = min((m.method for m in candidates), key=_strength)
+    method = min((m.method for m in candidates), key=strength)
     rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
     members = [m for m in run if (m.workload, m.target) == (first.workload, first.target)]
     return Ranking(members, rivals, [p for p in errors if p.measured.workload.passes == first.workload.passes])
 
 
-def _strength(method: str) -> int:
+def strength(method: str) -> int:
+    """0 for the strongest."""
     return METHODS.index(method) if method in METHODS else len(METHODS)
 
 

@@ -5,7 +5,6 @@ measurements do not. The recommendation is of the strongest pass and, of that, t
 of the run have theirs in `others`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from stripectl.measurement import (
     spelled,
     twin,
     with_speedups,
+    without_time,
 )
 from stripectl.plan import parse_plan
 from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
@@ -181,17 +181,13 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
 
 def refused(ranking: Ranking) -> list[dict[str, Any]]:
     """What came of the plans of the workload that have no time, those whose reasons differ in numbers only together."""
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for m in ranking.members:
-        if m.status != "ok":
-            groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
     return [
         {
-            "status": status,
+            "status": those[0].status,
             "reason": shortened(those[0].reason or "no reason was given"),
             "plans": [m.plan + spelled(m.flags) for m in those],
         }
-        for (status, _), those in groups.items()
+        for those in without_time(ranking.members)
     ]
 
 

@@ -38,7 +38,7 @@ class Request:
     any_size: bool = False  # nobody asked for a length or heads: those of the small ring on CPU, as given elsewhere
     baseline: bool = True  # also run the single-device baseline
     every_mesh: bool = False  # in place of the usual mesh, every one that the target's devices make
-    few: int = FEW  # meshes that are compiled or measured of those
+    few: int = FEW  # plans on those that are compiled or measured
 
     def on(self, place: Place) -> "Request":
         """The request with what nobody asked for decided by what the target turned out to be."""

@@ -27,14 +27,6 @@ class Run:
     measurements: list[Measurement] = field(default_factory=list)
     recommendation: dict[str, Any] | None = None
 
-    def add(self, measurement: Measurement) -> None:
-        """Take in a measurement, in the place of one of the same plan, workload and method that was there."""
-        known = [m.key for m in self.measurements]
-        if measurement.key in known:
-            self.measurements[known.index(measurement.key)] = measurement
-        else:
-            self.measurements.append(measurement)
-
     def to_json(self) -> dict[str, Any]:
         measured = [m.to_json() for m in with_speedups(self.measurements)]
         head = {"schema": f"{SCHEMA}{VERSION}", "id": self.id, "created": self.created, "command": self.command}

@@ -129,6 +129,11 @@ class Workload:
             raise BadInput("documents are packed for training, without --query-len.")
 
     @property
+    def but_for_length(self) -> tuple[Any, ...]:
+        """Equal for workloads that differ in the length of the sequence alone."""
+        return tuple(getattr(self, field.name) for field in fields(self) if field.name != "seq_len")
+
+    @property
     def window(self) -> Window:
         return parse_mask(self.mask)
 

@@ -25,7 +25,7 @@ QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --d
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     with pytest.raises(SystemExit):
-        what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,1000"]
+        what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
         main(["bench", *what, "--quiet", "--out", str(folder / "run")])
     run = Run.load(folder / "run")
     first = run.measurements[0]
@@ -76,6 +76,7 @@ def test_the_page_reads_well(browser, page: Path, width: int, scheme: str) -> No
     )
     assert len(charts) >= 4 + 2 * len(("step", "hops"))
     assert all(wide > 100 and tall > 50 and wide <= room + 1 for wide, tall, room in charts)
+    assert browser.execute_script("return document.querySelectorAll('#lengths svg').length") == 2
     ink, paper = browser.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
     )

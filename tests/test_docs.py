@@ -63,7 +63,8 @@ def test_every_command_line_parses(line: str) -> None:
 @pytest.mark.parametrize("line", [line for line in LINES if "--target" in line])
 def test_benches_of_a_target_run_on_paper(line: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    compiles = ["--dry-run"] if "--seqlen max" in line else ["--method", "simulated"]
+    long = any(said in line for said in ("--seqlen max", "--scheme all --mesh auto"))
+    compiles = ["--dry-run"] if long else ["--method", "simulated"]
     on_paper = compiles if re.match(r"\s*stripectl (bench|tune-tiles)", line) else []
     with pytest.raises(SystemExit) as done:
         main([*arguments(line), "--quiet", *on_paper])

@@ -13,7 +13,7 @@ from stripectl.cli.suite import runs
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
-@click.option("--few", type=click.IntRange(1), help="Meshes of --mesh auto to compile or measure. [default: 4]")
+@click.option("--few", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
@@ -31,6 +31,7 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench --target cpu:2 --seqlen 16k --heads 4 --head-dim 64 --profile
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
       stripectl bench --target v4:2x2x4 --model 7b --pass step --mesh auto
+      stripectl bench --target v5e:4x4 --seqlen 16k,64k,256k,1M --scheme all --mesh auto
       stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.bench import dry_run

@@ -2,8 +2,10 @@
 a report and an exit code."""
 
 import json
+import operator
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +16,9 @@ import click
 
 from stripectl import BadInput, StripectlError
 from stripectl.cli import options as shared
+
+SAVE_EVERY_S = 1.0
+SHOWN = 10  # plans of a workload on a terminal, where every mesh was tried
 
 
 def parse_request(given: Mapping[str, Any]) -> Any:
@@ -69,6 +74,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.trace import Tracer
 
     run, folder = open_run(given)
+    kept = Kept(run, folder)
     screen = console(stderr=given["as_json"])
     stopped: BaseException | None = None
     try:
@@ -79,19 +85,59 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         ):
             for request in requests:
                 effort = replace(request.effort, tracer=tracer if profile else None)
-                asked = replace(request, effort=effort, done=tuple(run.measurements))
+                asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
                 for measurement in bench(asked, reporter.say, run.environment["devices"]):
-                    run.add(measurement)
-                    run.save(folder)
+                    kept.add(measurement)
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
-    if run.measurements or stopped is None:
-        finish(run, folder, screen, given["as_json"])
+    if kept.gathered().measurements or stopped is None:
+        shown, left_out = fastest(run) if any(each.every_mesh for each in requests) else (run, [])
+        finish(run, folder, screen, given["as_json"], shown, left_out)
     if profile and stopped is None and not any(m.trace for m in run.measurements):
         screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
     if stopped is not None:
         raise stopped
     return exit_code(run, explicit=bool(given["plans"]))
+
+
+class Kept:
+    """A run that is saved as its measurements come, each in the place of one with the same `key`. What is only
+    simulated waits for SAVE_EVERY_S: clocks make it again sooner than a long run is written."""
+
+    def __init__(self, run: Any, folder: Path, key: str = "key") -> None:
+        self.run, self.folder, self.saved_s = run, folder, 0.0
+        self.key = operator.attrgetter(key)
+        self.known = {self.key(m): m for m in run.measurements}
+
+    def add(self, measurement: Any) -> None:
+        self.known[self.key(measurement)] = measurement
+        if measurement.method != "simulated" or time.monotonic() - self.saved_s > SAVE_EVERY_S:
+            self.gathered().save(self.folder)
+            self.saved_s = time.monotonic()
+
+    def gathered(self) -> Any:
+        """The run with all of them."""
+        self.run.measurements = list(self.known.values())
+        return self.run
+
+
+def fastest(run: Any) -> tuple[Any, list[str]]:
+    """(the run with the fastest plans of each workload, what their times are compared with, and what has no time; a
+    line on what is left out): meshes come by the hundred, and most are slow."""
+    from stripectl.measurement import with_speedups
+    from stripectl.ranking import rankings
+
+    measurements = with_speedups(run.measurements)
+    best = [m for each in rankings(measurements) for m in each.rivals[:SHOWN]]
+    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
+    chosen = {id(m) for m in best}
+    kept = [
+        m
+        for m in measurements
+        if id(m) in chosen or m.status != "ok" or m.devices == 1 or (m.workload, m.method, m.plan) in over
+    ]
+    more = len(measurements) - len(kept)
+    return replace(run, measurements=kept), [f"others  {more:,} plans are in run.json and the report"] * bool(more)
 
 
 def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
@@ -117,14 +163,15 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
     return run, folder
 
 
-def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None, notes: Sequence[str] = ()) -> None:
-    """The table, of `shown` where that is not the whole run, the report, and where they lie; where there were plans to
-    choose from, what is recommended."""
+def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes: Sequence[str] = ()) -> None:
+    """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
+    compared at several lengths, which wins at which; where there were plans to choose from, what is recommended."""
     from stripectl.card import card, has_choice
     from stripectl.console import tables
     from stripectl.notes import beside_published, calibrations, longest, packing, pass_rules
     from stripectl.recommend import recommend
     from stripectl.report import write_report
+    from stripectl.scoreboard import scoreboards
 
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
         run.environment["warnings"] = []
@@ -132,18 +179,19 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any = None
     run.save(folder)
     if as_json:
         click.echo(json.dumps(run.to_json(), indent=1))
-    on_screen = shown or run
     for part in [
-        *tables(on_screen, screen.width),
-        *beside_published(on_screen.measurements, screen.width),
-        *longest(on_screen.measurements),
-        *packing(on_screen.measurements),
-        *pass_rules(on_screen.measurements),
-        *calibrations(on_screen),
+        *tables(shown, screen.width),
+        *beside_published(shown.measurements, screen.width),
+        *longest(shown.measurements),
+        *packing(shown.measurements),
+        *pass_rules(shown.measurements),
+        *calibrations(shown),
     ]:
         screen.print(part)
     for note in notes:
         screen.print(note, markup=False)
+    for part in scoreboards(run.measurements, screen.width):
+        screen.print(part)
     show_traces(run, folder, screen)
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)

@@ -1,6 +1,5 @@
 """`stripectl tune-tiles`: search the tiles of the kernel, of the forward and the backward pass."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,6 @@ from stripectl.cli import running
 WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
 BESIDE = "backward tiles beside the first forward one"
 SHOWN = 10  # candidates of a workload on a terminal
-SAVE_EVERY_S = 1.0  # candidates simulated on paper come by the hundred
 
 
 @click.command("tune-tiles")
@@ -100,22 +98,17 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.sweep import tune
 
     run, folder = running.open_run(given)
-    found = {m.what: m for m in run.measurements}  # of a candidate, what is known of it last, by whatever method
+    kept = running.Kept(run, folder, "what")  # of a candidate, what is known of it last, by whatever method
     tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
-    screen, notes, saved_s = console(stderr=given["as_json"]), list[str](), 0.0
+    screen, notes = console(stderr=given["as_json"]), list[str]()
     stopped: BaseException | None = None
     try:
         with interruptible(), Reporter(given["quiet"]) as reporter:
             for measurement in tune(tuning, reporter.say, run.environment["devices"], notes.append):
-                found[measurement.what] = measurement
-                if time.monotonic() - saved_s > SAVE_EVERY_S:
-                    run.measurements = list(found.values())
-                    run.save(folder)
-                    saved_s = time.monotonic()
+                kept.add(measurement)
     except (KeyboardInterrupt, StripectlError) as error:
         stopped = error
-    run.measurements = list(found.values())
-    if run.measurements or stopped is None:
+    if kept.gathered().measurements or stopped is None:
         shown, left_out = brief(run)
         running.finish(run, folder, screen, given["as_json"], shown, [*left_out, *notes])
     if stopped is not None:

@@ -15,12 +15,12 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl import BadInput, __version__, console, notes
+from stripectl import BadInput, __version__, console, notes, scoreboard
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
 from stripectl.recommend import recommend
-from stripectl.report import figures, recommendation, sources, timeline, traces
+from stripectl.report import figures, lengths, recommendation, sources, timeline, traces
 from stripectl.run import Run
 from stripectl.units import NOTHING, in_unit, nbytes, rate, times
 from stripectl.workload import format_length
@@ -70,9 +70,8 @@ def _templates() -> jinja2.Environment:
     )
     made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,])", plan)))
     made.filters["heat_map"] = lambda chart, most: Markup(figures.heat_map(chart, most))
-    charts = {"time_chart": figures.time_chart, "step_chart": timeline.step_chart, "hop_chart": timeline.hop_chart}
-    for name, draw in charts.items():
-        made.filters[name] = lambda chart, draw=draw: Markup(draw(chart))
+    for draw in (figures.time_chart, timeline.step_chart, timeline.hop_chart, lengths.contest_chart):
+        made.filters[draw.__name__] = lambda chart, draw=draw: Markup(draw(chart))
     return made
 
 
@@ -89,10 +88,12 @@ def context(run: Run) -> dict[str, Any]:
         "created": run.created,
         "command": run.command,
         "stripectl": __version__,
-        "marks": figures.MARKS,
+        "marks": console.MARKS,
         "recommended": cards[:1],
         "other_cards": grouped(cards[1:]),
         "simulation": recommendation.simulation(shown),
+        "contests": lengths.groups(shown),
+        "contest_question": scoreboard.QUESTION,
         "tables": tables(shown),
         "works": works[: figures.MOST_WORKS],
         "works_left_out": len(works[figures.MOST_WORKS :]),

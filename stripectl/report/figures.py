@@ -11,14 +11,13 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.console import describe, plan_cell, spread
+from stripectl.console import MARKS, describe, plan_cell, spread
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.schema import METHODS
 from stripectl.units import NOTHING, SECONDS, duration, unit_of
 from stripectl.workload import format_length
 
-MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside the word wherever a number stands
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito 2008: those with contrast 3:1 on white and on black
 SHAPES = ("circle", "square", "diamond")
 INK = "currentColor"
