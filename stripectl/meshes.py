@@ -12,10 +12,13 @@ FEW = 4
 
 def every(plan: Plan, devices: int) -> Iterator[Plan]:
     """The plan on every factorisation of the devices over the axes of its scheme, of batch and of heads, those with
-    most devices on the sequence's own axes first."""
-    axes = list(dict.fromkeys((*schemes[plan.scheme].axes, *HEAD_AXES, *reversed(BATCH_AXES))))
+    most devices on the sequence's own axes first; not on those that make another scheme of it."""
+    scheme = schemes[plan.scheme]
+    axes = list(dict.fromkeys((*scheme.axes, *HEAD_AXES, *reversed(BATCH_AXES))))
     sizes = sorted(factorisations(devices, len(axes)), reverse=True)
-    return (replace(plan, mesh=make_mesh(dict(zip(axes, each, strict=True)))) for each in sizes)
+    meshes = (make_mesh(dict(zip(axes, each, strict=True))) for each in sizes)
+    plans = (replace(plan, mesh=mesh) for mesh in meshes)
+    return (each for each in plans if all(each.size(axis) > 1 for axis in scheme.itself))
 
 
 def promising(simulated: Sequence[Measurement]) -> list[Measurement]:

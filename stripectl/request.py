@@ -8,11 +8,13 @@ from stripectl.arithmetic import crowded, described
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
+from stripectl.kernels import kernels
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
 from stripectl.plan import Plan
 from stripectl.refusal import unsupported
 from stripectl.sampling import Effort
+from stripectl.scheme import schemes
 from stripectl.workload import STEP, Workload
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
@@ -60,7 +62,9 @@ class Request:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
         unless only the plan's own can compute the workload."""
         own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
-        usual = replace(own, kernel=place.target.hardware.kernel) if self.any_kernel else own
+        users = kernels[place.target.hardware.kernel]
+        alike = users.family == schemes[own.scheme].kernels
+        usual = replace(own, kernel=users.name) if self.any_kernel and alike else own
         only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
         return own if only_own else usual
 

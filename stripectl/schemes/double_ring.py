@@ -51,6 +51,7 @@ scheme = Scheme(
     "double_ring",
     paper="https://arxiv.org/abs/2406.18485",
     axes=("outer", "inner", "ulysses"),
+    itself=("outer", "inner"),
     forward=forward,
     backward=backward,
     enter=ulysses.enter,

@@ -11,6 +11,7 @@ scheme = Scheme(
     "usp",
     paper="https://arxiv.org/abs/2405.07719",
     axes=("ring", "ulysses"),
+    itself=("ring", "ulysses"),
     forward=ring.forward,
     backward=ring.backward,
     enter=ulysses.enter,
