@@ -20,8 +20,8 @@ from stripectl.workload import Workload
 @dataclass(frozen=True)
 class Cell:
     """What came of a scheme at a length: its best plan, its time over the winner's by the same method, where the winner
-    has one, and whether it may be as fast; and the plans that have no time, those refused alike together, by the
-    strongest method first."""
+    has one, and whether it may be as fast; and the plans that have no time, those refused alike together: by the
+    strongest method first, and of one method in the order of the run, which begins with the usual mesh."""
 
     best: Measurement | None
     ratio: float | None
@@ -114,7 +114,7 @@ def _length(seq_len: int, members: Sequence[Measurement], ranking: Ranking | Non
 
 def _cell(own: Sequence[Measurement], members: Sequence[Measurement], ranking: Ranking | None) -> Cell:
     """What came of the plans of a scheme; `members` are those of all."""
-    refused = sorted(_commonest(own), key=lambda those: strength(those[0].method))
+    refused = sorted(without_time(own), key=lambda those: strength(those[0].method))
     wide = [m for m in contenders(own) if m.devices > 1 or (ranking and ranking.best.devices == 1)]
     best = min(wide, key=lambda m: (strength(m.method), m.median_s or 0.0), default=None)
     if best is None or ranking is None:

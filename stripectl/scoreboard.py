@@ -150,7 +150,7 @@ def _alike(refused: Mapping[int, Sequence[Sequence[Measurement]]]) -> dict[str, 
 
 
 def reason_of(groups: Sequence[Sequence[Measurement]]) -> str:
-    """How many plans have no time, and the commonest reason."""
+    """How many plans have no time, and the first reason."""
     if not groups:
         return NOTHING
     count, reason = sum(map(len, groups)), groups[0][0].reason or "no reason was given"
