@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from stripectl import BadInput
 from stripectl.cli.report import command
 from stripectl.measurement import Measurement
-from stripectl.report import context, render
+from stripectl.report import context, render, traces
 from stripectl.report.figures import utf8
 from stripectl.run import Run
 from stripectl.workload import Workload
@@ -233,7 +233,7 @@ def test_calibration_in_words_and_units(bench: Run) -> None:
 
 def test_each_number_has_its_command(bench: Run) -> None:
     commands = [each["command"] for each in context(bench)["reproduce"]]
-    assert len(commands) == len(bench.measurements)
+    assert len(commands) == len([m for m in bench.measurements if m.status == "ok"])
     assert commands[0] == (
         "stripectl bench --plan ring/contiguous/xla@ring=4,tile=64x64 --seqlen 4k --model 1b --dtype float32 "
         "--pass forward --target cpu:4 --method simulated"
@@ -252,6 +252,13 @@ def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str) -> None:
     held = json.loads(base64.b64decode((link or "").partition(",")[2]))
     assert Run.from_json(held, "page").measurements[4].samples_s == bench.measurements[4].samples_s
     assert "1.5 of 2 cores are busy" in " ".join(page.text)
+
+
+def test_a_large_run_is_carried_without_what_was_refused(bench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MOST_WITH_REFUSED", 100)
+    text, left_out = traces.carried(bench.to_json())
+    assert {each["status"] for each in json.loads(text)["measurements"]} == {"ok"}
+    assert left_out == ", without what has no time"
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:

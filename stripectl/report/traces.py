@@ -21,6 +21,7 @@ MOST_ROWS = 64  # of a table
 MOST_LANES = 16  # devices drawn; of more, every k-th
 MOST_SEGMENTS = 100  # of a step that is printed as a table
 MOST_CARRIED = 2**18  # characters of the run that the page carries; of a larger one, less of its profiles
+MOST_WITH_REFUSED = 2**22  # of a larger one, not the plans that were refused: every mesh makes thousands
 
 
 def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -143,12 +144,16 @@ def hops(trace: Mapping[str, Any]) -> dict[str, Any] | None:
 def carried(run: Mapping[str, Any]) -> tuple[str, str]:
     """The run as JSON that a page can carry, and in words what is left out of it."""
     text, said = packed(run), ""
+    if len(text) > MOST_WITH_REFUSED:
+        run = {**run, "measurements": [m for m in run["measurements"] if m["status"] == "ok"]}
+        text, said = packed(run), ", without what has no time"
     traced = [m for m in run["measurements"] if m["trace"]]
+    left_out = ""
     for words, rest in ((", without the timelines of its profiles", ("timeline",)), (", without its profiles", None)):
         if len(text) <= MOST_CARRIED or not traced:
             break
-        text, said = packed({**run, "measurements": [less(m, rest) for m in run["measurements"]]}), words
-    return text, said
+        text, left_out = packed({**run, "measurements": [less(m, rest) for m in run["measurements"]]}), words
+    return text, said + left_out
 
 
 def less(m: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
