@@ -45,11 +45,11 @@ from stripectl import positions, sequence_parallel_attention
 plan, seq_len = "{plan}", {seq_len}
 mesh = jax.make_mesh({sizes}, {axes}, (jax.sharding.AxisType.Auto,) * {count})
 order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once; rotary embeddings take it as positions
-
+{documents}
 
 @jax.jit
 def attend(q, k, v):  # (batch, positions, heads, head_dim), in the plan's order; differentiable
-    return sequence_parallel_attention(q, k, v, plan, mesh, mask="{mask}")
+    return sequence_parallel_attention(q, k, v, plan, mesh, mask="{mask}"{given})
 
 
 sharding = NamedSharding(mesh, PartitionSpec({batch_axes}, {sequence_axes}, {head_axes}))
@@ -112,7 +112,10 @@ def snippet(work: Workload, plan: Plan) -> str:
     if work.passes == STEP:
         sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
         return TRAINING.format(model=work.model, plan=plan, **sizes)
+    if work.query_len:
+        return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
     axes = plan.axes or {"ring": 1}
+    starts = () if work.starts is None else tuple(work.starts.tolist())
 
     def over(names: Sequence[str]) -> str:
         held = tuple(name for name in names if name in axes)
@@ -125,6 +128,8 @@ def snippet(work: Workload, plan: Plan) -> str:
         axes=f"({', '.join(map(quoted, axes))}{',' * (len(axes) == 1)})",
         count=len(axes),
         mask=work.mask,
+        given=", documents=documents" if starts else "",
+        documents=f"documents = jnp.array([{list(starts)}] * {work.batch})  # your starts\n" if starts else "",
         batch_axes=over(BATCH_AXES),
         sequence_axes=over(SEQUENCE_AXES),
         head_axes=over(HEAD_AXES),
@@ -144,9 +149,18 @@ def lacking(reason: str) -> dict[str, Any]:
     return {"text": None, "note": reason}
 
 
+def unusual(work: Workload) -> str | None:
+    """Why no flags are given for a workload, or None."""
+    if work.query_len:
+        return "Its context parallelism is for training."
+    return "Its packing and windows were not looked at." if work.documents or work.window.left is not None else None
+
+
 def maxtext(work: Workload, plan: Plan, kind: str, slices: int) -> dict[str, Any]:
     """The flags of a MaxText run whose attention is the plan's, or why there are none."""
     strategy, strange = MAXTEXT_STRATEGIES.get(plan.scheme), set(plan.axes) - MAXTEXT_AXES.keys()
+    if reason := unusual(work):
+        return lacking(reason)
     if kind not in ("tpu", "gpu"):
         return lacking(f"MaxText's context parallelism is for TPUs and GPUs, not {kind}.")
     if strategy is None or strange:
@@ -203,6 +217,8 @@ def transformer_engine(work: Workload, plan: Plan, kind: str) -> dict[str, Any]:
     """The arguments of Transformer Engine's attention in JAX, or why there are none. It runs the zigzag order on whole
     sequences (BSHD) and the striped one on packed ones (THD)."""
     strategy, strange = TE_STRATEGIES.get(plan.scheme), set(plan.axes) - TE_RESOURCES.keys()
+    if reason := unusual(work):
+        return lacking(reason)
     if kind != "gpu":
         return lacking(f"Transformer Engine runs on GPUs, not {kind}.")
     if strategy is None or strange or plan.shards == 1:

@@ -177,11 +177,11 @@ def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
 
 
 def test_the_gain_is_over_the_default_tile_where_the_run_holds_it() -> None:
-    """A shard of 64k over 16 devices has 4k rows, so that the default is tiles of 256: 16 a side."""
+    """A shard of 64k over 16 devices has 4k rows, so that the default is splash's least, tiles of 512."""
     tiles = [clocked("striped", time_s, tile=tile) for tile, time_s in ((256, 2.0), (1024, 1.0), (512, 1.5))]
     assert found(clocked("contiguous", 4.0), *tiles)["gain"] == {
-        "over": plan("striped", 256),
-        "value": 2.0,
+        "over": plan("striped", 512),
+        "value": 1.5,
         "ci95": None,
     }
     assert found(clocked("contiguous", 4.0), *tiles[1:])["gain"]["over"] == plan("contiguous")

@@ -24,8 +24,9 @@ def command(kind: str | None) -> None:
     screen = console()
     for each in [kind] if kind else KINDS:
         screen.print(f"[bold]{each}[/bold]")
+        width = 18 if each == "schemes" else 14
         for name, text in every_target() if kind == "targets" else rows(each):
-            screen.print(f"  {name:18}{text}", markup=False)
+            screen.print(f"  {name:{width}}{text}", markup=False)
 
 
 def rows(kind: str) -> list[tuple[str, str]]:

@@ -203,24 +203,21 @@ def parse_workloads(
         raise BadInput("--layers are those of a training step. Add --pass step.")
     return [
         Workload(
+            **vars(shape),
             seq_len=seq_len,
-            heads=shape.heads,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
             batch=batch,
             dtype=each_dtype,
             mask=each_mask,
             passes=each_pass,
             query_len=queries,
             documents=tuple(parse_length(text) for text in documents.split(",")) if documents else None,
-            model=shape.model,
             **(steps if each_pass == STEP else {}),
         )
         for each_dtype, each_mask, seq_len, queries, each_pass in itertools.product(*axes)
     ]
 
 
-def step_sizes(shape: Shape, layers: int | None) -> dict[str, int]:
+def step_sizes(shape: Shape, layers: int | None) -> dict[str, Any]:
     """What a training step's workload has beside its attention."""
     if shape.model is None:
         raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
@@ -257,7 +254,7 @@ def parse_plans(
     grid = itertools.product(
         words(scheme, "scheme", [name for name in schemes.names() if scheme != "all" or infers(name) == inference]),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
-        words(kernel, "kernel", kernels.names()) if kernel else [None],
+        words(kernel, "kernel", kernels.names()) if kernel else [""],
         tiles,
         map(int, unroll.split(",")),
         words(layout, "layout", layouts.names()),
@@ -265,8 +262,8 @@ def parse_plans(
     found = [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in grid
-        if layout != "all" or (allowed := schemes[name].layouts) is None or laid in allowed
-        if kernel != "all" or not computed or kernels[computed].family == schemes[name].kernels
+        if layout != "all" or laid in (schemes[name].layouts or layouts.names())
+        if kernel != "all" or kernels[computed].family == schemes[name].kernels
     ]
     return found, auto
 
