@@ -199,7 +199,8 @@ def sends(instruction: Instruction) -> int:
 
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
-    contexts, and several operands may have been combined into one collective."""
+    contexts, and several operands may have been combined into one collective. An all-to-all without a dimension has its
+    one array in as many parts as there are devices."""
     opcode = instruction.opcode.removesuffix("-start")
     start = opcode != instruction.opcode
     arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]
@@ -212,5 +213,6 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
         "all-to-all": (devices - 1) / devices,
         "all-reduce": 2 * (devices - 1) / devices,
     }.get(opcode, 1)
-    for dtype, sizes in arrays:
-        yield Collective(opcode, dtype, round(size_bytes(dtype, sizes) * share), times)
+    parts = devices if opcode == "all-to-all" and "dimensions=" not in instruction.rest else 1
+    for dtype, sizes in arrays[::parts]:
+        yield Collective(opcode, dtype, round(parts * size_bytes(dtype, sizes) * share), times)

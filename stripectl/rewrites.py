@@ -1,6 +1,7 @@
 """What a compiler changed in the communication of a program, by name: simulated bytes plus these are the HLO's.
 
-- merged rotation: the backward pass's rotation of K/V is the forward's, and one of the two is dropped;
+- merged rotation: what the backward pass rotates again, K/V or queries, is the forward's, and one of the two is
+  dropped;
 - narrowing: an array that is rounded to bfloat16 after a transfer is rounded before it;
 - widening: a CPU sends bfloat16 as float32;
 - reduce-scatter as all-reduce: a TPU sums everything everywhere and keeps a part, for twice the bytes.

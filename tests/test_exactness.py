@@ -1,121 +1,75 @@
-"""Every scheme x layout x mask x pass x dtype x heads x loop against float64 dense attention, on 8 virtual devices.
+"""Every scheme x layout x mask x packing x mesh x heads x dtype against float64 dense attention, values and gradients,
+on 8 virtual devices.
 
-`make test` runs a set that covers every pair of choices; `make test-all` the whole product.
+`make test` runs a set that covers every pair of choices, passes, tiles and loops among them; `make test-all` the whole
+product of what a user chooses, in which tiles and loops take turns.
 """
 
-import itertools
-import random
+import math
+from dataclasses import replace
 
-import jax
-import numpy as np
 import pytest
+from exact import DEVICES, Case, catalogue, check, legal, on_devices
 
-from stripectl.execute import Program
-from stripectl.layout import MASKS, layouts
-from stripectl.plan import parse_plan
-from stripectl.reference import dense, max_relative_error
+from stripectl.kernels import kernels
+from stripectl.layout import Tile
+from stripectl.plan import Plan, parse_plan
 from stripectl.scheme import schemes
-from stripectl.verify import TOLERANCES
-from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.workload import Workload
 
-ROWS, HEAD_DIM = 48, 16
-FACTORS = {
-    "scheme": schemes.names(),
-    "layout": layouts.names(),
-    "mask": list(MASKS),
-    "passes": list(ATTENTION_PASSES),
-    "dtype": list(DTYPES),
-    "kv_heads": [4, 2],
-    "unroll": [1, 9],
-    "shards": [1, 2, 3, 4, 8],
-    "tile": ["8x6", "10x7", "whole"],  # divides the block, does not, is the block
-}
-Case = tuple[object, ...]
+COVER, PRODUCT = catalogue(schemes.names())
+COVERED = set(COVER)
+CASES = [*COVER, *(pytest.param(case, marks=pytest.mark.full) for case in PRODUCT if case not in COVERED)]
+WORK = Workload(seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=16, dtype="float32", passes="forward-backward")
 
 
-def different(case: Case) -> bool:
-    """Whether the case is a program of its own: a loop of at most one round is the same rolled and unrolled."""
-    named = dict(zip(FACTORS, case, strict=True))
-    return named["unroll"] == 1 or int(named["shards"]) > 2  # type: ignore[call-overload]
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_equals_dense_attention(case: Case) -> None:
+    check(case.workload, case.plan)
 
 
-EVERY = [case for case in itertools.product(*FACTORS.values()) if different(case)]
+TWO_TILES = [replace(on_devices(name, 2), tile=Tile(8, 6), backward=Tile(5, 12)) for name in schemes.names()]
 
 
-def covering(cases: list[Case], seed: int = 0) -> list[Case]:
-    """Few cases that hold every pair of choices that any case holds: greedy, from a fixed shuffle."""
-
-    def pairs(case: Case) -> set:
-        return set(itertools.combinations(enumerate(case), 2))
-
-    order = random.Random(seed).sample(cases, len(cases))
-    missing, chosen = set().union(*map(pairs, cases)), []
-    while missing:
-        best = max(order[:400], key=lambda case: len(pairs(case) & missing))
-        if not pairs(best) & missing:
-            best = next(case for case in order if pairs(case) & missing)
-        missing -= pairs(best)
-        chosen.append(best)
-        order.remove(best)
-    return chosen
+@pytest.mark.parametrize(
+    "plan", [plan for plan in TWO_TILES if legal(plan, WORK) and not kernels[plan.kernel].whole], ids=str
+)
+def test_the_backward_pass_may_have_a_tile_of_its_own(plan: Plan) -> None:
+    check(WORK, plan)
 
 
-COVER = covering(EVERY)
-# The whole product of what a user chooses; the three kinds of tile, which no choice depends on, take turns in it.
-TURNS = len(FACTORS["tile"])
-PRODUCT = [case for turn, case in enumerate(EVERY) if turn % TURNS == turn // TURNS % TURNS]
-CASES = [
-    pytest.param(*case, marks=() if case in COVER else pytest.mark.full) for case in dict.fromkeys(COVER + PRODUCT)
-]
+def beside(**others: int) -> list[Plan]:
+    """Plans of every scheme with other axes beside its own, on 8 devices in all."""
+    own = DEVICES // math.prod(others.values())
+    plans = (on_devices(name, own, **others) for name in schemes.names())
+    return [plan for plan in plans if legal(plan, WORK)]
 
 
-def relative_errors(workload: Workload, plan: str, seed: int) -> list[float]:
-    """The largest relative error of the output, and of the gradients under random cotangents."""
-    program = Program(workload, parse_plan(plan), jax.devices())
-    rng = np.random.default_rng(seed)
-    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    q, k, v, dout = arrays if len(arrays) == 4 else [*arrays, np.zeros_like(arrays[0])]
-    expected = dense(q, k, v, dout, workload.window, workload.starts)
-    found = program.function(*program.place(arrays))
-    inverse = layouts[program.plan.layout].inverse(program.plan.shards, workload.seq_len)
-    values = found if isinstance(found, tuple) else (found,)
-    assert len(values) == (4 if workload.passes == "forward-backward" else 1)
-    return [
-        max_relative_error(np.asarray(value, np.float64)[:, :, inverse], reference)
-        for value, reference in zip(values, expected, strict=False)
-    ]
+def full(plans: list[Plan]) -> list:
+    return [pytest.param(plan, marks=pytest.mark.full) for plan in plans]
 
 
-@pytest.mark.parametrize(tuple(FACTORS), CASES)
-def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, unroll, shards, tile) -> None:
-    piece = ROWS // layouts[layout].pieces
-    workload = Workload(
-        seq_len=ROWS * shards,
-        batch=2 if shards == 2 else 1,
-        heads=4,
-        kv_heads=kv_heads,
-        head_dim=HEAD_DIM,
-        dtype=dtype,
-        mask=mask,
-        passes=passes,
-    )
-    plan = f"{scheme}/{layout}/xla@ring={shards},tile={piece if tile == 'whole' else tile},unroll={unroll}"
-    for error in relative_errors(workload, plan, seed=shards):
-        assert error <= TOLERANCES[dtype]
+@pytest.mark.parametrize(
+    "plan", [*beside(data=2, tensor=2), *full([*beside(fsdp=2), *beside(tensor=2), *beside(tensor=4)])], ids=str
+)
+def test_other_axes_divide_batch_and_heads(plan: Plan) -> None:
+    check(WORK, plan)
 
 
-@pytest.mark.parametrize("scheme", schemes.names())
-def test_the_backward_pass_may_have_a_tile_of_its_own(scheme: str) -> None:
-    workload = Workload(seq_len=192, heads=2, kv_heads=1, head_dim=16, dtype="float32", passes="forward-backward")
-    for error in relative_errors(workload, f"{scheme}/zigzag/xla@ring=4,tile=8x6,backward=5x12", seed=1):
-        assert error <= TOLERANCES["float32"]
+def gathered(layout: str, *parts: int) -> list[Plan]:
+    """Plans of every scheme that takes K/V in so many parts."""
+    plans = (parse_plan(f"{name}/{layout}@ring=2,tile=10x7,parts={n}") for name in schemes.names() for n in parts)
+    return [plan for plan in plans if legal(plan, WORK)]
 
 
-@pytest.mark.parametrize("mesh", ["data=2,ring=4", "ring=2,tensor=4", "data=2,ring=2,tensor=2", "fsdp=2,ring=4"])
-@pytest.mark.parametrize("scheme", schemes.names())
-def test_other_axes_divide_batch_and_heads(scheme: str, mesh: str) -> None:
-    workload = Workload(
-        seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=HEAD_DIM, dtype="float32", passes="forward-backward"
-    )
-    for error in relative_errors(workload, f"{scheme}/striped/xla@{mesh},tile=8", seed=1):
-        assert error <= TOLERANCES["float32"]
+PARTS = [*gathered("striped", 2), *gathered("contiguous", 3), *gathered("zigzag", 4)]
+OTHER_PARTS = [*gathered("striped", 3, 4), *gathered("contiguous", 2, 4), *gathered("zigzag", 2)]
+
+
+@pytest.mark.parametrize("plan", [*PARTS, *full(OTHER_PARTS)], ids=str)
+def test_keys_and_values_may_be_gathered_in_parts(plan: Plan) -> None:
+    check(WORK, plan)
+
+
+def test_parts_cut_the_pieces_of_zigzag_evenly() -> None:
+    assert PARTS and [plan.parts for plan in gathered("zigzag", 2, 3, 4)] == [2, 4]

@@ -37,14 +37,28 @@ def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> N
     check_rectangle(name, Rectangle(0, 0, ROWS, COLS, *BANDS[band]), tile)
 
 
+@pytest.mark.parametrize("name", ANY_BAND)
+@pytest.mark.parametrize("band", ["whole", "causal", "window"])
+@pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5)])
+def test_values_and_gradients_of_packed_documents(name: str, band: str, tile: Tile) -> None:
+    """Each sequence of a batch has documents of its own; a query of one here meets columns before or behind it."""
+    rows = np.arange(ROWS)
+    firsts = np.stack([rows // 10 * 13 - 4, np.where(rows < 5, -3, 2)])
+    ends = np.stack([rows // 10 * 13 + 9, np.where(rows < 5, 2, COLS + 7)])
+    check_rectangle(name, Rectangle(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends))), tile)
+
+
 def check_rectangle(name: str, band: Rectangle, tile: Tile) -> None:
-    module, (_, _, rows, cols, low, high) = kernels[name].load(), band
+    module, (_, _, rows, cols, low, high, limits) = kernels[name].load(), band
     rng = np.random.default_rng(0)
     q, dout = (jnp.asarray(rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32)) for _ in range(2))
     k, v = (jnp.asarray(rng.standard_normal((2, KV_HEADS, cols, HEAD_DIM), np.float32)) for _ in range(2))
     distance = np.arange(cols) - np.arange(rows)[:, None]
-    keep = jnp.asarray((distance >= low) & (distance <= high))
-    live = np.asarray(keep.any(1))
+    keep = np.broadcast_to((distance >= low) & (distance <= high), (2, HEADS, rows, cols))
+    if limits is not None:
+        first, end = (np.asarray(limit)[:, None, :, None] for limit in limits)
+        keep = keep & (np.arange(cols) >= first) & (np.arange(cols) < end)
+    live = keep.any(-1)
     dlse = jnp.asarray(rng.standard_normal((2, HEADS, rows), np.float32) * live)
 
     empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
@@ -53,7 +67,7 @@ def check_rectangle(name: str, band: Rectangle, tile: Tile) -> None:
     lse = top + jnp.log(jnp.where(total > 0, total, 1))
     (expected, expected_lse), transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
     assert np.allclose(out, expected, atol=2e-6)
-    assert np.allclose(lse[..., live], expected_lse[..., live], atol=2e-6)
+    assert np.allclose(lse[live], expected_lse[live], atol=2e-6)
 
     delta = jnp.sum(dout * out, -1) - dlse
     grads = jax.jit(lambda *x: module.backward(*x, [band], tile))(q, k, v, dout, lse, delta, jnp.zeros(q.shape))

@@ -2,22 +2,23 @@
 
 import itertools
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import pytest
-from test_exactness import covering, relative_errors
+from exact import check, covering, on_devices
 from test_kernels import check_rectangle
 
 from stripectl import BadInput, Missing
 from stripectl.defaults import with_tile
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
-from stripectl.plan import parse_plan
+from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
-from stripectl.verify import TOLERANCES, checkable
+from stripectl.verify import checkable
 from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 FACTORS = {
@@ -28,14 +29,13 @@ FACTORS = {
     "dtype": list(DTYPES),
     "kv_heads": [4, 2],
     "batch": [1, 2],
-    "shards": [1, 2, 4],
+    "devices": [1, 2, 4],
 }
 
 
-@pytest.mark.parametrize(tuple(FACTORS), covering(list(itertools.product(*FACTORS.values()))))
-def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, batch, shards) -> None:
+def case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
     workload = Workload(
-        seq_len=256 * shards,
+        seq_len=256 * devices,
         batch=batch,
         heads=4,
         kv_heads=kv_heads,
@@ -44,14 +44,23 @@ def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, b
         mask=mask,
         passes=passes,
     )
-    for error in relative_errors(workload, f"{scheme}/{layout}/splash@ring={shards},tile=128", seed=shards):
-        assert error <= TOLERANCES[dtype]
+    mesh = on_devices(scheme, devices).mesh
+    return workload, replace(parse_plan(f"{scheme}/{layout}/splash@tile=128"), mesh=mesh)
+
+
+def legal(case: tuple) -> bool:
+    workload, plan = case_of(*case)
+    return unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+def test_equals_dense_attention(scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
+    check(*case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
 
 
 def test_the_backward_pass_may_have_a_tile_of_its_own() -> None:
     workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes="forward-backward")
-    for error in relative_errors(workload, "ring/striped/splash@ring=2,tile=256,backward=128x256", seed=1):
-        assert error <= TOLERANCES["float32"]
+    check(workload, parse_plan("ring/striped/splash@ring=2,tile=256,backward=128x256"))
 
 
 @pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)

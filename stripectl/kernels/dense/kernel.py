@@ -24,8 +24,16 @@ def kept(bands, rows, cols):
 
 
 def alive(bands):
-    """Whether the bands keep any score."""
-    return jnp.any(jnp.stack([jnp.asarray((b.high > -b.rows) & (b.low < b.cols)) for b in bands]))
+    """Whether the bands may keep any score: where rows have limits, of any sequence."""
+
+    def live(band):
+        crosses = (band.high > -band.rows) & (band.low < band.cols)
+        if band.limits is None:
+            return jnp.asarray(crosses)
+        first, end = band.limits
+        return jnp.any(crosses & (first[..., 0] < band.cols) & (end[..., -1] > 0))
+
+    return jnp.any(jnp.stack([live(band) for band in bands]))
 
 
 def grouped(q_BNTH, heads):

@@ -1,0 +1,169 @@
+"""How exact a plan's program is, against float64 dense attention; and the cases that the catalogue gives rise to."""
+
+import itertools
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from stripectl.defaults import with_mesh, with_tile
+from stripectl.execute import Program
+from stripectl.kernels import kernels
+from stripectl.layout import MASKS, layouts
+from stripectl.pairing import Pairing
+from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan
+from stripectl.reference import dense, max_relative_error
+from stripectl.refusal import unsupported
+from stripectl.scheme import Scheme, schemes
+from stripectl.verify import TOLERANCES
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+
+DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
+MASKED = (*MASKS, "sliding:37")  # a window that is no multiple of a shard or a tile
+PACKED = (None, (50, 7, 20))  # documents that no shard or tile divides, longer and shorter than a shard
+KV_HEADS = (HEADS, 2, 1)
+Choice = TypeVar("Choice", bound=Sequence[Hashable])
+plan_of = cache(parse_plan)
+
+
+class Case(NamedTuple):
+    """What a program depends on: first what a user chooses, then what should change no value."""
+
+    scheme: str
+    layout: str
+    mask: str
+    documents: tuple[int, ...] | None
+    mesh: str
+    kv_heads: int
+    dtype: str
+    passes: str
+    tile: str = ""
+    unroll: int = 1
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+    @property
+    def plan(self) -> Plan:
+        tile = f"tile={self.tile}" if self.tile else ""
+        return plan_of(f"{self.scheme}/{self.layout}@{','.join(filter(None, (self.mesh, tile)))},unroll={self.unroll}")
+
+    @property
+    def workload(self) -> Workload:
+        devices = self.plan.devices
+        return Workload(
+            seq_len=ROWS * max(2, devices),
+            batch=2 if devices == 2 else 1,
+            heads=HEADS,
+            kv_heads=self.kv_heads,
+            head_dim=HEAD_DIM,
+            dtype=self.dtype,
+            mask=self.mask,
+            passes=self.passes,
+            documents=self.documents,
+        )
+
+
+def legal(plan: Plan, workload: Workload) -> bool:
+    return unsupported(plan, workload, "cpu", DEVICES) is None
+
+
+def on_devices(scheme: str, devices: int, **others: int) -> Plan:
+    """A scheme on so many devices of its own axes beside others."""
+    plan = parse_plan(scheme)
+    return replace(plan, mesh=make_mesh({**others, **with_mesh(plan, devices).axes}))
+
+
+def meshes(scheme: Scheme) -> list[str]:
+    """All factorisations of 2, 4 and 8 devices over the scheme's axes, or 1, 2, 3, 4 and 8 of the one it has."""
+    if not scheme.axes:
+        return [""]
+    sizes = (1, 2, 3, 4, DEVICES) if len(scheme.axes) == 1 else (2, 4, DEVICES)
+    found = (each for devices in sizes for each in factorisations(devices, len(scheme.axes)))
+    return [",".join(f"{axis}={size}" for axis, size in zip(scheme.axes, each, strict=True)) for each in found]
+
+
+def chosen(name: str) -> Iterator[Case]:
+    """Every legal case of what a user chooses of a scheme, with the most of a pass that it can."""
+    for mesh, layout, *rest in itertools.product(
+        meshes(schemes[name]), layouts.names(), MASKED, PACKED, KV_HEADS, DTYPES
+    ):
+        mask, documents, kv_heads, dtype = rest
+        cases = (Case(name, layout, mask, documents, mesh, kv_heads, dtype, each) for each in ATTENTION_PASSES[::-1])
+        yield from itertools.islice((case for case in cases if legal(case.plan, case.workload)), 1)
+
+
+def variations(case: Case) -> list[Case]:
+    """The case with a tile and a loop of each kind. A loop of at most one round is the same rolled and unrolled."""
+    plan = case.plan
+    whole = str(case.workload.seq_len // plan.shards // layouts[plan.layout].pieces)
+    tiles = [whole] if kernels[plan.kernel].whole else ["8x6", "10x7", whole]  # divides the piece, does not, is it
+    unrolls = [1, 9] if max(map(plan.size, MEETING_AXES)) > 2 else [1]
+    return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
+
+
+def catalogue(names: Iterable[str]) -> tuple[list[Case], list[Case]]:
+    """(few cases that hold every pair of choices that any case holds, the whole product of what a user chooses, in
+    which tiles and loops take turns) of schemes, legal ones only."""
+    turn, product, varied = random.Random(0), list[Case](), list[Case]()
+    for case in itertools.chain.from_iterable(map(chosen, names)):
+        each = variations(case)
+        product.append(turn.choice(each))
+        varied += [turn.choice(each)._replace(passes=passes) for passes in dict.fromkeys(("forward", case.passes))]
+    return covering(varied, pairs_of_case, lambda case: case.unroll), product
+
+
+def pairs(case: Sequence[Hashable]) -> set[Hashable]:
+    return set(itertools.combinations(enumerate(case), 2))
+
+
+def pairs_of_case(case: Case) -> set[Hashable]:
+    """A mesh belongs to its scheme; what else meets it meets as many devices."""
+    return pairs(case._replace(mesh=str(case.plan.devices))) | {(case.scheme, case.mesh)}
+
+
+def covering(
+    cases: Sequence[Choice],
+    pairs: Callable[[Choice], set[Hashable]] = pairs,
+    cost: Callable[[Choice], int] = lambda case: 0,
+) -> list[Choice]:
+    """Few cases that hold every pair of choices that any case holds: greedy, from a fixed shuffle."""
+    order = random.Random(0).sample(cases, len(cases))
+    held = {case: pairs(case) for case in order}
+    missing, found = set().union(*held.values()), list[Choice]()
+    while missing:
+        best = max(order[:400], key=lambda case: (len(held[case] & missing), -cost(case)))
+        if not held[best] & missing:
+            best = next(case for case in order if held[case] & missing)
+        missing -= held[best]
+        found.append(best)
+        order.remove(best)
+    return found
+
+
+def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float]:
+    """The largest relative error of the output, and of the gradients under random cotangents."""
+    program = Program(workload, plan, jax.devices())
+    rng = np.random.default_rng(seed)
+    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
+    q, k, v, dout = arrays if len(arrays) == 4 else [*arrays, np.zeros_like(arrays[0])]
+    expected = dense(q, k, v, dout, workload.window, workload.starts)
+    found = program.function(*program.place(arrays))
+    values = found if isinstance(found, tuple) else (found,)
+    assert len(values) == (4 if workload.passes == "forward-backward" else 1)
+    queries, keys = map(np.argsort, Pairing.of(workload, plan).orders())
+    orders = queries, queries, keys, keys
+    return [
+        max_relative_error(np.asarray(value, np.float64)[:, :, order], reference)
+        for value, order, reference in zip(values, orders, expected, strict=False)
+    ]
+
+
+def check(workload: Workload, plan: Plan) -> None:
+    """Fail where a value or a gradient is not attention's."""
+    errors = relative_errors(workload, with_tile(plan, workload, "cpu"))
+    assert max(errors) <= TOLERANCES[workload.dtype], errors
