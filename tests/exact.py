@@ -14,7 +14,7 @@ from stripectl.defaults import with_mesh, with_tile
 from stripectl.execute import Program
 from stripectl.kernels import kernels
 from stripectl.layout import MASKS, layouts
-from stripectl.pairing import Pairing
+from stripectl.pairing import pairing_of
 from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.refusal import unsupported
@@ -155,7 +155,7 @@ def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float
     found = program.function(*program.place(arrays))
     values = found if isinstance(found, tuple) else (found,)
     assert len(values) == (4 if workload.passes == "forward-backward" else 1)
-    queries, keys = map(np.argsort, Pairing.of(workload, plan).orders())
+    queries, keys = map(np.argsort, pairing_of(workload, plan).orders())
     orders = queries, queries, keys, keys
     return [
         max_relative_error(np.asarray(value, np.float64)[:, :, order], reference)

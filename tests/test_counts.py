@@ -2,36 +2,46 @@
 
 import itertools
 import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from exact import legal, on_devices
 
 import stripectl.kernels.xla.kernel as xla
 from stripectl.arithmetic import COUNTING
+from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.hlo import Collective, collectives, parse, sent_bytes
-from stripectl.layout import layouts
-from stripectl.plan import parse_plan
+from stripectl.kernels import kernels
+from stripectl.layout import MASKS, Tile, layouts
+from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
 from stripectl.reference import dense
+from stripectl.refusal import unsupported
 from stripectl.rewrites import rewrites
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
-from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload
 
 SHARDS, ROWS = 8, 48
-PLANS = [
-    f"{scheme}/{layout}/xla@ring={SHARDS},tile=8x6,unroll={unroll}"
-    for scheme, layout, unroll in itertools.product(schemes.names(), layouts.names(), (1, 9))
-]
+SOFTMAX = [name for name in schemes.names() if schemes[name].kernels == "softmax"]
+PACKED = (50, 7, 20)
 
 
-def workload(passes: str = "forward", dtype: str = "float32") -> Workload:
-    return Workload(seq_len=SHARDS * ROWS, heads=4, kv_heads=2, head_dim=16, dtype=dtype, passes=passes)
+def workload(passes: str = "forward", dtype: str = "float32", **fields) -> Workload:
+    sizes = {"seq_len": SHARDS * ROWS, "heads": 8, "kv_heads": 8, "head_dim": 16}
+    return Workload(**{**sizes, "dtype": dtype, "passes": passes, **fields})
 
 
-def program(plan: str, work: Workload) -> Program:
-    return Program(work, parse_plan(plan), jax.devices())
+def program(plan: Plan, work: Workload) -> Program:
+    return Program(work, plan, jax.devices())
+
+
+def planned(text: str, work: Workload) -> Plan:
+    return with_tile(parse_plan(text), work, "cpu")
 
 
 def walk(jaxpr, times: int = 1):
@@ -46,75 +56,214 @@ def walk(jaxpr, times: int = 1):
                     yield from walk(inner, inner_times)
 
 
-SENT = {"ppermute": ("collective-permute", 1), "all_gather": ("all-gather", SHARDS - 1)}
+OPCODES = {
+    "ppermute": "collective-permute",
+    "all_gather": "all-gather",
+    "all_to_all": "all-to-all",
+    "reduce_scatter": "reduce-scatter",
+    "psum": "all-reduce",
+    "pmax": "all-reduce",
+}
 
 
-def jaxpr_bytes(traced: Program) -> dict[str, int]:
-    """Bytes a device sends, by the collective's HLO name."""
-    total: dict[str, int] = {}
-    for name, equation, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes).jaxpr):
-        operands = sum(math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in equation.invars if hasattr(v, "aval"))
-        if name in SENT:
-            opcode, factor = SENT[name]
-            total[opcode] = total.get(opcode, 0) + times * factor * operands
-        elif name == "reduce_scatter":
-            total["reduce-scatter"] = total.get("reduce-scatter", 0) + times * operands * (SHARDS - 1) // SHARDS
-    return total
+def traced_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
+    """(HLO's name, axis, bytes a device sends each time, how often) of every collective of the program."""
+    for name, equation, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr):
+        if name not in OPCODES:
+            continue
+        axes = equation.params.get("axis_name", equation.params.get("axes"))
+        axis = axes[0] if isinstance(axes, tuple) else axes
+        n = traced.plan.size(axis)
+        shares = {"ppermute": n, "all_gather": n * (n - 1), "all_to_all": n - 1, "reduce_scatter": n - 1}
+        for operand in equation.invars:
+            nbytes = math.prod(operand.aval.shape) * operand.aval.dtype.itemsize
+            yield OPCODES[name], axis, nbytes * shares.get(name, 2 * (n - 1)) // n, times
 
 
-@pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("passes", ATTENTION_PASSES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_simulated_bytes_are_the_programs(plan: str, passes: str, dtype: str) -> None:
-    work = workload(passes, dtype)
-    sent = simulate(work, parse_plan(plan), COUNTING).sent
-    assert sent and sent == jaxpr_bytes(program(plan, work))
+def traced_bytes(traced: Program) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for opcode, _, nbytes, times in traced_transfers(traced):
+        total[opcode] += nbytes * times
+    return dict(total)
 
 
-@pytest.mark.parametrize("unroll", [1, 9])
-def test_forward_makes_one_hop_less_than_there_are_shards(unroll: int) -> None:
-    traced = program(f"ring/striped/xla@ring={SHARDS},tile=8x6,unroll={unroll}", workload())
-    permutes = [
-        times for name, _, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes).jaxpr) if name == "ppermute"
-    ]
-    assert sum(permutes) == 2 * (SHARDS - 1)  # keys and values
+def loops(plan: Plan) -> bool:
+    """Whether a loop of the plan has more than one round, so that unrolling it makes another program."""
+    return max(map(plan.size, MEETING_AXES)) > 2
 
 
-@pytest.mark.parametrize("plan", [plan for plan in PLANS if "striped" in plan])
-@pytest.mark.parametrize("passes", ATTENTION_PASSES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: str, passes: str, dtype: str) -> None:
-    work, parsed = workload(passes, dtype), parse_plan(plan)
-    compiled = program(plan, work)
-    found = collectives(parse(compiled.function.lower(*compiled.shapes).compile().as_text()))
-    simulated = simulate(work, parsed, COUNTING)
-    expected = simulated.sent
-    rotation = simulate(workload("forward", dtype), parsed, COUNTING).sent.get("collective-permute", 0)
-    if parsed.scheme == "ring" and parsed.unroll > 1 and passes == "forward-backward":
-        expected["collective-permute"] -= rotation  # merged rotation
-    if dtype == "bfloat16":  # widening: K/V double, the ring's float32 dK/dV do not
-        for opcode, nbytes in expected.items():
-            narrow = (
-                nbytes
-                if opcode != "collective-permute"
-                else rotation * (1 + (passes != "forward" and parsed.unroll == 1))
-            )
-            expected[opcode] += narrow
-    assert sent_bytes(found) == expected
-    named = rewrites(work, simulated.transfers, found)
-    assert sum(expected.values()) == sum(simulated.sent.values()) + sum(each.bytes for each in named)
-    assert {each.name for each in named} <= {"merged rotation", "widening"}
+def cases(devices: int) -> list[tuple[Plan, Workload]]:
+    """Every scheme on each factorisation of so many devices over its axes, with each pass, dtype and kind of loop."""
+    found = []
+    for name, passes, dtype in itertools.product(schemes.names(), ATTENTION_PASSES, DTYPES):
+        work, axes = workload(passes, dtype), schemes[name].axes
+        for sizes, unroll in itertools.product(factorisations(devices if axes else 1, len(axes)), (1, 9)):
+            plan = replace(parse_plan(name), mesh=make_mesh(dict(zip(axes, sizes, strict=True))), unroll=unroll)
+            plan = with_tile(plan, work, "cpu")
+            if unsupported(plan, work, "cpu", devices) is None and (unroll == 1 or loops(plan)):
+                found.append((plan, work))
+    return found
 
 
+def name_of(plan: Plan, work: Workload) -> str:
+    return f"{plan}-{work.passes}-{work.dtype}"
+
+
+@pytest.mark.parametrize(("plan", "work"), [pytest.param(*each, id=name_of(*each)) for each in cases(SHARDS)])
+def test_simulated_bytes_are_the_programs(plan: Plan, work: Workload) -> None:
+    sent = simulate(work, plan, COUNTING).sent
+    assert bool(sent) == (plan.devices > 1) and sent == traced_bytes(program(plan, work))
+
+
+@pytest.mark.parametrize("mask", ["causal", "sliding:37", "sliding:50", "sliding:200"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("name", schemes.names())
+def test_simulated_bytes_are_the_programs_where_a_window_ends_rings_and_heads_are_grouped(
+    name: str, mask: str, kv_heads: int
+) -> None:
+    most = "forward-backward" if schemes[name].queries == "all" else "forward"
+    work = workload(most, kv_heads=kv_heads, mask=mask, documents=PACKED)
+    plan = with_tile(replace(on_devices(name, 4), layout="contiguous"), work, "cpu")
+    if not legal(plan, work):
+        pytest.skip("refused")
+    assert simulate(work, plan, COUNTING).sent == traced_bytes(program(plan, work))
+
+
+RING, INNER, OUTER = (("collective-permute", axis) for axis in ("ring", "inner", "outer"))
+HEADS = "all-to-all", "ulysses"
+LSE = 1 / 16  # of a block: one number for a head's 16
+HOPS = {  # forward: (collective, axis) -> (how many, how many blocks of K, V or queries of a shard in all)
+    "all_gather@ring=8": {("all-gather", "ring"): (2, 14)},
+    "all_gather@ring=8,parts=2": {("all-gather", "ring"): (4, 14)},
+    "all_gather@ring=8,parts=3": {("all-gather", "ring"): (6, 14)},
+    "all_gather/zigzag@ring=8,parts=4": {("all-gather", "ring"): (8, 14)},
+    "bidirectional@ring=8": {RING: (28, 14)},
+    "blockwise": {},
+    "dist_flash@ring=3": {RING: (2 + 1 + 2, 2 + 1 + 1 + LSE)},
+    "dist_flash@ring=8": {RING: (8 + 3 + 6, 8 + 3 + 3 * (1 + LSE))},
+    "double_ring@outer=4,inner=2": {INNER: (8, 8), OUTER: (6, 6)},
+    "double_ring@outer=2,inner=2,ulysses=2": {INNER: (4, 4), OUTER: (2, 2), HEADS: (4, 4 * 1 / 2)},
+    "megatron_sp@tensor=8": {("all-gather", "tensor"): (1, 7), ("reduce-scatter", "tensor"): (1, 7)},
+    "memory_efficient": {},
+    "pass_kv@ring=8": {RING: (14, 14)},
+    "pass_q@ring=8": {RING: (7, 7), ("all-to-all", "ring"): (2, 7 * (1 + LSE))},
+    "ring@ring=8": {RING: (14, 14)},
+    "ring@ring=8,unroll=9": {RING: (14, 14)},
+    "rsa@ring=8": {RING: (14, 14)},
+    "token_ring@ring=8": {RING: (21, 7 + 7 * (1 + LSE))},
+    "ulysses@ulysses=8": {HEADS: (4, 4 * 7 / 8)},
+    "usp@ring=4,ulysses=2": {RING: (6, 6), HEADS: (4, 4 * 1 / 2)},
+    "vanilla": {},
+}
+WINDOWED = {  # on the contiguous layout, under a window that reaches into one shard before a query's, or into two
+    ("ring@ring=8", "sliding:37"): {RING: (2, 2)},
+    ("ring@ring=8", "sliding:49"): {RING: (2, 2)},
+    ("ring@ring=8", "sliding:50"): {RING: (4, 4)},
+    ("rsa@ring=8", "sliding:50"): {RING: (4, 4)},
+    ("pass_kv@ring=8", "sliding:50"): {RING: (4, 4)},
+    ("usp@ring=4,ulysses=2", "sliding:37"): {RING: (2, 2), HEADS: (4, 4 * 1 / 2)},
+    ("dist_flash@ring=8", "sliding:50"): {RING: (4, 4)},
+    ("token_ring@ring=8", "sliding:50"): {RING: (6, 2 + 2 * (1 + LSE))},
+}
+
+
+def check_hops(text: str, mask: str, expected: dict[tuple[str, str], tuple[int, float]]) -> None:
+    plan = parse_plan(text)
+    work = workload(seq_len=ROWS * plan.devices, mask=mask)
+    hops, sent = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for opcode, axis, nbytes, times in traced_transfers(program(with_tile(plan, work, "cpu"), work)):
+        hops[opcode, axis] += times
+        sent[opcode, axis] += times * nbytes
+    block_bytes = ROWS * work.heads * work.head_dim * 4
+    assert {key: (hops[key], sent[key] / block_bytes) for key in hops} == expected
+
+
+@pytest.mark.parametrize("text", HOPS)
+def test_hops_are_the_published_count(text: str) -> None:
+    check_hops(text, "causal", HOPS[text])
+
+
+@pytest.mark.parametrize(("text", "mask"), WINDOWED)
+def test_a_ring_ends_with_the_last_hop_that_a_window_reads(text: str, mask: str) -> None:
+    scheme, _, options = text.partition("@")
+    check_hops(f"{scheme}/contiguous@{options}", mask, WINDOWED[text, mask])
+
+
+def test_every_scheme_that_trains_has_a_published_count() -> None:
+    alone = {name for name in schemes.names() if schemes[name].queries == "whole"}
+    assert {text.partition("@")[0].partition("/")[0] for text in HOPS} == set(schemes.names()) - alone
+
+
+@pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("layout", layouts.names())
-@pytest.mark.parametrize("mask", ["causal", "full"])
-@pytest.mark.parametrize("tile", ["8x6", "10x7"])
-def test_the_program_computes_the_tiles_that_are_counted(layout: str, mask: str, tile: str, monkeypatch) -> None:
+@pytest.mark.parametrize("name", schemes.names())
+def test_every_round_has_a_tile_on_some_device(name: str, layout: str, mask: str) -> None:
+    work = workload("forward" if schemes[name].queries != "all" else "forward-backward", mask=mask)
+    plan = with_tile(replace(on_devices(name, SHARDS), layout=layout), work, "cpu")
+    if not legal(plan, work):
+        pytest.skip("refused")
+    assert all(each.tiles.computed.any() for each in simulate(work, plan, COUNTING).rounds)
+
+
+MERGED = {"bidirectional": 12, "dist_flash": 5, "double_ring": 6, "ring": 6, "token_ring": 3, "usp": 2}
+ROLLED = ("bidirectional", "ring")  # their loop over 4 devices stays one where it is not unrolled
+
+
+def compiled_cases() -> list:
+    """Of every scheme on 4 devices; among those that every test run compiles, each has both passes and dtypes."""
+
+    def often(plan: Plan, work: Workload) -> bool:
+        return work.dtype == ("float32" if work.passes == "forward" else "bfloat16")
+
+    even = [each for each in cases(4) if each[0].mesh == on_devices(each[0].scheme, 4).mesh]
+    return [
+        pytest.param(
+            plan, work, id=f"{plan}-{work.passes}-{work.dtype}", marks=() if often(plan, work) else pytest.mark.full
+        )
+        for plan, work in even
+    ]
+
+
+@pytest.mark.parametrize(("plan", "work"), compiled_cases())
+def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: Plan, work: Workload) -> None:
+    """A backward pass that rotates again what the forward pass did, in rounds that are no loop, finds it there; and a
+    CPU sends bfloat16 as float32."""
+    found = collectives(parse(program(plan, work).compile({}).as_text()))
+    simulated = simulate(work, plan, COUNTING)
+    merges = work.passes != "forward" and (plan.scheme not in ROLLED or plan.unroll > 1)
+    merged = MERGED.get(plan.scheme, 0) if merges else 0
+    blocks = [
+        key for key in simulated.transfers if key[0] == "collective-permute" and key[2] == DTYPE_BYTES[work.dtype]
+    ]
+    block_bytes = max((elements * size for _, elements, size in blocks), default=0)
+    narrow = {key: times for key, times in simulated.transfers.items() if key[2] == 2}
+    expected = {}
+    if merged:
+        expected["merged rotation"] = merged, -merged * block_bytes
+    if narrow:
+        sent = sum(elements * size * times for (_, elements, size), times in narrow.items())
+        expected["widening"] = sum(narrow.values()) - merged, sent - merged * block_bytes
+    named = {each.name: (each.transfers, each.bytes) for each in rewrites(work, simulated.transfers, found)}
+    assert named == expected
+    assert sum(sent_bytes(found).values()) == sum(simulated.sent.values()) + sum(each for _, each in expected.values())
+
+
+PACKINGS = [("causal", None), ("full", PACKED), ("sliding:37", PACKED)]
+TICKED = [
+    (name, layout, *PACKINGS[(at + turn) % 3], tile)
+    for at, name in enumerate(SOFTMAX)
+    for turn, layout in enumerate(layouts.names())
+    for tile in ("8x6", "10x7")[(at + turn) % 2 :][:1]
+]
+
+
+@pytest.mark.parametrize(("name", "layout", "mask", "documents", "tile"), TICKED)
+def test_the_program_computes_the_tiles_that_are_counted(name, layout, mask, documents, tile, monkeypatch) -> None:
     ran = {"forward": 0, "backward": 0}
 
-    def counted(name: str, function):
+    def counted(which: str, function):
         def tick():
-            ran[name] += 1
+            ran[which] += 1
 
         def wrapped(*arguments):
             jax.debug.callback(tick)
@@ -124,16 +273,19 @@ def test_the_program_computes_the_tiles_that_are_counted(layout: str, mask: str,
 
     monkeypatch.setattr(xla, "forward_tile", counted("forward", xla.forward_tile))
     monkeypatch.setattr(xla, "backward_tile", counted("backward", xla.backward_tile))
-    work = Workload(
-        seq_len=SHARDS * ROWS, heads=2, kv_heads=1, head_dim=4, dtype="float32", mask=mask, passes="forward-backward"
-    )
-    plan = f"ring/{layout}/xla@ring={SHARDS},tile={tile}"
+    passes = "forward-backward" if schemes[name].queries == "all" else "forward"
+    work = workload(passes, seq_len=4 * ROWS, heads=4, kv_heads=4, head_dim=4, mask=mask, documents=documents)
+    plan = replace(on_devices(name, 4), layout=layout, tile=parse_tile(tile))
+    if not legal(plan, work):
+        pytest.skip("refused")
     running = program(plan, work)
-    jax.block_until_ready(running.function(*running.random_inputs()))
+    jax.block_until_ready(running.function(*running.random_inputs(), *running.own_inputs()))
     jax.effects_barrier()
-    rounds = simulate(work, parse_plan(plan), COUNTING).rounds
-    for name, count in ran.items():
-        assert count == 2 * sum(int(each.tiles.computed.sum()) for each in rounds if each.passes == name)
+    heads = work.heads // plan.size("ulysses") // plan.size("tensor")
+    rounds = simulate(work, plan, COUNTING).rounds
+    for which, count in ran.items():
+        assert count == heads * sum(int(each.tiles.computed.sum()) for each in rounds if each.passes == which)
+    assert ran["forward"] and bool(ran["backward"]) == (passes != "forward")
 
 
 @pytest.mark.parametrize(
@@ -217,18 +369,32 @@ def test_what_no_rewrite_explains_is_unexplained() -> None:
     }
 
 
-def test_dead_tiles_are_never_read() -> None:
-    """NaN in the last quarter of the keys reaches only queries whose tiles hold it."""
-    tile, rows = 16, 64
-    work = Workload(seq_len=rows, heads=1, kv_heads=1, head_dim=8, dtype="float32", passes="forward-backward")
-    running = Program(work, parse_plan(f"ring/contiguous/xla@tile={tile}"), jax.devices())
-    rng = np.random.default_rng(0)
-    q, k, v, dout = (rng.standard_normal((1, 1, rows, 8), np.float32) for _ in range(4))
-    k[:, :, 48:] = v[:, :, 48:] = np.nan
-    dout[:, :, 48:] = 0
-    out, dq, *_ = running.function(*running.place([q, k, v, dout]))
-    clean = [x[:, :, :48] for x in (q, k, v, dout)]
-    expected = dense(*clean, work.window)
-    assert np.allclose(np.asarray(out)[:, :, :48], expected[0], atol=1e-5)
-    assert np.allclose(np.asarray(dq)[:, :, :48], expected[1], atol=1e-5)
-    assert np.isnan(np.asarray(out)[:, :, 48:]).all()
+UNREAD = {  # NaN in these keys -> queries that a tile with them holds none of, by mask and packing; 4 shards of 64
+    ("full", (64,)): (slice(192, 256), slice(0, 192)),
+    ("sliding:33", (64,)): (slice(64, 128), slice(128, 256)),
+}
+
+
+@pytest.mark.parametrize(("mask", "documents"), UNREAD)
+@pytest.mark.parametrize("name", schemes.names())
+def test_dead_tiles_are_never_read(name: str, mask: str, documents: tuple[int, ...] | None) -> None:
+    """NaN in keys and values reaches only queries whose tiles hold them, and their gradients."""
+    passes = "forward-backward" if schemes[name].queries == "all" else "forward"
+    work = workload(passes, seq_len=256, heads=4, kv_heads=4, head_dim=8, mask=mask, documents=documents)
+    plan = replace(on_devices(name, 4), layout="contiguous", tile=Tile(16, 16))
+    plan = replace(plan, tile=Tile(64, 64)) if kernels[plan.kernel].whole else plan
+    if not legal(plan, work) or (kernels[plan.kernel].whole and plan.shards == 1):
+        pytest.skip("refused, or all keys are one tile")
+    running, rng = program(plan, work), np.random.default_rng(0)
+    arrays = [rng.standard_normal((1, 4, 256, 8), np.float32) for _ in range(4)]
+    q, k, v, dout = (x.copy() for x in arrays)
+    unread, queries = UNREAD[mask, documents]
+    k[:, :, unread] = v[:, :, unread] = np.nan
+    others = np.delete(np.arange(256), np.r_[queries])
+    dout[:, :, others] = arrays[3][:, :, others] = 0
+    found = running.function(*running.place([q, k, v, dout][: len(running.shapes)]))
+    out, *gradients = found if isinstance(found, tuple) else (found,)
+    expected = dense(*arrays, work.window, work.starts)
+    for value, reference in zip((out, *gradients[:1]), expected, strict=False):
+        assert np.allclose(np.asarray(value)[:, :, queries], reference[:, :, queries], atol=1e-5)
+    assert np.isnan(np.asarray(out)[:, :, unread]).all()

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import optax
 import pytest
+from exact import covering
 from test_counts import walk
-from test_exactness import covering
 
 from stripectl import BadInput
 from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes

@@ -4,33 +4,38 @@ In step t = 1 to N/2 a device meets the keys of t places before it; the first t 
 queries of those N-t places after them, meet them with their own keys, and send the result back. So N/2 steps, not N,
 and all devices are busy in all of them, but for half of them in the last when N is even. Backward is the same, with
 dK/dV going back where K/V came from and dQ where the queries did. In every step some devices send keys and the others
-queries; both are counted, as a program has both.
+queries; both are counted, as a program has both. A sliding window leaves out the steps that it does not reach.
 """
 
 from stripectl.scheme import Scheme
 
 
-def steps(comm, kv, queries):
-    """(step, whether this device helps, the device t places before, what it sent: its keys, or its queries)."""
-    shards, me = comm.size("ring"), comm.index("ring")
+def steps(attend, comm, kv, queries):
+    """(step, whether some device helps, whether this one does, the device t places before, what it sent: its keys, or
+    its queries)."""
+    shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
+    last = min(shards // 2, rounds - 1)
+
+    def helped(step):
+        return shards / 2 < shards - step < rounds
 
     def fetch(step):
         kvs = comm.shift(kv, "ring", "kv", by=step, senders=lambda i: i + step < shards)
-        if 2 * step == shards:
+        if not helped(step):
             return kvs, queries
         return kvs, comm.shift(queries, "ring", "q", by=step, senders=lambda i: i + step >= shards)
 
     here = kv, queries
-    for step in range(shards // 2 + 1):
-        arriving = fetch(step + 1) if step < shards // 2 else here
-        yield step, (me < step) & (2 * step != shards), (me - step) % shards, here
+    for step in range(last + 1):
+        arriving = fetch(step + 1) if step < last else here
+        yield step, helped(step), (me < step) & helped(step), (me - step) % shards, here
         here = arriving
 
 
 def forward(q, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
     state = attend.empty(q)
-    for step, helps, other, (keys, guest) in steps(comm, kv, q):
+    for step, helped, helps, other, (keys, guest) in steps(attend, comm, kv, q):
         if step == 0:
             state = attend(q, kv, me, me, into=state)
             continue
@@ -38,7 +43,7 @@ def forward(q, kv, attend, comm):
         who, which = comm.where(helps, other, me), comm.where(helps, me, other)
         found = attend(queries, keys, who, which, into=comm.where(helps, attend.empty(q), state))
         state = comm.where(helps, state, found)
-        if 2 * step != shards:
+        if helped:
             result = attend.partial(queries, found)
             home = comm.shift(result, "ring", "out", by=-step, senders=lambda i, step=step: i < step)
             state = comm.where(me >= shards - step, attend.merge(state, home), state)
@@ -46,9 +51,9 @@ def forward(q, kv, attend, comm):
 
 
 def backward(saved, kv, attend, comm):
-    shards, me = comm.size("ring"), comm.index("ring")
+    me = comm.index("ring")
     dq, dkv = attend.zeros(saved), None
-    for step, helps, other, (keys, guest) in steps(comm, kv, saved):
+    for step, helped, helps, other, (keys, guest) in steps(attend, comm, kv, saved):
         if step == 0:
             dq, dkv = attend.backward(saved, kv, me, me, into=dq)
             continue
@@ -58,7 +63,7 @@ def backward(saved, kv, attend, comm):
         home = comm.shift(part, "ring", "dkv", by=-step, senders=lambda i, step=step: i >= step)
         dkv = attend.add(comm.where(helps, attend.add(dkv, part), dkv), home)
         dq = comm.where(helps, dq, found)
-        if 2 * step != shards:
+        if helped:
             dq = attend.add(dq, comm.shift(found, "ring", "dq", by=-step, senders=lambda i, step=step: i < step))
     return dq, dkv
 

@@ -6,6 +6,9 @@ are around attention, and as much is around the feed-forward, which a pass of at
 with no projections, the queries before they are gathered stand for the hidden states, as large as they are where heads
 x head_dim is the hidden size, and each device takes its heads of what it gathered. In a training step the matrices are
 real, and `layer` says by constraints where hidden states lie.
+
+Of N tokens on T devices a device sends BNd (T-1)/T by each of the two, so a layer 4BNd (T-1)/T. LASP's table has 2BNd +
+4BNd/T: what the two gathers leave on a device, and parts.
 """
 
 from stripectl.scheme import ROWS, Scheme

@@ -1,7 +1,8 @@
 """Ulysses: devices change rows for heads, attend to whole sequences of few heads, and change back (Jacobs et al. 2023).
 
-Three all-to-alls before attention and one after. Key/value heads fewer than the axis are sent once for every device
-that needs them, which is more than the paper's volume.
+Three all-to-alls before attention and one after, of which the paper counts all, 4BNd/T for N tokens on T devices; a
+device keeps its own part of each, so it sends (T-1)/T of that. Key/value heads fewer than the axis are sent once for
+every device that needs them, which is more than the paper's volume.
 """
 
 from stripectl.scheme import HEADS, ROWS, Scheme
