@@ -7,7 +7,8 @@ from dataclasses import replace
 from stripectl.candidates import not_run, work_of
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
-from stripectl.plan import BATCH_AXES, HEAD_AXES, parse_plan
+from stripectl.pairing import dealing, fewest_kv_heads, lie
+from stripectl.plan import parse_plan
 from stripectl.sampling import Effort, Sampled, Say, prepare
 
 
@@ -129,6 +130,6 @@ class MeasuredPlans:
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:
     """(the case with one key/value group and one sequence a device, how many times as much the whole is)."""
     plan, work = parse_plan(case.plan), case.workload
-    tensor, batch = plan.product(HEAD_AXES), plan.product(BATCH_AXES)
-    short = replace(work, heads=tensor * (work.heads // work.kv_heads), kv_heads=tensor, batch=batch, model=None)
-    return replace(case, workload=short), work.kv_heads / tensor * (work.batch / batch)
+    kv_heads, batch = fewest_kv_heads(work, plan), plan.product(lie(plan, dealing(work, plan))[0])
+    short = replace(work, heads=kv_heads * (work.heads // work.kv_heads), kv_heads=kv_heads, batch=batch, model=None)
+    return replace(case, workload=short), work.kv_heads / kv_heads * (work.batch / batch)

@@ -29,6 +29,13 @@ def dealing(workload: Workload, plan: Plan) -> str:
     return "requests" if workload.query_len is not None and workload.query_len % each else "rows"
 
 
+def fewest_kv_heads(workload: Workload, plan: Plan) -> int:
+    """How many key/value heads a plan needs, in the groups that the workload has: one a device, or as many as it
+    repeats."""
+    local, ulysses = workload.kv_heads // plan.product(HEAD_AXES), plan.size("ulysses")
+    return plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
+
+
 def lie(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The axes of the mesh that batch, heads and positions lie over, of keys and values (`keys`) and of queries and
     outputs, by how these are dealt."""

@@ -14,8 +14,8 @@ from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
-from stripectl.pairing import dealing, lie, pairing_of
-from stripectl.plan import HEAD_AXES, Plan
+from stripectl.pairing import dealing, fewest_kv_heads, lie, pairing_of
+from stripectl.plan import Plan
 from stripectl.reference import dense
 from stripectl.workload import SLIDING, Workload
 
@@ -54,10 +54,8 @@ def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
 def smaller(workload: Workload, plan: Plan, seq_len: int) -> Workload:
     """A workload of so many keys, no longer than they are, with as few heads and requests as the plan divides, and
     queries, documents and a sliding window in proportion."""
-    devices = plan.product(axis for axes in lie(plan, dealing(workload, plan))[:1] for axis in axes)
-    tensor, group = plan.product(HEAD_AXES), workload.heads // workload.kv_heads
-    local, ulysses = workload.kv_heads // tensor, plan.size("ulysses")
-    kv_heads = tensor * (local if local % ulysses else ulysses)
+    devices = plan.product(lie(plan, dealing(workload, plan))[0])
+    kv_heads, group = fewest_kv_heads(workload, plan), workload.heads // workload.kv_heads
     part = seq_len / workload.seq_len
 
     def scaled(length: int, unit: int = 1) -> int:

@@ -82,6 +82,8 @@ class Kernel:
     def tiles(self, rows: int) -> list[Tile]:
         """Tiles worth trying on pieces of `rows` rows: powers of two a side that the kernel can run, and the papers',
         which may not fit."""
+        if self.whole:
+            return [Tile(rows, rows)]
         sides = [2**n for n in range(min(LEAST_SIDE, rows).bit_length() - 1, min(MOST_SIDE, rows).bit_length())]
         fit = [side for side in sides if self.misfit(Tile(side, side), rows) is None]
         return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPERS]))

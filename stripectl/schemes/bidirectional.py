@@ -1,7 +1,8 @@
 """Bidirectional ring: half of every shard's keys and values travels onward, half back (Wang et al. 2023).
 
 A full-duplex link carries both ways at once, so a hop takes half the time of a ring's and is as many: N-1 each way.
-The halves are rows of a shard, forward and backward; every round meets one from either side.
+The halves are rows of a shard, forward and backward; every round meets one from either side. Under a sliding window
+keys that travel back are needed to the end of the ring, so it makes all hops.
 """
 
 from stripectl.scheme import Scheme
