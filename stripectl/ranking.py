@@ -13,7 +13,7 @@ from stripectl.plan import parse_plan
 from stripectl.schema import METHODS
 from stripectl.scheme import schemes
 from stripectl.topology import hardware_name
-from stripectl.workload import PASSES, Workload
+from stripectl.workload import PASSES, STEP, Workload
 
 LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
 
@@ -76,7 +76,7 @@ def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
 def _but_for_layout(m: Measurement) -> Hashable:
     plan = parse_plan(m.plan)
     chunk = schemes[plan.scheme].chunk if plan.chunk is None else plan.chunk
-    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk)
+    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk if m.workload.passes == STEP else None)
     return m.workload, m.target, m.method, spelled(m.flags), alike
 
 

@@ -20,6 +20,7 @@ WORDS = ("tokens", "winner", "plan", "margin", "next", "scheme")
 LEAST = 5  # columns that are shown however narrow the screen is
 MOST_LEADERS = 3  # that are named; of more their number is said
 SHORT = 100  # characters of a reason
+EVERY_SCHEME = "the best plan of every scheme is, with --mesh auto --few"
 WHOLE = f"{UNCUT}: the sequence stays whole, and devices share out batch and heads alone"
 
 
@@ -125,14 +126,24 @@ def mark(m: Measurement) -> str:
 
 def legend(contest: Contest) -> str:
     """What the figures and marks of the matrix mean."""
-    used = {cell.best.method for each in contest.lengths for cell in each.cells.values() if cell.best}
-    marks = (f"{MARKS[name]} {METHOD_WORDS.get(name, name)}" for name in METHODS if name in used)
+    marks = (f"{MARKS[name]} {METHOD_WORDS.get(name, name)}" for name in _methods(contest))
     return f"1.05x: its time over the winner's, by the same method; tie: too close to tell; {', '.join(marks)}"
 
 
+def _methods(contest: Contest) -> list[str]:
+    """Those of the matrix, the strongest first."""
+    used = {cell.best.method for each in contest.lengths for cell in each.cells.values() if cell.best}
+    return [name for name in METHODS if name in used]
+
+
 def notes(contest: Contest) -> list[str]:
-    """What stands for no scheme, and why plans have no time: those of a scheme, and of all together."""
-    said = [WHOLE] * (UNCUT in contest.schemes)
+    """What stands for no scheme, which cells a stronger method would change, and why plans have no time: those of a
+    scheme, and of all together."""
+    said, (strongest, *weaker) = [WHOLE] * (UNCUT in contest.schemes), _methods(contest)
+    for name in weaker:
+        said.append(
+            f"{MARKS[name]} was not {strongest}, and may be slower when it is: {EVERY_SCHEME} {len(contest.schemes)}"
+        )
     for scheme in contest.schemes:
         cells = {each.seq_len: each.cells.get(scheme) for each in contest.lengths}
         lacking = {seq_len: cell.refused for seq_len, cell in cells.items() if cell and cell.best is None}

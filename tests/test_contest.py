@@ -100,6 +100,7 @@ def test_a_time_is_set_against_the_winners_by_the_same_method() -> None:
     assert cell_words(found.lengths[2], "all_gather") == ("1.25x", "5.00 s", "◇")
     assert cell_words(found.lengths[0], "all_gather") == ("0.67x tie", "1.00 s", "◇")
     assert winner_rows(found)[2]["margin"] == "25.0% ◇ before all_gather"
+    assert notes(found)[0].startswith("◇ was not compiled") and notes(found)[0].endswith("--few 2")
     alone = contest(*crossing()[3:], *compiled)
     assert cell_words(alone.lengths[2], "all_gather") == ("n/a", "5.00 s", "◇")
     assert alone.lengths[2].runner_up is None and alone.lengths[2].leaders == ("ring",)
@@ -117,6 +118,7 @@ def test_a_plan_that_does_not_cut_the_sequence_stands_for_no_scheme() -> None:
 def test_what_a_compiler_refuses_is_out_whatever_clocks_say_of_its_like() -> None:
     refused = timed("ring", 256, None, WHOLE, method="compiled", reason=FULL)
     whole = [timed("ring", 256, 1.0, WHOLE), timed("all_gather", 256, 1.0, WHOLE), timed("all_gather", 16, 0.5, WHOLE)]
+    whole.append(timed("memory_efficient", 256, 1.0, WHOLE))
     found = contest(*crossing(), *whole, refused)
     assert (found.lengths[0].winner, found.lengths[2].winner) == (UNCUT, "ring")
     assert cell_words(found.lengths[2], UNCUT) == ("refused", "", "")
