@@ -5,8 +5,8 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from exact import covering
 from test_counts import jaxpr_bytes
-from test_exactness import covering
 
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
