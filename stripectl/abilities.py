@@ -36,7 +36,7 @@ def abilities(scheme: Scheme) -> dict[str, list[str]]:
 
     return {
         "axes": list(scheme.axes) or ["one device"],
-        "layouts": [name for name in layouts.names() if able(replace(plan, layout=name))],
+        "layouts": [name for name in layouts.load()[0] if able(replace(plan, layout=name))],
         "kernels": [name for name in kernels.load()[0] if able(replace(plan, kernel=name))],
         "masks": [name for name, change in MASKS.items() if able(**change)],
         "passes": [each for each in PASSES if able(plan, passes=each, **sizes(each))],

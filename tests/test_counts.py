@@ -66,7 +66,7 @@ OPCODES = {
 }
 
 
-def traced_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
+def jaxpr_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
     """(HLO's name, axis, bytes a device sends each time, how often) of every collective of the program."""
     for name, equation, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr):
         if name not in OPCODES:
@@ -80,9 +80,9 @@ def traced_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
             yield OPCODES[name], axis, nbytes * shares.get(name, 2 * (n - 1)) // n, times
 
 
-def traced_bytes(traced: Program) -> dict[str, int]:
+def jaxpr_bytes(traced: Program) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for opcode, _, nbytes, times in traced_transfers(traced):
+    for opcode, _, nbytes, times in jaxpr_transfers(traced):
         total[opcode] += nbytes * times
     return dict(total)
 
@@ -112,7 +112,7 @@ def name_of(plan: Plan, work: Workload) -> str:
 @pytest.mark.parametrize(("plan", "work"), [pytest.param(*each, id=name_of(*each)) for each in cases(SHARDS)])
 def test_simulated_bytes_are_the_programs(plan: Plan, work: Workload) -> None:
     sent = simulate(work, plan, COUNTING).sent
-    assert bool(sent) == (plan.devices > 1) and sent == traced_bytes(program(plan, work))
+    assert bool(sent) == (plan.devices > 1) and sent == jaxpr_bytes(program(plan, work))
 
 
 @pytest.mark.parametrize("mask", ["causal", "sliding:37", "sliding:50", "sliding:200"])
@@ -126,7 +126,7 @@ def test_simulated_bytes_are_the_programs_where_a_window_ends_rings_and_heads_ar
     plan = with_tile(replace(on_devices(name, 4), layout="contiguous"), work, "cpu")
     if not legal(plan, work):
         pytest.skip("refused")
-    assert simulate(work, plan, COUNTING).sent == traced_bytes(program(plan, work))
+    assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(program(plan, work))
 
 
 RING, INNER, OUTER = (("collective-permute", axis) for axis in ("ring", "inner", "outer"))
@@ -171,7 +171,7 @@ def check_hops(text: str, mask: str, expected: dict[tuple[str, str], tuple[int, 
     plan = parse_plan(text)
     work = workload(seq_len=ROWS * plan.devices, mask=mask)
     hops, sent = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for opcode, axis, nbytes, times in traced_transfers(program(with_tile(plan, work, "cpu"), work)):
+    for opcode, axis, nbytes, times in jaxpr_transfers(program(with_tile(plan, work, "cpu"), work)):
         hops[opcode, axis] += times
         sent[opcode, axis] += times * nbytes
     block_bytes = ROWS * work.heads * work.head_dim * 4

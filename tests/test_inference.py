@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from exact import covering
-from test_counts import traced_bytes
+from test_counts import jaxpr_bytes
 
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
@@ -62,7 +62,7 @@ def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, ba
 def test_simulated_bytes_are_the_programs(scheme: str, queries: int, batch: int) -> None:
     work = asked(queries, batch)
     plan = planned(f"{scheme}@ring=8", work)
-    assert simulate(work, plan, COUNTING).sent == traced_bytes(Program(work, plan, jax.devices()))
+    assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(Program(work, plan, jax.devices()))
 
 
 def test_what_is_sent_depends_on_the_queries_or_on_the_cache() -> None:

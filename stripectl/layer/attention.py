@@ -19,6 +19,7 @@ from stripectl.execute.attend import bound
 from stripectl.layout import layouts
 from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
+from stripectl.scheme import schemes
 from stripectl.workload import Workload
 
 
@@ -124,7 +125,7 @@ def named(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
             f"the mesh has an axis {strange[0]}; plans have {', '.join(AXES)}. Rename it, or call this with mesh=None "
             f"inside a shard_map of your own."
         )
-    if plan.mesh is None:
+    if plan.mesh is None or not (plan.mesh or schemes[plan.scheme].axes):  # one without axes names none by itself
         return replace(plan, mesh=make_mesh(there))
     if plan.axes != there:
         raise BadInput(f"{plan} is not for the mesh {', '.join(f'{axis}={size}' for axis, size in there.items())}.")
