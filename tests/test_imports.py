@@ -158,5 +158,5 @@ def test_a_plug_in_that_breaks_is_listed_with_its_reason(monkeypatch, capsys) ->
     monkeypatch.setattr(Catalogue, "names", lambda self: [*real(self), "no_such_file"])
     listing.command.main(["schemes"], standalone_mode=False)
     shown = capsys.readouterr().out
-    assert "no_such_file  cannot be loaded: ModuleNotFoundError" in shown
+    assert "no_such_file cannot be loaded: ModuleNotFoundError" in " ".join(shown.split())
     assert "ring " in shown
