@@ -28,8 +28,8 @@ SCHEMES = [
 LATENT = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
 
 
-FACTORS = [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
-EVERY = [(n, *size, *rest) for n, size, *rest in itertools.product(*FACTORS)]
+FACTORS = SCHEMES, [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
+EVERY = [(scheme, n, *size, *rest) for scheme, n, size, *rest in itertools.product(*FACTORS)]
 COVER = covering(EVERY)
 CASES = [pytest.param(*case, marks=() if case in COVER else pytest.mark.full) for case in EVERY]
 
@@ -45,8 +45,7 @@ def planned(text: str, work: Workload):
     return plan
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize(("devices", "queries", "batch", "mask", "dtype", "kv_heads"), CASES)
+@pytest.mark.parametrize(("scheme", "devices", "queries", "batch", "mask", "dtype", "kv_heads"), CASES)
 def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, batch, mask, dtype, kv_heads) -> None:
     work = asked(queries, batch, mask=mask, dtype=dtype, kv_heads=kv_heads)
     program = Program(work, planned(f"{scheme}@ring={devices}", work), jax.devices())
