@@ -14,6 +14,7 @@ from stripectl.scheme import Scheme
 from stripectl.workload import PASSES, SIZES, STEP, Workload
 
 DEVICES = 8
+ON_PAPER = " from a datasheet"  # of what has no tile that could be timed
 MASKS: dict[str, dict[str, Any]] = {
     **{"causal": {}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
     "documents": {"documents": (1024,)},
@@ -40,7 +41,7 @@ def abilities(scheme: Scheme) -> dict[str, list[str]]:
         "kernels": [name for name in kernels.load()[0] if able(replace(plan, kernel=name))],
         "masks": [name for name, change in MASKS.items() if able(**change)],
         "passes": [each for each in PASSES if able(plan, passes=each, **sizes(each))],
-        "methods": list(METHODS),
+        "methods": [f"{name}{ON_PAPER * (name == 'simulated' and kernels[plan.kernel].whole)}" for name in METHODS],
     }
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
-from stripectl.arithmetic import described
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
+from stripectl.kernels import kernels
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import promising
-from stripectl.plan import parse_plan
+from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import Effort, Interrupted, Say, measure
 from stripectl.schema import METHODS
@@ -152,16 +152,19 @@ def by_mesh(
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
-    """The single-device flash-style baseline of every workload, and set of flags: the kernel of its first plan."""
+    """The single-device flash-style baseline of every workload, and set of flags: the kernel and tiles of its first
+    plan, where that has tiles."""
     found = []
     for workload, flags in itertools.product(request.workloads, request.flags):
         alike = (case for case in wanted if case.workload == workload and (case.flags or {}) == flags)
         first = next((case for case in alike if case.status == "ok"), None)
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
-        plan = replace(parse_plan(first.plan), scheme="ring", layout="contiguous", mesh=())
-        case = replace(first, plan=str(plan), target=str(Target(place.target.hardware, (1,))))
-        found.append(described(case, place.target.hardware))
+        own, alone = parse_plan(first.plan), replace(place, target=Target(place.target.hardware, (1,)))
+        plan = Plan("pass_kv" if workload.query_len else "ring", "contiguous", DEFAULT_KERNELS["softmax"], mesh=())
+        if not kernels[own.kernel].whole:
+            plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
+        found.append(to_make(workload, plan, flags, alone, first.method))
     return found
 
 

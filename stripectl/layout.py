@@ -108,6 +108,12 @@ class Layout:
         return np.argsort(self.permutation(shards, seq_len))
 
 
+def kept(band: Rectangle, query: Index, key: Index, limits: Sequence[Any] | None = None) -> Any:
+    """Whether the band keeps a key of a query, both counted inside the rectangle; `limits` are the query's own."""
+    live = (key >= query + band.low) & (key <= query + band.high)
+    return live if limits is None else live & (key >= limits[0]) & (key < limits[1])
+
+
 def clip(value: Index, least: Index, most: Index) -> Index:
     """`value` within [least, most], for ints, arrays and tracers (arrays know how to clip themselves)."""
     return value.clip(least, most) if hasattr(value, "clip") else max(least, min(value, most))

@@ -23,12 +23,12 @@ class PassRule:
     bytes_per_s: float | None
 
     @property
-    def new(self) -> float:
+    def miss_rate(self) -> float:
         """The share of keys that is not cached."""
         return self.workload.queries / self.workload.seq_len
 
     @property
-    def enough_new(self) -> float:
+    def enough_misses(self) -> float:
         return 2 * self.workload.kv_heads / self.workload.heads
 
     @property
@@ -42,4 +42,4 @@ class PassRule:
     @property
     def scheme(self) -> str:
         hides = self.enough_queries is not None and self.workload.queries >= self.enough_queries
-        return PASS_KV if hides or self.new >= self.enough_new else PASS_Q
+        return PASS_KV if hides or self.miss_rate >= self.enough_misses else PASS_Q

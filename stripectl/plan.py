@@ -110,11 +110,15 @@ class Plan:
             raise ValueError(f"{self} has no tile")
         return {"forward": self.tile, "backward": self.backward or self.tile}
 
+    @property
+    def chunk_asked(self) -> int | None:
+        """The plan's, or else its scheme's."""
+        return schemes[self.scheme].chunk if self.chunk is None else self.chunk
+
     def chunk_rows(self, rows: int) -> int:
         """Rows that feed-forward and loss take at once, of a device that has so many."""
-        chunk = schemes[self.scheme].chunk if self.chunk is None else self.chunk
-        if chunk is not None:
-            return min(chunk, rows) or rows
+        if self.chunk_asked is not None:
+            return min(self.chunk_asked, rows) or rows
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, twin
 from stripectl.plan import parse_plan
 from stripectl.schema import METHODS
-from stripectl.scheme import schemes
 from stripectl.topology import hardware_name
 from stripectl.workload import PASSES, STEP, Workload
 
@@ -75,8 +74,8 @@ def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 def _but_for_layout(m: Measurement) -> Hashable:
     plan = parse_plan(m.plan)
-    chunk = schemes[plan.scheme].chunk if plan.chunk is None else plan.chunk
-    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk if m.workload.passes == STEP else None)
+    chunk = plan.chunk_asked if m.workload.passes == STEP else None
+    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk)
     return m.workload, m.target, m.method, spelled(m.flags), alike
 
 

@@ -181,7 +181,6 @@ class Scheme:
     enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = unmoved
     leave: Callable[[Array, Attend, Comm], Array] = unmoved
     layouts: tuple[str, ...] | None = None  # None: every layout
-    default_layout: str = "striped"
     kernels: Literal["softmax", "scores", "linear"] = "softmax"  # the family of kernels it computes with
     itself: tuple[str, ...] = ()  # axes that must have two devices or more, or it is another scheme
     rows_over: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
@@ -189,6 +188,10 @@ class Scheme:
     splits: bool = False  # takes K/V in parts, as many as the plan's `parts` says
     chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
     unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
+
+    @property
+    def default_layout(self) -> str:
+        return self.layouts[0] if self.layouts else "striped"
 
 
 schemes = Catalogue("stripectl.schemes", "scheme", "scheme")

@@ -153,7 +153,9 @@ def unusual(work: Workload) -> str | None:
     """Why no flags are given for a workload, or None."""
     if work.query_len:
         return "Its context parallelism is for training."
-    return "Its packing and windows were not looked at." if work.documents or work.window.left is not None else None
+    if work.documents or work.window.left is not None:
+        return "The flags of its packing and windows are not known here."
+    return None
 
 
 def maxtext(work: Workload, plan: Plan, kind: str, slices: int) -> dict[str, Any]:

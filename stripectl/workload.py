@@ -21,6 +21,7 @@ SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
+MOST_DOCUMENTS = 2**20  # in a sequence
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
 
@@ -117,8 +118,8 @@ class Workload:
         parse_mask(self.mask)
         if self.query_len is not None:
             self._check_queries()
-        if self.documents is not None and not all(type(each) is int and each > 0 for each in self.documents):
-            raise BadInput(f"documents have positive lengths, not {self.documents}.")
+        if self.documents is not None:
+            self._check_documents()
 
     def _check_queries(self) -> None:
         if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
@@ -127,6 +128,15 @@ class Workload:
             raise BadInput("queries behind a cached prefix are inference. Use --pass forward.")
         if self.documents is not None:
             raise BadInput("documents are packed for training, without --query-len.")
+
+    def _check_documents(self) -> None:
+        lengths = self.documents
+        if not isinstance(lengths, tuple) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
+            raise BadInput(f"documents have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
+        if self.seq_len * len(lengths) > MOST_DOCUMENTS * sum(lengths):
+            raise BadInput(
+                f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
+            )
 
     @property
     def but_for_length(self) -> tuple[Any, ...]:
@@ -213,9 +223,11 @@ def parse_mask(text: str) -> Window:
     Raises:
         BadInput: not a mask.
     """
+    if not isinstance(text, str):
+        raise BadInput(f"a mask is a word, not {text!r}. Write causal, full or {SLIDING}4k.")
     if text in MASKS:
         return MASKS[text]
-    if not isinstance(text, str) or not text.startswith(SLIDING):
+    if not text.startswith(SLIDING):
         raise unknown("mask", text, [*MASKS, f"{SLIDING}4k"])
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
 

@@ -9,11 +9,12 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput, positions, sequence_parallel_attention
 from stripectl.execute import partition
-from stripectl.layout import MASKS, layouts
+from stripectl.layout import layouts
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.scheme import schemes
 from stripectl.verify import TOLERANCES
+from stripectl.workload import parse_mask
 
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
 
@@ -28,7 +29,7 @@ def arrays(dtype: str = "float32") -> list[np.ndarray]:
     return [rng.standard_normal((BATCH, LENGTH, n, HEAD_DIM), np.float32).astype(dtype) for n in heads]
 
 
-def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray) -> list[float]:
+def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray, starts=None) -> list[float]:
     """Of the output and the gradients of attend(q, k, v), jitted, that takes the layout's order."""
     given = arrays()
 
@@ -39,7 +40,7 @@ def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray) -> lis
 
     *inputs, dout = (x[:, order] for x in given)
     found = both(*map(placed, inputs), out(dout))
-    expected = dense(*(x.swapaxes(1, 2) for x in given), MASKS[mask])
+    expected = dense(*(x.swapaxes(1, 2) for x in given), parse_mask(mask), starts)
     back = np.argsort(order)
     return [max_relative_error(np.asarray(x)[:, back].swapaxes(1, 2), y) for x, y in zip(found, expected, strict=True)]
 
@@ -75,8 +76,24 @@ def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[
     assert max(errors(attend, order, "causal", *placed)) < TOLERANCES["float32"]
 
 
-def test_inside_a_shard_map_of_ones_own() -> None:
-    plan, mesh = parse_plan("ring/striped@ring=4,tensor=2"), mesh_of(ring=4, tensor=2)
+@pytest.mark.parametrize("plan", ["ring/zigzag@ring=4,tensor=2", "usp/striped@ring=2,ulysses=2", "rsa@ring=2"])
+def test_packed_documents_under_a_window(plan: str) -> None:
+    mesh, starts = mesh_of(**parse_plan(plan).axes), np.array([0, 17, 60])
+    filled = jnp.array([[0, 17, 60, LENGTH]] * BATCH, jnp.int32)
+
+    def attend(q, k, v):
+        return sequence_parallel_attention(q, k, v, plan, mesh, mask="sliding:21", documents=filled)
+
+    found = errors(attend, positions(plan, LENGTH, mesh), "sliding:21", starts=starts)
+    assert max(found) < TOLERANCES["float32"]
+
+
+@pytest.mark.parametrize(
+    "text", ["ring/striped@ring=4,tensor=2", "megatron_sp@tensor=2", "double_ring@outer=2,inner=2"]
+)
+def test_inside_a_shard_map_of_ones_own(text: str) -> None:
+    plan = parse_plan(text)
+    mesh = mesh_of(**plan.axes)
     batch, heads, rows, _ = partition(plan)
     spec = PartitionSpec(batch, rows, heads)
 

@@ -56,8 +56,8 @@ def test_lasps_row_of_ulysses(size: int, g: Fraction) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_lasps_row_of_megatron_sp(size: int) -> None:
-    """Published 2BNd + 4BNd/T of a layer, of which attention is half: what two gathers leave on a device, and parts.
-    By rings a gather and a reduce-scatter both send BNd (T-1)/T, so ours is larger by BNd and smaller by 4BNd/T."""
+    """Published 2BNd + 4BNd/T of a layer, of which attention is half. By rings a gather and a reduce-scatter both send
+    BNd (T-1)/T, so ours is larger by BNd and smaller by 4BNd/T."""
     published = 2 + Fraction(4, size)
     assert sent(f"megatron_sp@tensor={size}") == 2 * Fraction(size - 1, size)
     assert sent(f"megatron_sp@tensor={size}") == published / 2 + 1 - Fraction(4, size)

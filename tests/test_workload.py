@@ -40,12 +40,30 @@ def test_flops_count_what_the_mask_keeps() -> None:
     assert backward.flops == 12 * 16 * 8 * 2
 
 
+def test_pairs_of_windows_documents_and_prefixes() -> None:
+    sizes = {"seq_len": 10, "heads": 1, "kv_heads": 1, "head_dim": 1}
+    assert Workload(**sizes, mask="sliding:3").pairs == 1 + 2 + 8 * 3
+    packed = Workload(**sizes, documents=(4, 3))  # 4, 3, 3
+    assert packed.starts is not None and packed.starts.tolist() == [0, 4, 7]
+    assert packed.pairs == 10 + 6 + 6
+    assert Workload(**sizes, query_len=2).pairs == 9 + 10
+    assert Workload.from_json(packed.to_json()) == packed
+
+
 def test_workloads_survive_json() -> None:
     work = Workload(seq_len=4096, heads=8, kv_heads=2, head_dim=64, passes="forward-backward", model="1b")
     assert Workload.from_json(work.to_json()) == work
 
 
-@pytest.mark.parametrize("change", [{"heads": 7}, {"seq_len": 0}, {"dtype": "float16"}, {"mask": "x"}, {"batch": -1}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"heads": 7}, {"seq_len": 0}, {"dtype": "float16"}, {"mask": "x"}, {"batch": -1}, {"mask": "sliding:0"}),
+        *({"mask": ["causal"]}, {"documents": ()}, {"documents": (0,)}, {"documents": 5}, {"documents": "4k"}),
+        *({"query_len": 0}, {"query_len": 4097}, {"query_len": 1, "passes": "forward-backward"}),
+        *({"query_len": 1, "documents": (64,)}, {"seq_len": 2**30, "documents": (1,)}),
+    ],
+)
 def test_workloads_that_are_refused(change: dict) -> None:
     with pytest.raises(BadInput):
         Workload(**{"seq_len": 4096, "heads": 8, "kv_heads": 2, "head_dim": 64} | change)

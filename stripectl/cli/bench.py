@@ -32,6 +32,8 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
       stripectl bench --target v4:2x2x4 --model 7b --pass step --mesh auto
       stripectl bench --target v5e:4x4 --seqlen 16k,64k,256k,1M --scheme all --mesh auto
+      stripectl bench --target v5e:4x4 --model llama3-8b --query-len 1 --kv-len 128k --batch 16
+      stripectl bench --seqlen 64k --documents 4k,1k,16k --mask causal,sliding:4k
       stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.bench import dry_run

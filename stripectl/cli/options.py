@@ -28,7 +28,6 @@ from stripectl.workload import (
 )
 
 RUNS = Path("stripectl-runs")
-TRAINING, INFERENCE = "ring", "tree,pass_q,pass_kv"  # schemes where none is named
 
 WORKLOAD = (
     click.option(
@@ -66,7 +65,10 @@ PLAN = (
     click.option(
         "--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."
     ),
-    click.option("--scheme", help=f"Schemes by commas, or all. [default: {TRAINING}; with --query-len {INFERENCE}]"),
+    click.option(
+        "--scheme",
+        help="Schemes by commas, or all: those of training, with --query-len of inference. [default: ring; there all]",
+    ),
     click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
     click.option("--kernel", help="Kernels by commas, or all. [default: splash on TPUs, xla elsewhere]"),
     click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
@@ -191,6 +193,7 @@ def parse_workloads(
     Raises:
         BadInput: something is not known, or a step has no model.
     """
+    packed = tuple(map(parse_length, documents.split(","))) if documents else None
     axes = (
         words(dtype, "dtype", DTYPES),
         list(MASKS) if mask.strip() == "all" else [each.strip() for each in mask.split(",")],
@@ -203,15 +206,8 @@ def parse_workloads(
         raise BadInput("--layers are those of a training step. Add --pass step.")
     return [
         Workload(
-            **vars(shape),
-            seq_len=seq_len,
-            batch=batch,
-            dtype=each_dtype,
-            mask=each_mask,
-            passes=each_pass,
-            query_len=queries,
-            documents=tuple(parse_length(text) for text in documents.split(",")) if documents else None,
-            **(steps if each_pass == STEP else {}),
+            **{**vars(shape), "batch": batch, "documents": packed, **(steps if each_pass == STEP else {})},
+            **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
         )
         for each_dtype, each_mask, seq_len, queries, each_pass in itertools.product(*axes)
     ]
@@ -228,7 +224,7 @@ def step_sizes(shape: Shape, layers: int | None) -> dict[str, Any]:
 def parse_plans(
     plans: Sequence[str],
     *,
-    scheme: str,
+    scheme: str | None,
     layout: str,
     kernel: str | None,
     tile: str | None,
@@ -248,15 +244,12 @@ def parse_plans(
         raise BadInput("--mesh auto is every mesh; leave the others out.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
-    tiles = [parse_tile(text) for text in tile.split(",")] if tile else [None]
-    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
-        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
     grid = itertools.product(
-        words(scheme, "scheme", [name for name in schemes.names() if scheme != "all" or infers(name) == inference]),
+        scheme_names(scheme or ("all" if inference else "ring"), inference),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()) if kernel else [""],
-        tiles,
-        map(int, unroll.split(",")),
+        [parse_tile(text) for text in tile.split(",")] if tile else [None],
+        parse_turns(unroll),
         words(layout, "layout", layouts.names()),
     )
     found = [
@@ -268,8 +261,21 @@ def parse_plans(
     return found, auto
 
 
-def infers(scheme: str) -> bool:
-    return schemes[scheme].queries != "all"
+def scheme_names(text: str, inference: bool) -> list[str]:
+    """A comma list of schemes, or all of training, or of inference."""
+    names = words(text, "scheme", schemes.names())
+    return [name for name in names if text != "all" or (schemes[name].queries != "all") == inference]
+
+
+def parse_turns(unroll: str) -> list[int]:
+    """A comma list of rounds to unroll.
+
+    Raises:
+        BadInput: not one.
+    """
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
+        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
+    return list(map(int, unroll.split(",")))
 
 
 def parse_hardware(name: str | None) -> Hardware | None:

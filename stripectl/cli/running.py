@@ -24,7 +24,6 @@ SHOWN = 10  # plans of a workload on a terminal, where every mesh was tried
 def parse_request(given: Mapping[str, Any]) -> Any:
     """The request that the options make."""
     from stripectl.request import Request
-    from stripectl.sampling import Effort
 
     shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
     seqlen = given["kv_len"] or given["seqlen"]
@@ -42,8 +41,8 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     )
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
-    asked["scheme"] = given["scheme"] or (shared.INFERENCE if given["query_len"] else shared.TRAINING)
-    plans, every_mesh = shared.parse_plans(given["plans"], **asked, inference=bool(given["query_len"]))
+    asked |= {"inference": bool(given["query_len"])}
+    plans, every_mesh = shared.parse_plans(given["plans"], **asked)
     return Request(
         workloads=workloads,
         plans=plans,
@@ -57,12 +56,19 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         every_mesh=every_mesh,
         few=given["few"] or Request.few,
         cached=given["cache"],
-        effort=Effort(
-            budget_s=shared.parse_duration(given["budget"]),
-            min_samples=given["min_samples"],
-            warmup=given["warmup"],
-            compile_limit_s=shared.parse_duration(given["compile_limit"]),
-        ),
+        effort=parse_effort(given),
+    )
+
+
+def parse_effort(given: Mapping[str, Any]) -> Any:
+    """How hard to look, by the options."""
+    from stripectl.sampling import Effort
+
+    return Effort(
+        budget_s=shared.parse_duration(given["budget"]),
+        min_samples=given["min_samples"],
+        warmup=given["warmup"],
+        compile_limit_s=shared.parse_duration(given["compile_limit"]),
     )
 
 

@@ -3,7 +3,7 @@
 Letters: B batch, T positions in the layout's order, N query heads, K key/value heads, H head_dim.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import jax
@@ -17,7 +17,7 @@ from stripectl.defaults import with_tile
 from stripectl.execute import partition
 from stripectl.execute.attend import bound
 from stripectl.layout import layouts
-from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, Plan, make_mesh, parse_plan
+from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
@@ -58,21 +58,14 @@ def sequence_parallel_attention(
     Raises:
         BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
     """
-    plan = named(plan, mesh)
-    parts = (1, 1, 1) if mesh else (plan.product(BATCH_AXES), plan.cut, plan.product(HEAD_AXES))
+    plan, given = named(plan, mesh), () if documents is None else (documents,)
+    parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
     work = workload(q_BTNH, k_BTKH, v_BTKH, parts, mask)
-    given = () if documents is None else (documents,)
-    if given:
-        work = replace(work, documents=(work.seq_len,))
-    kind = platform(mesh)
+    work, kind = replace(work, documents=(work.seq_len,) if given else None), platform(mesh)
     if reason := unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
     plan = with_tile(plan, work, kind)
-    if mesh is None:
-        inside(plan)
-        attend = bound(plan, work, layer=True)
-    else:
-        attend = on_mesh(plan, work, mesh)
+    attend = inside(plan, work) if mesh is None else on_mesh(plan, work, mesh)
     inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
     return jnp.swapaxes(attend(*inner, *given), 1, 2)
 
@@ -137,7 +130,7 @@ def platform(mesh: Mesh | AbstractMesh | None) -> str:
     return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
 
 
-def workload(q_BTNH, k_BTKH, v_BTKH, parts: tuple[int, int, int], mask: str) -> Workload:
+def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], mask: str) -> Workload:
     """What arrays ask for that are one of so many parts of batch, positions and heads.
 
     Raises:
@@ -162,8 +155,9 @@ def workload(q_BTNH, k_BTKH, v_BTKH, parts: tuple[int, int, int], mask: str) -> 
     )
 
 
-def inside(plan: Plan) -> None:
-    """Nothing where the axes of the shard_map around this are the plan's.
+def inside(plan: Plan, workload: Workload) -> Callable:
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH of one device, where the axes of the
+    shard_map around this are the plan's.
 
     Raises:
         BadInput: they are not.
@@ -175,3 +169,4 @@ def inside(plan: Plan) -> None:
             raise BadInput(f"no shard_map with an axis {axis} is around this, which {plan} needs.") from None
         if found != size:
             raise BadInput(f"{plan} needs {axis}={size} and the shard_map around this has {axis}={found}.")
+    return bound(plan, workload, layer=True)

@@ -81,6 +81,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    default_layout="contiguous",
     unsupported=unsupported,
 )

@@ -21,6 +21,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    default_layout="contiguous",
     chunk=0,
 )

@@ -20,6 +20,5 @@ scheme = Scheme(
     axes=("ring",),
     forward=forward,
     layouts=("contiguous",),
-    default_layout="contiguous",
     queries="whole",
 )

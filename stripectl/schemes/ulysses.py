@@ -39,6 +39,5 @@ scheme = Scheme(
     enter=enter,
     leave=leave,
     layouts=("contiguous",),
-    default_layout="contiguous",
     unsupported=unsupported,
 )

@@ -18,7 +18,6 @@ scheme = Scheme(
     axes=(),
     forward=forward,
     layouts=("contiguous",),
-    default_layout="contiguous",
     kernels="scores",
     chunk=0,
 )

@@ -6,32 +6,32 @@ Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S c
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.layout import Tile, column_tiles, kept, row_tiles
+
 EMPTY = -1e30  # a score that the mask drops: finite, because -inf gives NaN where two of them are subtracted
 
 
-def kept(bands, rows, cols):
+def mask(bands, rows, cols):
     """bool (T, S), or (B, T, S) where rows have limits: the scores that the mask keeps."""
     keep = jnp.zeros((rows, cols), bool)
     for band in bands:
         query, key = (lax.broadcasted_iota(jnp.int32, (band.rows, band.cols), axis) for axis in (0, 1))
-        live = (key >= query + band.low) & (key <= query + band.high)
-        if band.limits is not None:
-            first, end = (limit[..., None] for limit in band.limits)
-            live = live & (key >= first) & (key < end)
+        live = kept(band, query, key, band.limits and [limit[..., None] for limit in band.limits])
         keep = jnp.broadcast_to(keep, (*live.shape[:-2], rows, cols))
         keep = keep.at[..., band.row : band.row + band.rows, band.col : band.col + band.cols].set(live)
     return keep
 
 
 def alive(bands):
-    """Whether the bands may keep any score: where rows have limits, of any sequence."""
+    """Whether the bands may keep any score, of any sequence: whether each is a live tile."""
 
     def live(band):
-        crosses = (band.high > -band.rows) & (band.low < band.cols)
-        if band.limits is None:
-            return jnp.asarray(crosses)
-        first, end = band.limits
-        return jnp.any(crosses & (first[..., 0] < band.cols) & (end[..., -1] > 0))
+        tile = Tile(band.rows, band.cols)
+        band = band._replace(low=jnp.asarray(band.low), high=jnp.asarray(band.high))
+        first, last = row_tiles(band, tile)
+        ends = band.limits and [limit[..., at] for limit in band.limits for at in (0, -1)]
+        a, _, _, d = column_tiles(band, tile, 0, ends)
+        return jnp.any((first < last) & (a < d))
 
     return jnp.any(jnp.stack([live(band) for band in bands]))
 
@@ -48,7 +48,7 @@ def scores(q_BNTH, k_BKSH, bands):
 
     def compute():
         found = jnp.einsum("bkgth,bksh->bkgts", q_BKGTH, k_BKSH, preferred_element_type=jnp.float32)
-        keep = kept(bands, rows, cols)
+        keep = mask(bands, rows, cols)
         keep = keep[:, None, None] if keep.ndim == 3 else keep
         return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.layout import Rectangle, Tile, column_tiles, row_tiles
+from stripectl.layout import Rectangle, Tile, column_tiles, kept, row_tiles
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 
@@ -99,9 +99,7 @@ def visit_columns(band, tile, b, i, compute, carry):
         col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
         query = start + lax.broadcasted_iota(jnp.int32, tile, 0)
         key = col + lax.broadcasted_iota(jnp.int32, tile, 1)
-        keep = (key >= query + band.low) & (key <= query + band.high)
-        if limits_T:
-            keep &= (key >= limits_T[0][:, None]) & (key < limits_T[1][:, None])
+        keep = kept(band, query, key, limits_T and [limit_T[:, None] for limit_T in limits_T])
         if ragged_rows:
             keep &= query >= row
         if band.cols % tile.block_kv:
