@@ -162,7 +162,14 @@ WINDOWED = {  # on the contiguous layout, under a window that reaches into one s
     ("rsa@ring=8", "sliding:50"): {RING: (4, 4)},
     ("pass_kv@ring=8", "sliding:50"): {RING: (4, 4)},
     ("usp@ring=4,ulysses=2", "sliding:37"): {RING: (2, 2), HEADS: (4, 4 * 1 / 2)},
+    ("bidirectional@ring=8", "sliding:50"): {RING: (4, 4)},
     ("dist_flash@ring=8", "sliding:50"): {RING: (4, 4)},
+    ("double_ring@outer=4,inner=2", "sliding:37"): {INNER: (4, 4), OUTER: (2, 2)},
+    ("double_ring@outer=4,inner=2", "sliding:50"): {INNER: (4, 4), OUTER: (2, 2)},
+    ("double_ring@outer=4,inner=2", "sliding:98"): {INNER: (6, 6), OUTER: (4, 4)},
+    ("double_ring@outer=2,inner=4", "sliding:37"): {INNER: (4, 4), OUTER: (2, 2)},
+    ("double_ring@outer=2,inner=4", "sliding:50"): {INNER: (8, 8), OUTER: (2, 2)},
+    ("pass_q@ring=8", "sliding:50"): {RING: (2, 2), ("all-to-all", "ring"): (2, 7 * (1 + LSE))},
     ("token_ring@ring=8", "sliding:50"): {RING: (6, 2 + 2 * (1 + LSE))},
 }
 

@@ -11,6 +11,7 @@ from test_counts import jaxpr_bytes
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
+from stripectl.layout import layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
 from stripectl.plan import parse_plan
@@ -23,7 +24,7 @@ from stripectl.workload import DTYPES, Workload
 SEQ_LEN = 256
 SCHEMES = [
     "tree/contiguous",
-    *(f"{name}/{layout}" for name in ("pass_q", "pass_kv") for layout in ("striped", "zigzag")),
+    *(f"{name}/{layout}" for name in ("pass_q", "pass_kv") for layout in layouts.names()),
 ]
 LATENT = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
 
@@ -100,7 +101,7 @@ def test_a_tree_takes_the_logarithm_of_the_steps_of_a_ring() -> None:
 def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | None, chosen: str) -> None:
     work = Workload(seq_len=seq_len, heads=64, kv_heads=8, head_dim=128, query_len=queries)
     rule = PassRule(work, 8, flops_per_s, 5e10)
-    assert (rule.enough_new, rule.scheme) == (0.25, chosen)
+    assert (rule.enough_misses, rule.scheme) == (0.25, chosen)
     if flops_per_s:
         assert rule.enough_queries == pytest.approx(8 * flops_per_s * 8 * 2 / (2 * 64 * 5e10))
 

@@ -1,11 +1,12 @@
 """Bidirectional ring: half of every shard's keys and values travels onward, half back (Wang et al. 2023).
 
 A full-duplex link carries both ways at once, so a hop takes half the time of a ring's and is as many: N-1 each way.
-The halves are rows of a shard, forward and backward; every round meets one from either side. Under a sliding window
-keys that travel back are needed to the end of the ring, so it makes all hops.
+The halves are rows of a shard, forward and backward; every round meets one from either side. Where a sliding window
+ends the ring for keys that travel onward, those that travel back would go all the way round, so it is a ring there.
 """
 
 from stripectl.scheme import Scheme
+from stripectl.schemes import ring
 from stripectl.schemes.ring import around, around_and_home, onward
 
 WAYS = (1, -1)
@@ -17,11 +18,13 @@ def both(comm):
     return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
 
 
-def rounds(attend):
-    return max(attend.rounds(by) for by in WAYS)
+def one_way(attend):
+    return attend.rounds(1) < attend.rounds(-1)
 
 
 def forward(q, kv, attend, comm):
+    if one_way(attend):
+        return ring.forward(q, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, halves, state):
@@ -29,10 +32,12 @@ def forward(q, kv, attend, comm):
             state = attend(q, half, me, (me - by * hop) % shards, into=state, part=(i, len(WAYS)))
         return state
 
-    return around(comm, rounds(attend), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
+    return around(comm, attend.rounds(), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
 
 
 def backward(saved, kv, attend, comm):
+    if one_way(attend):
+        return ring.backward(saved, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, halves, dq):
@@ -43,7 +48,7 @@ def backward(saved, kv, attend, comm):
         return dq, tuple(found)
 
     halves, zeros = tuple(attend.split(kv, len(WAYS))), attend.zeros(saved)
-    dq, found = around_and_home(comm, rounds(attend), both(comm), meet, attend.add, halves, zeros)
+    dq, found = around_and_home(comm, attend.rounds(), both(comm), meet, attend.add, halves, zeros)
     return dq, attend.joined(found)
 
 

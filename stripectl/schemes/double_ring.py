@@ -3,7 +3,8 @@
 Keys and values go round the devices of `inner`, the fast links, and after each such circle one place along `outer`,
 the slow ones; that hop can hide behind the whole inner circle. Over N = outer x inner shards outer (inner - 1) hops are
 inner ones and outer - 1 outer ones; backward, dK/dV come home from every inner circle before they go on, outer x inner
-hops and outer. With an axis `ulysses` queries, keys and values first change rows for heads, the paper's 2D attention.
+hops and outer. A sliding window leaves out the circles that it does not reach, and of the last the hops. With an axis
+`ulysses` queries, keys and values first change rows for heads, the paper's 2D attention.
 """
 
 from stripectl.scheme import Scheme
@@ -22,29 +23,43 @@ def places(comm):
     return outer * inners + inner, source
 
 
+def circles(attend, comm):
+    """(how many circles, rounds of each, rounds of the last). Turn t and hop h bring keys from t inner + h places
+    before, or where the inner ring has wrapped round, from (t - 1) inner + h."""
+    reach, inners = attend.rounds(), comm.size("inner")
+    turns = min(1 + -(-(reach - 1) // inners), comm.size("outer"))
+    return turns, min(reach, inners), min(reach - max(turns - 2, 0) * inners, inners)
+
+
 def forward(q, kv, attend, comm):
-    me, source = places(comm)
+    (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(turn, kv, state):
-        def meet(hop, kv, state):
-            return attend(q, kv, me, source(turn, hop), into=state)
+    def circle(rounds):
+        def turned(turn, kv, state):
+            def meet(hop, kv, state):
+                return attend(q, kv, me, source(turn, hop), into=state)
 
-        return around(comm, comm.size("inner"), onward(comm, "inner"), meet, kv, state)
+            return around(comm, rounds, onward(comm, "inner"), meet, kv, state)
 
-    return around(comm, comm.size("outer"), onward(comm, "outer"), circle, kv, attend.empty(q))
+        return turned
+
+    return around(comm, turns, onward(comm, "outer"), circle(rounds), kv, attend.empty(q), last=circle(last))
 
 
 def backward(saved, kv, attend, comm):
-    me, source = places(comm)
+    (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
-    def circle(turn, kv, dq):
-        def meet(hop, kv, dq):
-            return attend.backward(saved, kv, me, source(turn, hop), into=dq)
+    def circle(rounds):
+        def turned(turn, kv, dq):
+            def meet(hop, kv, dq):
+                return attend.backward(saved, kv, me, source(turn, hop), into=dq)
 
-        return around_and_home(comm, comm.size("inner"), onward(comm, "inner"), meet, attend.add, kv, dq)
+            return around_and_home(comm, rounds, onward(comm, "inner"), meet, attend.add, kv, dq)
 
-    zeros = attend.zeros(saved)
-    return around_and_home(comm, comm.size("outer"), onward(comm, "outer"), circle, attend.add, kv, zeros)
+        return turned
+
+    move, zeros = onward(comm, "outer"), attend.zeros(saved)
+    return around_and_home(comm, turns, move, circle(rounds), attend.add, kv, zeros, last=circle(last))
 
 
 scheme = Scheme(

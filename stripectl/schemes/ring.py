@@ -14,35 +14,37 @@ def onward(comm, axis, by=1):
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
 
-def around(comm, rounds, move, meet, kv, state):
-    """The state after meet(hop, kv, state) in every round, with what `move` brings."""
+def around(comm, rounds, move, meet, kv, state, *, last=None):
+    """The state after meet(hop, kv, state) in every round, with what `move` brings; `last` is the last round's meet."""
 
     def round(hop, carry):
         kv, state = carry
         return move(kv, "kv"), meet(hop, kv, state)
 
     kv, state = comm.loop(0, rounds - 1, round, (kv, state))
-    return meet(rounds - 1, kv, state)
+    return (last or meet)(rounds - 1, kv, state)
 
 
-def around_and_home(comm, rounds, move, meet, add, kv, dq):
-    """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round."""
+def around_and_home(comm, rounds, move, meet, add, kv, dq, *, last=None):
+    """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round, `last` in the
+    last."""
 
-    def later(hop, kv, dq, dkv):
+    def later(meet, hop, kv, dq, dkv):
         dkv = move(dkv, "dkv")
         dq, part = meet(hop, kv, dq)
         return dq, add(dkv, part)
 
     def round(hop, carry):
         kv, dq, dkv = carry
-        return move(kv, "kv"), *later(hop, kv, dq, dkv)
+        return move(kv, "kv"), *later(meet, hop, kv, dq, dkv)
 
+    last = last or meet
     if rounds == 1:
-        return meet(0, kv, dq)
+        return last(0, kv, dq)
     arriving = move(kv, "kv")
     dq, dkv = meet(0, kv, dq)
     kv, dq, dkv = comm.loop(1, rounds - 1, round, (arriving, dq, dkv))
-    dq, dkv = later(rounds - 1, kv, dq, dkv)
+    dq, dkv = later(last, rounds - 1, kv, dq, dkv)
     return dq, move(dkv, "dkv", 1 - rounds)
 
 
