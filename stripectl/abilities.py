@@ -1,5 +1,7 @@
 """What each scheme can compute, found by asking it: small workloads that differ in one thing from a usual one."""
 
+import contextlib
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -23,17 +25,16 @@ MASKS: dict[str, dict[str, Any]] = {
 
 def abilities(scheme: Scheme) -> dict[str, list[str]]:
     """Axes, layouts, kernels, masks, passes and methods, by these words."""
-    queries = None if scheme.queries == "all" else 1
-    work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES, query_len=queries)
+    work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES)
     plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernels]), DEVICES)
 
     def able(own: Plan = plan, **change: Any) -> bool:
-        """Whether the scheme can, on any kind of hardware."""
-        try:
-            asked = replace(work, **change)
-        except BadInput:
-            return False
-        return any(unsupported(own, asked, kind) is None for kind in ("cpu", "gpu", "tpu"))
+        """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one."""
+        for queries, kind in itertools.product((None, 1), ("cpu", "gpu", "tpu")):
+            with contextlib.suppress(BadInput):
+                if unsupported(own, replace(work, query_len=queries, **change), kind) is None:
+                    return True
+        return False
 
     return {
         "axes": list(scheme.axes) or ["one device"],

@@ -96,7 +96,9 @@ def check_compiler(request: Request, place: Place, compilers: Compilers) -> None
         BadInput: nobody can say it. Missing: the compiler is not here.
     """
     if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
-        raise BadInput("the longest sequence is the compiler's word on a target's memory. Try --target v5e:4x4.")
+        raise BadInput(
+            "the longest sequence is the compiler's word on memory. Try --method compiled and --target v5e:4x4."
+        )
     compilers.toolchain(place.target)
 
 
@@ -288,7 +290,9 @@ def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> li
     """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
     so, or was measured before, is left out. Tiles are those of the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
-    if not attention or groups > (first := attention[0]).kv_heads or seq_len > first.seq_len:
+    if not attention or groups > (first := attention[0]).kv_heads:
+        return []
+    if not (first.query_len or 0) <= seq_len <= first.seq_len:
         return []
     passes = dict.fromkeys(workload.passes for workload in attention)
     cut = {"heads": groups * (first.heads // first.kv_heads), "kv_heads": groups, "batch": 1, "model": None}

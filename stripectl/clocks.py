@@ -253,12 +253,12 @@ class Clocks:
 
     def _reduce(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-reduce ends: by a ring of parts (2 (N-1) hops), or by exchanges of the whole with devices 1, 2, 4
-        ... places away, whichever is faster."""
+        ... places away, whichever is faster. Bytes are the ring's, as everywhere: the program does not say which."""
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency = rates.min(), latencies.max()
         ring = 2 * (size - 1) * (leaf.nbytes / size / rate + latency)
-        far = [2**k if self.machine.torus else 1 for k in range((size - 1).bit_length())]
+        far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
         block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))
         return self._together("all-reduce", block, 1, leaf.ready, axis, min(ring, whole), 0.0)

@@ -61,7 +61,8 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     model = f"model {workload.model}{layers}, " if workload.model else ""
     heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
-    queries = f"{format_length(workload.query_len)} queries of " if workload.query_len else ""
+    count = workload.query_len
+    queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"

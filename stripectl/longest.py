@@ -31,11 +31,13 @@ def with_default_tile(plan: Plan, kind: str) -> Plan:
     return plan if plan.tile or kernel.whole else replace(plan, tile=kernel.default_tile(kind))
 
 
-def step_of(plan: Plan) -> int:
-    """The smallest sequence that fills every device with whole tiles; the answer is a multiple of it."""
+def step_of(plan: Plan, workload: Workload) -> int:
+    """The smallest sequence that fills every device with whole tiles, and holds the queries; the answer is a multiple
+    of it."""
     tile = plan.tile or Tile(LEAST_SIDE, LEAST_SIDE)
     piece = math.lcm(*tile, *(plan.backward or tile), plan.cut // plan.shards)
-    return plan.shards * layouts[plan.layout].pieces * piece
+    step = plan.shards * layouts[plan.layout].pieces * piece
+    return step * -(-(workload.query_len or 1) // step)
 
 
 def longest_cases(request: Request, place: Place) -> list[Measurement]:
@@ -43,8 +45,10 @@ def longest_cases(request: Request, place: Place) -> list[Measurement]:
     found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         usual = with_default_tile(request.meshed(plan, workload, place), kind)
-        meshed = with_default_tile(request.meshed(plan, replace(workload, seq_len=step_of(usual)), place), kind)
-        shortest = replace(workload, seq_len=step_of(meshed))
+        meshed = with_default_tile(
+            request.meshed(plan, replace(workload, seq_len=step_of(usual, workload)), place), kind
+        )
+        shortest = replace(workload, seq_len=step_of(meshed, workload))
         case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
         reason = unsupported(meshed, shortest, kind, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
@@ -72,7 +76,7 @@ def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measu
     `program.longest` says the step, the length one step on, and why the compiler refuses that; where the compiler fails
     at a length, the search ends there with what is known to fit.
     """
-    step, workload = step_of(plan), template.workload
+    step, workload = step_of(plan, template.workload), template.workload
     known: dict[int, Measurement] = {}
 
     def fits(steps: int) -> bool:

@@ -66,15 +66,16 @@ def _calibration(m: Measurement) -> Iterator[str]:
 
 def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:
     """For every inference whose plans pass queries and pass K/V: which the published rule chooses, from what, and how
-    the two compare here."""
-    groups: dict[Any, dict[str, Measurement]] = {}
+    the two compare here, on the fastest mesh that has both."""
+    groups: dict[Any, dict[Any, dict[str, Measurement]]] = {}
     for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
-        scheme = parse_plan(m.plan).scheme
-        if m.workload.query_len and scheme in (PASS_KV, PASS_Q):
-            groups.setdefault((m.workload, m.target, m.method), {}).setdefault(scheme, m)
+        plan = parse_plan(m.plan)
+        if m.workload.query_len and plan.scheme in (PASS_KV, PASS_Q) and plan.shards > 1:
+            meshes = groups.setdefault((m.workload, m.target, m.method), {})
+            meshes.setdefault(plan.mesh, {}).setdefault(plan.scheme, m)
     lines: list[Text] = []
-    for best in groups.values():
-        if len(best) == 2:
+    for meshes in groups.values():
+        if best := next((each for each in meshes.values() if len(each) == 2), None):
             with contextlib.suppress(TypeError, ValueError, AttributeError):  # as in `calibrations`
                 lines.append(Text(f"rule    {_rule(best)}"))
     return lines
@@ -109,15 +110,24 @@ def _link(calibration: Mapping[str, Any]) -> float | None:
     return min([*([hop] if hop else []), *slower], default=None)
 
 
+MOST_PLANS = 10  # of a packing's line, the most even first
+
+
 def packing(measurements: Iterable[Measurement]) -> list[Text]:
     """How unevenly packed documents load the devices: plans by the tiles of their busiest device over the mean."""
-    plans: dict[str, dict[str, None]] = {}
+    lengths: dict[int, dict[str, float]] = {}
     for m in measurements:
         if m.workload.documents and m.tiles and m.devices > 1:
             work = [sum(device) for device in m.tiles["per_round"]]
-            plans.setdefault(times(max(work) * len(work) / sum(work)), {})[m.plan.partition(",tile")[0]] = None
-    said = "; ".join(f"{ratio} {', '.join(those)}" for ratio, those in sorted(plans.items()))
-    return [Text(f"packing tiles of the busiest device over the mean: {said}")] * bool(plans)
+            plans = lengths.setdefault(m.workload.seq_len, {})
+            plans.setdefault(m.plan.partition(",tile")[0], max(work) * len(work) / sum(work))
+    lines = []
+    for length, plans in lengths.items():
+        best = sorted(plans.items(), key=lambda plan: plan[1])[:MOST_PLANS]
+        said = "; ".join(f"{times(ratio)} {plan}" for plan, ratio in best)
+        of = f" ({format_length(length)} tokens)" * (len(lengths) > 1)
+        lines.append(Text(f"packing tiles of the busiest device over the mean{of}: {said}"))
+    return lines
 
 
 def longest(measurements: Iterable[Measurement]) -> list[Text]:

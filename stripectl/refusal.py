@@ -91,7 +91,8 @@ def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
     if not schemes[plan.scheme].splits:
         yield f"{plan.scheme} does not take K/V in parts. Leave parts={plan.parts} out."
     elif plan.parts % layout.pieces or shard % plan.parts:
-        yield f"parts={plan.parts} does not divide the {layout.pieces} pieces of {shard} rows of a shard evenly."
+        near = max(size for size in range(1, plan.parts) if size % layout.pieces == 0 == shard % size or size == 1)
+        yield f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly. Try parts={near}."
 
 
 def misfit(plan: Plan, model: Model) -> str | None:
@@ -114,6 +115,7 @@ def _tile_reasons(plan: Plan, layout: Layout, pairing: Pairing) -> Iterator[str]
         if tile and (tile.block_q > queries or tile.block_kv > piece):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
             most = str(piece) if queries == piece else f"{queries}x{piece}"
-            yield f"the {name} {tile} is larger than the {piece} rows of a {where}. Try a tile of at most {most}."
+            rows = f"{piece} rows" if queries == piece else f"{queries} queries and {piece} keys"
+            yield f"the {name} {tile} is larger than the {rows} of a {where}. Try a tile of at most {most}."
         if tile and queries // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
             yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

@@ -182,7 +182,7 @@ class Scheme:
     leave: Callable[[Array, Attend, Comm], Array] = unmoved
     layouts: tuple[str, ...] | None = None  # None: every layout
     kernels: Literal["softmax", "scores", "linear"] = "softmax"  # the family of kernels it computes with
-    itself: tuple[str, ...] = ()  # axes that must have two devices or more, or it is another scheme
+    itself: tuple[str, ...] = ()  # axes on which it is another scheme with one device; `every mesh` leaves such out
     rows_over: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
     queries: Literal["all", "dealt", "whole"] = "all"  # as many as keys, or fewer, dealt to shards or whole on each
     splits: bool = False  # takes K/V in parts, as many as the plan's `parts` says

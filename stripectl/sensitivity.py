@@ -6,10 +6,12 @@ counts, nothing where it hides. The parts need not add up to a half, since what 
 that is faster.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stripectl import BadInput
 from stripectl.machine import PARTS, Machine
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan
@@ -61,9 +63,10 @@ def scaling(
     `longer(workload)` is what it takes there."""
     found = {workload.seq_len: seconds}
     for length in other_lengths(workload.seq_len, plan.cut):
-        other = replace(workload, seq_len=length)
-        if unsupported(plan, other, kind) is None:
-            found[length] = longer(other)
+        with contextlib.suppress(BadInput):  # a length below that of the queries, or of too many documents
+            other = replace(workload, seq_len=length)
+            if unsupported(plan, other, kind) is None:
+                found[length] = longer(other)
     return [{"seq_len": length, "median_s": found[length]} for length in sorted(found)]
 
 

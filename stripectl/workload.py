@@ -102,14 +102,10 @@ class Workload:
         sizes = SIZES if self.passes == STEP else ()
         for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch", *sizes):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise BadInput(f"{name} must be a positive integer, not {value!r}.")
+            if type(value) is not int or not 1 <= value <= LONGEST:
+                raise BadInput(f"{name} must be an integer from 1 to {LONGEST} (1G), not {str(value)[:20]!r}.")
         if not isinstance(self.model, str | None):
             raise BadInput(f"model must be a name, not {self.model!r}.")
-        if self.seq_len > LONGEST:
-            raise BadInput(
-                f"a sequence of {self.seq_len} is too long: positions are 32-bit integers, so at most {LONGEST} (1G)."
-            )
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
         for kind, value, known in (("dtype", self.dtype, DTYPES), ("pass", self.passes, PASSES)):
@@ -232,6 +228,12 @@ def parse_mask(text: str) -> Window:
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
 
 
+def plain_mask(text: str) -> str:
+    """A mask in one spelling: `sliding:4k` for `sliding:4096`."""
+    left, _ = parse_mask(text.strip())
+    return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
+
+
 def parse_length(text: str) -> int:
     """A sequence length: `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
 
@@ -240,10 +242,10 @@ def parse_length(text: str) -> int:
     """
     match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", text.strip().lower())
     if not match:
-        raise BadInput(f"{text!r} is not a sequence length. Write tokens, or k, M: 262144, 256k, 1M.")
+        raise BadInput(f"{text!r} is not a length. Write tokens, or k, M: 262144, 256k, 1M.")
     value = int(match[1]) * SUFFIXES[match[2]]
     if not 1 <= value <= LONGEST:
-        raise BadInput(f"a sequence of {text} is out of range: from 1 to {LONGEST} (1G) tokens.")
+        raise BadInput(f"a length of {text} is out of range: from 1 to {LONGEST} (1G) tokens.")
     return value
 
 

@@ -1,6 +1,7 @@
 """Queries behind a cached prefix: tree, pass-Q and pass-KV against dense attention, their bytes, latency and rule."""
 
 import itertools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -11,21 +12,21 @@ from test_counts import jaxpr_bytes
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
+from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.layout import layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error
 from stripectl.refusal import unsupported
+from stripectl.scheme import schemes
 from stripectl.simulate import simulate
 from stripectl.verify import TOLERANCES
 from stripectl.workload import DTYPES, Workload
 
 SEQ_LEN = 256
-SCHEMES = [
-    "tree/contiguous",
-    *(f"{name}/{layout}" for name in ("pass_q", "pass_kv") for layout in layouts.names()),
-]
+NAMES = [name for name in schemes.names() if schemes[name].queries != "all"]
+SCHEMES = [f"{name}/{layout}" for name in NAMES for layout in schemes[name].layouts or layouts.names()]
 LATENT = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
 
 
@@ -48,13 +49,23 @@ def planned(text: str, work: Workload):
 
 @pytest.mark.parametrize(("scheme", "devices", "queries", "batch", "mask", "dtype", "kv_heads"), CASES)
 def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, batch, mask, dtype, kv_heads) -> None:
-    work = asked(queries, batch, mask=mask, dtype=dtype, kv_heads=kv_heads)
-    program = Program(work, planned(f"{scheme}@ring={devices}", work), jax.devices())
-    rng = np.random.default_rng(devices)
+    check(asked(queries, batch, mask=mask, dtype=dtype, kv_heads=kv_heads), f"{scheme}@ring={devices}")
+
+
+@pytest.mark.parametrize(("queries", "batch"), [(1, 24), (24, 2)])
+@pytest.mark.parametrize("mesh", ["data=2,ring=2,tensor=2", "fsdp=2,ring=4", "ring=3"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_equals_it_beside_other_axes(scheme: str, mesh: str, queries: int, batch: int) -> None:
+    check(asked(queries, batch, seq_len=192), f"{scheme}@{mesh}")
+
+
+def check(work: Workload, plan: str) -> None:
+    program = Program(work, planned(plan, work), jax.devices())
+    rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     found = np.asarray(program.function(*program.place(arrays)), np.float64)
     expected = dense(*arrays, np.zeros_like(arrays[0]), work.window)[0][:, :, program.orders[0]]
-    assert max_relative_error(found, expected) <= TOLERANCES[dtype]
+    assert max_relative_error(found, expected) <= TOLERANCES[work.dtype]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -62,7 +73,9 @@ def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, ba
 def test_simulated_bytes_are_the_programs(scheme: str, queries: int, batch: int) -> None:
     work = asked(queries, batch)
     plan = planned(f"{scheme}@ring=8", work)
-    assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(Program(work, plan, jax.devices()))
+    simulated, program = simulate(work, plan, COUNTING).sent, Program(work, plan, jax.devices())
+    assert simulated == jaxpr_bytes(program)
+    assert sum(simulated.values()) == sum(sent_bytes(collectives(parse(program.compile({}).as_text()))).values())
 
 
 def test_what_is_sent_depends_on_the_queries_or_on_the_cache() -> None:
@@ -76,15 +89,17 @@ def test_what_is_sent_depends_on_the_queries_or_on_the_cache() -> None:
 
 
 def test_a_tree_takes_the_logarithm_of_the_steps_of_a_ring() -> None:
-    def hops(scheme: str, devices: int) -> float:
+    def hops(scheme: str, devices: int, torus: bool = False) -> float:
         work = asked(1, devices, seq_len=2**14)
-        return simulate(work, planned(f"{scheme}/contiguous@ring={devices}", work), LATENT).seconds
+        plan = planned(f"{scheme}/contiguous@ring={devices}", work)
+        return simulate(work, plan, replace(LATENT, torus=torus)).seconds
 
     sizes = (2, 4, 8, 16, 32, 64)
     exchanges = [hops("tree", n) for n in sizes]  # three reductions: maxima, outputs and sums
     assert np.allclose(exchanges, [3 * np.log2(n) for n in sizes], rtol=1e-3)
     assert np.allclose([hops("pass_kv", n) for n in sizes], [n - 1 for n in sizes], rtol=1e-3)
     assert np.allclose([hops("pass_q", n) for n in sizes], sizes, rtol=1e-3)  # and an all-to-all home
+    assert np.allclose([hops("tree", n, torus=True) for n in sizes], [3 * (n - 1) for n in sizes], rtol=1e-3)
 
 
 @pytest.mark.parametrize(

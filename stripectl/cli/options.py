@@ -25,15 +25,17 @@ from stripectl.workload import (
     Workload,
     parse_length,
     parse_lengths,
+    plain_mask,
 )
 
 RUNS = Path("stripectl-runs")
+DEFAULT_LEN = "256k"
 
 WORKLOAD = (
     click.option(
         "--seqlen",
         metavar="LEN",
-        default="256k",
+        default=DEFAULT_LEN,
         show_default=True,
         help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max: the longest that fits.",
     ),
@@ -155,9 +157,9 @@ def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
     Raises:
         BadInput: a name that is not known, with the nearest ones.
     """
-    if text.strip() == "all":
-        return list(known)
     names = [name.strip() for name in text.split(",")]
+    if "all" in names:
+        return list(known)
     for name in names:
         if name not in known:
             raise unknown(kind, name, known)
@@ -193,12 +195,12 @@ def parse_workloads(
     Raises:
         BadInput: something is not known, or a step has no model.
     """
-    packed = tuple(map(parse_length, documents.split(","))) if documents else None
+    packed = None if documents is None else tuple(map(parse_length, documents.split(",")))
     axes = (
         words(dtype, "dtype", DTYPES),
-        list(MASKS) if mask.strip() == "all" else [each.strip() for each in mask.split(",")],
+        list(MASKS) if mask.strip() == "all" else list(dict.fromkeys(map(plain_mask, mask.split(",")))),
         parse_lengths(seqlen),
-        parse_lengths(query_len) if query_len else [None],
+        [None] if query_len is None else parse_lengths(query_len),
         words(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
     )
     steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
@@ -242,10 +244,12 @@ def parse_plans(
     auto = "auto" in meshes
     if auto and len(meshes) > 1:
         raise BadInput("--mesh auto is every mesh; leave the others out.")
+    if plans and scheme is not None:
+        raise BadInput("--plan names whole plans. Leave --scheme out, or put its schemes in plans.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     grid = itertools.product(
-        scheme_names(scheme or ("all" if inference else "ring"), inference),
+        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()) if kernel else [""],
         [parse_tile(text) for text in tile.split(",")] if tile else [None],
@@ -264,7 +268,7 @@ def parse_plans(
 def scheme_names(text: str, inference: bool) -> list[str]:
     """A comma list of schemes, or all of training, or of inference."""
     names = words(text, "scheme", schemes.names())
-    return [name for name in names if text != "all" or (schemes[name].queries != "all") == inference]
+    return [name for name in names if "all" not in text or (schemes[name].queries != "all") == inference]
 
 
 def parse_turns(unroll: str) -> list[int]:

@@ -26,11 +26,13 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     from stripectl.request import Request
 
     shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
-    seqlen = given["kv_len"] or given["seqlen"]
+    seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
+    if seqlen != given["seqlen"] != shared.DEFAULT_LEN:
+        raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
     longest = seqlen.strip() == "max"
     workloads = shared.parse_workloads(
         given["dtype"] or "bfloat16",
-        seqlen="1" if longest else seqlen,
+        seqlen=given["query_len"] or "1" if longest else seqlen,
         shape=shape,
         batch=given["batch"],
         mask=given["mask"],
@@ -189,8 +191,8 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes
         *tables(shown, screen.width),
         *beside_published(shown.measurements, screen.width),
         *longest(shown.measurements),
-        *packing(shown.measurements),
-        *pass_rules(shown.measurements),
+        *packing(run.measurements),
+        *pass_rules(run.measurements),
         *calibrations(shown),
     ]:
         screen.print(part)

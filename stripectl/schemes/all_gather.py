@@ -2,7 +2,7 @@
 
 A few collectives instead of N-1 hops, at the price of the whole K/V in memory: gathered at once, or with `parts=n` in n
 parts of every shard's rows, each of which can hide behind the tiles of the one before. The backward pass is the
-transpose: gathers become reduce-scatters of dK/dV.
+transpose: gathers become reduce-scatters of dK/dV. All is gathered, whatever a window leaves unread.
 """
 
 from stripectl.scheme import Scheme

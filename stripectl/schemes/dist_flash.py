@@ -11,8 +11,8 @@ from stripectl.scheme import Scheme
 
 
 def steps(attend, comm, kv, queries):
-    """(step, whether some device helps, whether this one does, the device t places before, what it sent: its keys, or
-    its queries)."""
+    """(step, whether some device helps, whether this one does, the queries it computes, their shard, the keys they
+    meet, the shard of these)."""
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
     last = min(shards // 2, rounds - 1)
 
@@ -28,19 +28,22 @@ def steps(attend, comm, kv, queries):
     here = kv, queries
     for step in range(last + 1):
         arriving = fetch(step + 1) if step < last else here
-        yield step, helped(step), (me < step) & helped(step), (me - step) % shards, here
+        (keys, guest), helps, other = here, (me < step) & helped(step), (me - step) % shards
+        if step == 0:
+            yield 0, False, helps, queries, me, kv, me
+        else:
+            met = comm.where(helps, guest, queries), comm.where(helps, other, me)
+            yield step, helped(step), helps, *met, comm.where(helps, kv, keys), comm.where(helps, me, other)
         here = arriving
 
 
 def forward(q, kv, attend, comm):
     shards, me = comm.size("ring"), comm.index("ring")
     state = attend.empty(q)
-    for step, helped, helps, other, (keys, guest) in steps(attend, comm, kv, q):
+    for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, q):
         if step == 0:
             state = attend(q, kv, me, me, into=state)
             continue
-        queries, keys = comm.where(helps, guest, q), comm.where(helps, kv, keys)
-        who, which = comm.where(helps, other, me), comm.where(helps, me, other)
         found = attend(queries, keys, who, which, into=comm.where(helps, attend.empty(q), state))
         state = comm.where(helps, state, found)
         if helped:
@@ -53,12 +56,10 @@ def forward(q, kv, attend, comm):
 def backward(saved, kv, attend, comm):
     me = comm.index("ring")
     dq, dkv = attend.zeros(saved), None
-    for step, helped, helps, other, (keys, guest) in steps(attend, comm, kv, saved):
+    for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, saved):
         if step == 0:
             dq, dkv = attend.backward(saved, kv, me, me, into=dq)
             continue
-        queries, keys = comm.where(helps, guest, saved), comm.where(helps, kv, keys)
-        who, which = comm.where(helps, other, me), comm.where(helps, me, other)
         found, part = attend.backward(queries, keys, who, which, into=comm.where(helps, attend.zeros(saved), dq))
         home = comm.shift(part, "ring", "dkv", by=-step, senders=lambda i, step=step: i >= step)
         dkv = attend.add(comm.where(helps, attend.add(dkv, part), dkv), home)

@@ -1,8 +1,8 @@
 """Ring pass-Q: keys stay, queries go round the ring, and partial outputs home at its end (Yang et al. 2024).
 
 N-1 hops of the queries, which hide behind the tiles, then an all-to-all of outputs and log-sum-exps, which does not.
-Queries are dealt as in pass-KV, and travel back, so that a sliding window ends their ring too; results of rounds left
-out are empty. The better one of the two where a cached prefix is long: `pass_rule`.
+Queries are dealt as in pass-KV, and travel back, so that a sliding window ends their ring too; the few results then go
+straight home. The better one of the two where a cached prefix is long: `pass_rule`.
 """
 
 from stripectl.scheme import ROWS, Scheme
@@ -16,12 +16,13 @@ def forward(q, kv, attend, comm):
         guest = comm.shift(here, "ring", "q", by=-1) if hop < rounds - 1 else here
         state = attend(here, kv, (me + hop) % shards, me, into=attend.empty(here))
         found.append(attend.partial(here, state))
-    found += [attend.partial(q, attend.empty(q))] * (shards - rounds)
-    # These are the results of the devices me, me+1, ...; turned, of 0, 1, ...
-    by_owner = attend.turned(attend.joined(found), shards, me)
-    arrived = comm.all_to_all(by_owner, "ring", "out", split=ROWS, join=ROWS)
+    if rounds == shards:  # the results of the devices me, me+1, ...; turned, of 0, 1, ...
+        by_owner = attend.turned(attend.joined(found), shards, me)
+        arrived = attend.split(comm.all_to_all(by_owner, "ring", "out", split=ROWS, join=ROWS), shards)
+    else:
+        arrived = [comm.shift(result, "ring", "out", by=hop) for hop, result in enumerate(found)]
     state = attend.empty(q)
-    for result in attend.split(arrived, shards):
+    for result in arrived:
         state = attend.merge(state, result)
     return state
 

@@ -4,6 +4,9 @@ With the contiguous layout this is ring attention, with the striped one striped 
 the zigzag one its second balanced form. Forward makes N-1 hops: the last block travels no further, and one that a
 sliding window has left behind travels no further either. In the backward pass dK/dV travel with K/V and one hop home;
 what a device adds to them it adds after they have arrived, so both hops of a round can hide behind its tiles.
+
+Packed documents end no ring: where they begin differs from batch to batch, and a program is compiled once. Nor does a
+window on the zigzag layout, whose shards hold both ends of the sequence.
 """
 
 from stripectl.scheme import Scheme

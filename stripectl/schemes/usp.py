@@ -2,8 +2,8 @@
 
 `ulysses` is the faster axis: its all-to-alls are all exposed, while the ring's hops can hide. The layout deals the
 sequence to the ring's shards, and each of those to the devices of `ulysses` in turn. A device sends what all-to-alls
-over `ulysses` do, and 2 (R-1) of its part of a sequence round a ring of R: less than a ring of all of them, more than
-Ulysses.
+over `ulysses` do, and 2 (R-1) of its part of a sequence round a ring of R: with as many key/value heads as heads less
+than a ring of all of them, more than Ulysses.
 """
 
 from stripectl.scheme import Scheme
