@@ -26,13 +26,16 @@ MASKS: dict[str, dict[str, Any]] = {
 def abilities(scheme: Scheme) -> dict[str, list[str]]:
     """Axes, layouts, kernels, masks, passes and methods, by these words."""
     work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES)
-    plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernels]), DEVICES)
+    plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernels[0]]), DEVICES)
 
     def able(own: Plan = plan, **change: Any) -> bool:
-        """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one."""
+        """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one, in the attention
+        of the kernel."""
+        attention = "linear" if kernels[own.kernel].family == "linear" else "softmax"
         for queries, kind in itertools.product((None, 1), ("cpu", "gpu", "tpu")):
             with contextlib.suppress(BadInput):
-                if unsupported(own, replace(work, query_len=queries, **change), kind) is None:
+                asked = replace(work, query_len=queries, attention=attention, **change)
+                if unsupported(own, asked, kind) is None:
                     return True
         return False
 

@@ -90,7 +90,7 @@ class Compilers:
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
         if pallas and workload.passes == STEP and "refused" not in found:  # a dump of a whole step is a GiB
-            attention = self.facts(workload.attention("forward-backward"), plan, target, flags)
+            attention = self.facts(workload.of_layer("forward-backward"), plan, target, flags)
             found |= {"bundles": attention.get("bundles")}
         if not pallas or found.get("bundles") or "refused" in found:
             cache.put(key, found)

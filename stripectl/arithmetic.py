@@ -7,7 +7,7 @@ from dataclasses import replace
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
 from stripectl.kernels import kernels
-from stripectl.layout import Tile, layouts
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
@@ -30,14 +30,17 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
     every = workload.heads * workload.batch // alike
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward) // every
     tile = plan.tile or Tile(1, 1)
+    useful, scores = workload.pairs, computed * tile.block_q * tile.block_kv
+    if workload.attention == "linear":
+        useful, scores = chunk_scores(workload, plan, tile)
     memory = hardware.figure("hbm_bytes")
     return replace(
         case,
         tiles={
             "tile": str(tile),
             "computed": computed,
-            "useful": workload.pairs,
-            "efficiency": workload.pairs / (computed * tile.block_q * tile.block_kv),
+            "useful": useful,
+            "efficiency": useful / scores if scores else 1.0,
             "per_round": [
                 list(device) for device in zip(*(each.tiles.computed.tolist() for each in forward), strict=True)
             ],
@@ -47,6 +50,14 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
+
+
+def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
+    """(scores that the mask keeps, scores computed) of a shard with its own keys, of linear attention."""
+    rows, high = workload.seq_len // plan.shards, UNBOUNDED if workload.window.right is None else 0
+    band, area = [Rectangle(0, 0, rows, rows, -UNBOUNDED, high)], tile.block_q * tile.block_kv
+    counted = count_tiles(band, tile)
+    return int(count_pairs(band) - counted.whole * area), int(counted.boundary * area)
 
 
 def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
@@ -69,8 +80,8 @@ def host_bytes(hardware: Hardware) -> int | None:
 
 def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
     """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
-    where queries are fewer than keys, or packed."""
-    if workload.query_len is not None or workload.documents is not None:
+    where queries are fewer than keys, or packed, or attention is linear, which no layout balances."""
+    if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
         return {"attention_only": None, "layer": None}
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
     if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):

@@ -163,7 +163,9 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
         own, alone = parse_plan(first.plan), replace(place, target=Target(place.target.hardware, (1,)))
-        plan = Plan("pass_kv" if workload.query_len else "ring", "contiguous", DEFAULT_KERNELS["softmax"], mesh=())
+        plan = Plan(
+            "pass_kv" if workload.query_len else "ring", "contiguous", DEFAULT_KERNELS[workload.attention], mesh=()
+        )
         if not kernels[own.kernel].whole:
             plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
         found.append(to_make(workload, plan, flags, alone, first.method))

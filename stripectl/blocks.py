@@ -63,7 +63,7 @@ class TimedTiles:
     def cost(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> TileCost:
         """Of a tile of one head, by the median of what was timed: whatever its kind."""
         seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
-        tiles = float(tiles_of(block, tile).computed) * (workload.heads // workload.kv_heads)
+        tiles = float(tiles_of(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
         each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
         return TileCost(each, each)
 
@@ -107,7 +107,7 @@ class TilesOfPlan:
         self.runs[index] += 1
         self.spent_s += seconds
         block = block_of(plan.kernel, tile)
-        scores = float(tiles_of(block, tile).computed) * tile.block_q * tile.block_kv
+        scores = float(tiles_of(block, tile, plan.kernel).computed) * tile.block_q * tile.block_kv
         return seconds / scores * self.prior_s[index]
 
     def row(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:

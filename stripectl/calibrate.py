@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, count_tiles
+from stripectl.kernels import kernels
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount
 from stripectl.machine import Machine, TileCost
 
 BLOCKS = (4096, 8192)
@@ -38,16 +39,16 @@ def blocks_for(tile: Tile) -> tuple[list[Block], Block]:
     return fitted, Block(HELD_OUT * scale, "causal")
 
 
-def tiles_of(block: Block, tile: Tile) -> TileCount:
-    return count_tiles([block.rectangle], tile)
+def tiles_of(block: Block, tile: Tile, kernel: str) -> TileCount:
+    return kernels[kernel].count([block.rectangle], tile)
 
 
-def fit_tiles(blocks: Sequence[Block], seconds: Sequence[float], tile: Tile, heads: int) -> TileCost:
+def fit_tiles(blocks: Sequence[Block], seconds: Sequence[float], tile: Tile, heads: int, kernel: str) -> TileCost:
     """Non-negative costs of a whole, boundary and dead tile of one head, and of a call, that explain the times best
     (least squares of relative errors)."""
     from scipy.optimize import nnls
 
-    counts = [tiles_of(block, tile) for block in blocks]
+    counts = [tiles_of(block, tile, kernel) for block in blocks]
     rows = [[heads * float(kind) for kind in (c.whole, c.boundary, c.dead)] + [1.0] for c in counts]
     weights = 1 / np.asarray(seconds)
     costs, _ = nnls(np.asarray(rows) * weights[:, None], np.ones(len(rows)))
@@ -69,6 +70,7 @@ def measured_machine(
     times: Mapping[str, Mapping[Block, float]],
     tiles: Mapping[str, Tile],
     heads: int,
+    kernel: str,
     hop: tuple[float, float] | None,
     overlaps: bool,
 ) -> Machine:
@@ -80,8 +82,8 @@ def measured_machine(
         detail["backward_tile"] = str(tiles["backward"])
     for name, tile in tiles.items():
         fitted, held_out = blocks_for(tile)
-        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads)
-        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile), heads)), times[name][held_out]
+        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads, kernel)
+        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile, kernel), heads)), times[name][held_out]
         detail[name] = {
             "blocks": [f"{block.rows} {block.band}" for block in fitted],
             **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},

@@ -53,7 +53,7 @@ def title_of(found: Mapping[str, Any]) -> str:
 def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """What tells another workload of the run from the one that the card is about."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
-    shapes = [each.attention("forward").but_for_length for each in (own, first)]
+    shapes = [each.of_layer("forward").but_for_length for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
     return f"{title_of(other)} on {other['target']}"

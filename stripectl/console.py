@@ -25,7 +25,7 @@ from stripectl.measurement import (
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
-from stripectl.workload import Workload, format_length
+from stripectl.workload import FEATURES, Workload, format_length
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
@@ -66,7 +66,11 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    return f"{model}{length}, {heads}, {workload.dtype}, {workload.mask}{documents}{batch}"
+    linear = ""
+    if workload.attention == "linear":
+        decay = f", decay {workload.decay}" if workload.decay != "1" else ""
+        linear = f"linear attention{decay}{f', {workload.features}' if workload.features != FEATURES[0] else ''}, "
+    return f"{model}{length}, {heads}, {linear}{workload.dtype}, {workload.mask}{documents}{batch}"
 
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")

@@ -8,7 +8,7 @@ from stripectl import BadInput
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
 from stripectl.machine import Hops, Machine, TileCost
-from stripectl.simulate import ACCUMULATOR_BYTES
+from stripectl.timed import ACCUMULATOR_BYTES
 from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
@@ -91,8 +91,20 @@ def roofline(
     touches: Mapping[str, int] = NO_TOUCHES,
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
-    its float32 accumulators once a call."""
+    its float32 accumulators once a call. Of linear attention a tile of keys is added to a state, and a row of tiles
+    meets one; its backward pass is three forward ones."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
+    if workload.attention == "linear":
+
+        def times(passes: int) -> TileCost:
+            size, heads = workload.head_dim, 2 * passes * workload.head_dim**2
+            moved = element * 2 * tile.block_kv * size, ACCUMULATOR_BYTES * 2 * tile.block_q * size
+            keys, rows = (passes * nbytes / memory_bytes_per_s for nbytes in moved)
+            scores = max(4 * passes * pairs * size / flops_per_s, keys)
+            state, row = max(heads * tile.block_kv / flops_per_s, keys), heads * tile.block_q / flops_per_s + rows
+            return TileCost(whole_s=state, boundary_s=scores, row_s=row)
+
+        return times(1), times(3)
 
     def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
         """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""

@@ -108,7 +108,7 @@ class Devices:
         both = plan.tiles if workload.passes != "forward" else {"forward": tile}
         times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
         group = workload.heads // workload.kv_heads
-        machine = measured_machine(times, both, group, self.hop_of(place), hardware.overlaps)
+        machine = measured_machine(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
         return replace(machine, torus=bool(hardware.torus_dims))
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:

@@ -110,10 +110,12 @@ def block_programs(
         return [rectangle._replace(low=low, high=high)]
 
     def forward(low, high, q, k, v, *state):
-        return module.forward(q, k, v, state, bands(low, high), tile)
+        return module.forward(q, k, v, state, bands(low, high), tile, *rates)
 
     def backward(low, high, q, k, v, dout, lse, delta, dq):
-        return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), tile)
+        return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), tile, *rates)
+
+    rates = (jnp.zeros(1),) if kernels[kernel].family == "linear" else ()  # without a decay
 
     limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
     return {
@@ -153,7 +155,7 @@ class Session:
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices = placed(parsed)
         step = work.passes == STEP
-        checked = check(work.attention("forward-backward") if step else work, parsed, devices) if verify else None
+        checked = check(work.of_layer("forward-backward") if step else work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.compile(flags)

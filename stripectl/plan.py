@@ -28,7 +28,7 @@ AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
 MOST_ROWS_OF_TILES = 2**22
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
-DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense"}  # by family
+DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
 # What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
 # parameters; everything. Where parameters are sharded, gathered ones are never kept.
@@ -178,7 +178,7 @@ def parse_plan(text: str) -> Plan:
         raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
     scheme: Scheme = schemes[parts[0]]
     layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
-    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernels]]
+    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernels[0]]]
     axes, seen = dict[str, int](), set[str]()
     plan = Plan(scheme.name, layout.name, kernel.name)
     for option in filter(None, options.split(",")):

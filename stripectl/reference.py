@@ -3,6 +3,7 @@
 import numpy as np
 
 from stripectl.layout import Window
+from stripectl.workload import FEATURES, Workload
 
 
 def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
@@ -17,6 +18,19 @@ def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = No
     if starts is not None:
         keep &= np.searchsorted(starts, position, "right") == np.searchsorted(starts, key, "right")
     return keep
+
+
+def by_definition(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
+    if workload.rates is None:
+        return dense(q, k, v, dout, workload.window, workload.starts)
+    slopes, looks_on = [1.0, 1.0], workload.window.right is None
+    if workload.features != FEATURES[0]:
+        q, k = (np.asarray(x, np.float64) for x in (q, k))
+        slopes = [np.where(x > 0, 1.0, np.exp(x)) for x in (q, k)]
+        q, k = (np.where(x > 0, 1 + x, np.exp(x)) for x in (q, k))
+    out, dq, dk, dv = recurrent(q, k, v, dout, workload.rates, looks_on)
+    return out, dq * slopes[0], dk * slopes[1], dv
 
 
 def dense(
@@ -39,6 +53,32 @@ def dense(
         dq[b, n] = ds_TS @ k[b, m]
         dk[b, m] += ds_TS.T @ q[b, n]
     return out, dq, dk, dv
+
+
+def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) of linear attention in float64, token by token: a state fades by exp(rate), takes in k v^T, and
+    is met by q; gradients by the recurrence backward in time. With `looks_on` every query meets the state of all."""
+    q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
+    group, tokens = q.shape[1] // k.shape[1], q.shape[2]
+    wide_k, wide_v = (np.repeat(x, group, axis=1) for x in (k, v))
+    kept = np.repeat(np.exp(rates_K), group)[:, None, None]
+    out, dq, dk, dv = (np.empty_like(x) for x in (q, q, wide_k, wide_v))
+    state = given = np.zeros((*q.shape[:2], q.shape[3], v.shape[3]))
+    if looks_on:
+        state = np.einsum("bnth,bnte->bnhe", wide_k, wide_v)
+        given = np.einsum("bnth,bnte->bnhe", q, dout)
+    for t in range(tokens):
+        if not looks_on:
+            state = kept * state + wide_k[:, :, t, :, None] * wide_v[:, :, t, None]
+        out[:, :, t] = np.einsum("bnh,bnhe->bne", q[:, :, t], state)
+        dq[:, :, t] = np.einsum("bne,bnhe->bnh", dout[:, :, t], state)
+    for t in reversed(range(tokens)):
+        if not looks_on:
+            given = kept * given + q[:, :, t, :, None] * dout[:, :, t, None]
+        dk[:, :, t] = np.einsum("bnhe,bne->bnh", given, wide_v[:, :, t])
+        dv[:, :, t] = np.einsum("bnhe,bnh->bne", given, wide_k[:, :, t])
+    by_key = (x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dk, dv))
+    return out, dq, *by_key
 
 
 def max_relative_error(value, reference) -> float:

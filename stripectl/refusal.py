@@ -3,11 +3,20 @@
 import math
 from collections.abc import Iterator
 
-from stripectl.kernels import kernels
+from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Pairing, layouts
 from stripectl.pairing import dealing, pairing_of
-from stripectl.plan import BATCH_AXES, HEAD_AXES, MEETING_AXES, MOST_ROWS_OF_TILES, SEQUENCE_AXES, STORED_AXES, Plan
-from stripectl.scheme import schemes
+from stripectl.plan import (
+    BATCH_AXES,
+    DEFAULT_KERNELS,
+    HEAD_AXES,
+    MEETING_AXES,
+    MOST_ROWS_OF_TILES,
+    SEQUENCE_AXES,
+    STORED_AXES,
+    Plan,
+)
+from stripectl.scheme import Scheme, schemes
 from stripectl.workload import STEP, Model, Workload
 
 
@@ -20,8 +29,7 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
     if scheme.layouts is not None and plan.layout not in scheme.layouts:
         yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
-    if scheme.kernels != kernel.family:
-        yield f"{plan.scheme} needs a {scheme.kernels} kernel; {plan.kernel} is a {kernel.family} one."
+    yield from _family_reasons(plan, scheme, kernel, workload)
     for axis in SEQUENCE_AXES:
         if plan.size(axis) > 1 and axis not in scheme.axes:
             uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
@@ -53,6 +61,18 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     ):
         if reason:
             yield reason
+
+
+def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
+    """Why a scheme or a workload is not for such kernels."""
+    linear = workload.attention == "linear"
+    if linear and "linear" not in scheme.kernels:
+        yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
+    if kernel.family not in scheme.kernels:
+        yield f"{plan.scheme} needs a {scheme.kernels[0]} kernel; {plan.kernel} is a {kernel.family} one."
+    if (kernel.family == "linear") != linear:
+        hint = f"Try --kernel {DEFAULT_KERNELS['linear']}." if linear else "Add --attention linear."
+        yield f"the workload's attention is {workload.attention}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
 
 
 def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:

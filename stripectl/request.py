@@ -11,7 +11,7 @@ from stripectl.hardware import Hardware
 from stripectl.kernels import kernels
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
-from stripectl.plan import Plan
+from stripectl.plan import DEFAULT_KERNELS, Plan
 from stripectl.refusal import unsupported
 from stripectl.sampling import Effort
 from stripectl.scheme import schemes
@@ -62,9 +62,12 @@ class Request:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
         unless only the plan's own can compute the workload."""
         own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
-        users = kernels[place.target.hardware.kernel]
-        alike = users.family == schemes[own.scheme].kernels
-        usual = replace(own, kernel=users.name) if self.any_kernel and alike else own
+        if not self.any_kernel:
+            return own
+        users, able = kernels[place.target.hardware.kernel], schemes[own.scheme].kernels
+        family = workload.attention if workload.attention in able else able[0]
+        own = replace(own, kernel=DEFAULT_KERNELS[family])
+        usual = replace(own, kernel=users.name) if users.family == family else own
         only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
         return own if only_own else usual
 

@@ -68,6 +68,11 @@ class Attend(Protocol):
     """A kernel bound to a layout and tiles. `me` and `src` are the shards of the queries and of the keys; a kv that is
     the i-th of n equal parts of its shard's rows comes with part=(i, n)."""
 
+    @property
+    def looks_on(self) -> bool:
+        """Whether queries see keys behind them."""
+        ...
+
     def rounds(self, by: int = 1) -> int:
         """Rounds of a ring up to the last that any device has a live score in, where K/V travel onward, or back."""
         ...
@@ -158,6 +163,35 @@ class Attend(Protocol):
         ...
 
 
+class LinearAttend(Attend, Protocol):
+    """`attend` of linear attention: states besides, of which there is one a key/value head."""
+
+    def state(self, kv: Array) -> Array:
+        """What the keys of a shard add up to."""
+        ...
+
+    def onward(self, state: Array, own: Array) -> Array:
+        """The state behind a shard: the one before it, faded by its tokens, and its own."""
+        ...
+
+    def before(self, states: Array, me: Index, by: int = 1) -> Array:
+        """What the stacked states of all shards before one add up to, or with `by` -1 behind it; under a full mask
+        those of all others."""
+        ...
+
+    def apply(self, q: Array, before: Array, *, into: Array) -> Array:
+        """The state of queries that have also met all keys before their shard; a backward pass finds `before` saved."""
+        ...
+
+    def given(self, saved: Array) -> Array:
+        """The gradient that the queries of a shard give the state before it."""
+        ...
+
+    def applied(self, saved: Array, kv: Array, behind: Array, *, into: Array) -> tuple[Array, Array]:
+        """(dq, dkv) with what came by the state before a shard and by the gradient of the state behind it."""
+        ...
+
+
 def unmoved(x: Any, *_: Any) -> Any:
     return x
 
@@ -181,7 +215,7 @@ class Scheme:
     enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = unmoved
     leave: Callable[[Array, Attend, Comm], Array] = unmoved
     layouts: tuple[str, ...] | None = None  # None: every layout
-    kernels: Literal["softmax", "scores", "linear"] = "softmax"  # the family of kernels it computes with
+    kernels: tuple[str, ...] = ("softmax", "linear")  # the families of kernels that it computes with, its usual first
     itself: tuple[str, ...] = ()  # axes on which it is another scheme with one device; `every mesh` leaves such out
     rows_over: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
     queries: Literal["all", "dealt", "whole"] = "all"  # as many as keys, or fewer, dealt to shards or whole on each

@@ -123,7 +123,7 @@ def searches(request: Request, place: Place) -> Iterator[Wanted]:
     shapes: dict[Workload, list[str]] = {}
     for workload in request.workloads:
         own = "forward-backward" if workload.passes == STEP else workload.passes
-        passes = shapes.setdefault(workload.attention("forward"), [])
+        passes = shapes.setdefault(workload.of_layer("forward"), [])
         passes += [own] if own not in passes else []
     seen = set()
     for (shape, passes), plan, flags in itertools.product(shapes.items(), request.plans, request.flags):

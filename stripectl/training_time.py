@@ -59,7 +59,7 @@ def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[s
     """Bytes a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
     for passes in attention_passes(plan):
-        for opcode, nbytes in simulate(workload.attention(passes), plan, COUNTING).sent.items():
+        for opcode, nbytes in simulate(workload.of_layer(passes), plan, COUNTING).sent.items():
             total[opcode] += nbytes * (workload.layers or 1)
     for each in beside:
         total[each.opcode] += round(each.nbytes * each.times)
@@ -114,9 +114,7 @@ class Parts:
     sent: Sequence[tuple[Sent, bool]]
 
     def timed(self) -> StepTime:
-        went = [
-            simulate(self.workload.attention(each), self.plan, self.machine) for each in attention_passes(self.plan)
-        ]
+        went = [simulate(self.workload.of_layer(each), self.plan, self.machine) for each in attention_passes(self.plan)]
         shown, layers = [each.overlap or Overlap(0.0, 0.0) for each in went], self.workload.layers or 1
         exposed_s = layers * math.fsum(each.exposed_s for each in shown)
         hidden_s = layers * math.fsum(each.hidden_s for each in shown)

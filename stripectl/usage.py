@@ -100,6 +100,8 @@ def options(m: Measurement) -> str:
         found["layers"] = work.layers
     if work.query_len:
         found["query-len"] = format_length(work.query_len)
+    if work.attention == "linear":
+        found |= {"attention": work.attention, "decay": work.decay, "features": work.features}
     if work.documents:
         found["documents"] = ",".join(map(format_length, work.documents))
     if m.flags:
@@ -115,6 +117,7 @@ def snippet(work: Workload, plan: Plan) -> str:
     if work.query_len:
         return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
     axes = plan.axes or {"ring": 1}
+    linear = f', decay="{work.decay}", features="{work.features}"'
     starts = () if work.starts is None else tuple(work.starts.tolist())
 
     def over(names: Sequence[str]) -> str:
@@ -128,7 +131,7 @@ def snippet(work: Workload, plan: Plan) -> str:
         axes=f"({', '.join(map(quoted, axes))}{',' * (len(axes) == 1)})",
         count=len(axes),
         mask=work.mask,
-        given=", documents=documents" if starts else "",
+        given=", documents=documents" if starts else linear if work.attention == "linear" else "",
         documents=f"documents = jnp.array([{list(starts)}] * {work.batch})  # your starts\n" if starts else "",
         batch_axes=over(BATCH_AXES),
         sequence_axes=over(SEQUENCE_AXES),
@@ -153,6 +156,8 @@ def unusual(work: Workload) -> str | None:
     """Why no flags are given for a workload, or None."""
     if work.query_len:
         return "Its context parallelism is for training."
+    if work.attention == "linear":
+        return "Its context parallelism is of softmax attention."
     if work.documents or work.window.left is not None:
         return "The flags of its packing and windows are not known here."
     return None

@@ -16,7 +16,7 @@ from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.pairing import dealing, fewest_kv_heads, lie, pairing_of
 from stripectl.plan import Plan
-from stripectl.reference import dense
+from stripectl.reference import by_definition
 from stripectl.workload import SLIDING, Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
@@ -84,7 +84,7 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     q, k, v = arrays[:3]
     cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
     found = program.function(*program.place(arrays))
-    expected = dense(q, k, v, cotangent, workload.window, workload.starts)
+    expected = by_definition(workload, q, k, v, cotangent)
     queries, keys = pairing_of(workload, plan).orders()
     worst = 0.0
     values = found if isinstance(found, tuple) else (found,)
@@ -93,9 +93,10 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
         for shard in value.addressable_shards:
             error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
             worst = error if np.isnan(error) else max(worst, error)
+    kind = "dense" if workload.rates is None else "token by token,"
     return {
         "max_rel_error": worst,
         "tolerance": tolerance(workload.dtype, devices[0].platform),
-        "reference": f"dense float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
+        "reference": f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
         + (f", backward {plan.backward}" if plan.backward else ""),
     }

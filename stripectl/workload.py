@@ -18,11 +18,15 @@ PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
+OPTIONAL = (*SIZES, "query_len", "documents", "attention", "decay", "features")  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 MOST_DOCUMENTS = 2**20  # in a sequence
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+ATTENTIONS = ("softmax", "linear")
+FEATURES = ("none", "elu")  # of linear attention: queries and keys as they are, or 1 + elu of them
+TNL = "tnl"  # the decays of TransNormerLLM, a head each
 SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
 
 
@@ -75,7 +79,9 @@ class Model:
 class Workload:
     """One attention layer's work on one batch, or a training step of a model.
 
-    `heads` query heads share `kv_heads` key/value heads in equal groups. `query_len` queries at the end of `seq_len`
+    `heads` query heads share `kv_heads` key/value heads in equal groups. `attention` is `softmax`, or `linear`: then
+    `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`: TransNormerLLM's) and `features` the map of
+    queries and keys. `query_len` queries at the end of `seq_len`
     keys are the new ones of an inference with a cached prefix; None is all of them. `documents` are the lengths of the
     documents that are packed in the sequence, in turn until it is full; a query sees its own. A `forward-backward`
     pass computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is
@@ -90,6 +96,9 @@ class Workload:
     dtype: str = "bfloat16"
     mask: str = "causal"
     passes: str = "forward"
+    attention: str = ATTENTIONS[0]
+    decay: str = "1"
+    features: str = FEATURES[0]
     query_len: int | None = None
     documents: tuple[int, ...] | None = None
     model: str | None = None
@@ -108,10 +117,18 @@ class Workload:
             raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.heads % self.kv_heads:
             raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
-        for kind, value, known in (("dtype", self.dtype, DTYPES), ("pass", self.passes, PASSES)):
+        for kind, value, known in (
+            ("dtype", self.dtype, DTYPES),
+            ("pass", self.passes, PASSES),
+            ("attention", self.attention, ATTENTIONS),
+            ("feature map", self.features, FEATURES),
+        ):
             if value not in known:
                 raise unknown(kind, value, known)
         parse_mask(self.mask)
+        parse_decay(self.decay, self.kv_heads)
+        if self.attention != "linear" and (self.decay, self.features) != ("1", FEATURES[0]):
+            raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -142,6 +159,11 @@ class Workload:
     @property
     def window(self) -> Window:
         return parse_mask(self.mask)
+
+    @property
+    def rates(self) -> np.ndarray | None:
+        """float64 (kv_heads,): the logarithm of the decay of a token, of every key/value head; None of softmax."""
+        return parse_decay(self.decay, self.kv_heads) if self.attention == "linear" else None
 
     @property
     def queries(self) -> int:
@@ -175,14 +197,16 @@ class Workload:
 
     @property
     def flops(self) -> float:
-        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward;
-        of a step besides 6 a parameter of its matrices and token, the embedding's not counted.
+        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward, or
+        of 2 d^2 a token of linear attention, where a key is added to a state and a query meets it; of a step besides 6
+        a parameter of its matrices and token, the embedding's not counted.
 
         Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
         in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        attention = 2.0 * matmuls * self.pairs * self.head_dim * self.heads * self.batch
+        met = self.pairs if self.attention == "softmax" else self.queries * self.head_dim
+        attention = 2.0 * matmuls * met * self.head_dim * self.heads * self.batch
         if self.passes != STEP:
             return attention
         sizes = self.sizes
@@ -195,13 +219,13 @@ class Workload:
         own = {name: getattr(self, name) for name in (*SIZES, "heads", "kv_heads", "head_dim")}
         return Model(name=self.model or "", **own)
 
-    def attention(self, passes: str) -> "Workload":
+    def of_layer(self, passes: str) -> "Workload":
         """One layer's attention of a step."""
         return replace(self, passes=passes, **dict.fromkeys(SIZES))
 
     def to_json(self) -> dict[str, Any]:
-        optional = (*SIZES, "query_len", "documents")
-        content = {key: value for key, value in asdict(self).items() if key not in optional or value is not None}
+        usual = {field.name: field.default for field in fields(self) if field.name in OPTIONAL}
+        content = {key: value for key, value in asdict(self).items() if key not in usual or value != usual[key]}
         content["pass"] = content.pop("passes")
         return content
 
@@ -232,6 +256,24 @@ def plain_mask(text: str) -> str:
     """A mask in one spelling: `sliding:4k` for `sliding:4096`."""
     left, _ = parse_mask(text.strip())
     return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
+
+
+def parse_decay(text: str, heads: int) -> np.ndarray:
+    """The logarithm of the decay of a token, float64 (heads,): of a number in (0, 1], or of `tnl`, by which head h of H
+    keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).
+
+    Raises:
+        BadInput: not a decay.
+    """
+    if text == TNL:
+        return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))
+    try:
+        kept = float(text)
+    except (TypeError, ValueError):
+        kept = 0.0
+    if not isinstance(text, str) or not 0 < kept <= 1:
+        raise BadInput(f"{text!r} is not a decay. Write what is left after a token, 0.99 or 1, or {TNL}.")
+    return np.full(heads, np.log(kept))
 
 
 def parse_length(text: str) -> int:

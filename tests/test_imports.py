@@ -15,6 +15,8 @@ from stripectl.workload import Workload
 PACKAGE = Path(stripectl.__file__).parent
 MAY_IMPORT_JAX = {
     "execute.attend",
+    "execute.attention",
+    "execute.linear",
     "execute.comm",
     "compile",
     "execute",

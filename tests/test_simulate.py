@@ -84,10 +84,10 @@ def test_a_million_tokens_on_many_devices() -> None:
 def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     tile, cost = Tile(512, 512), TileCost(1e-3, 1.5e-3, 1e-7, 0.0, 2e-4)
     fitted, held_out = blocks_for(tile)
-    times = {block: float(cost.seconds(tiles_of(block, tile), 2)) for block in [*fitted, held_out]}
-    found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2)
+    times = {block: float(cost.seconds(tiles_of(block, tile, "xla"), 2)) for block in [*fitted, held_out]}
+    found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2, "xla")
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
-    made = measured_machine({"forward": times}, {"forward": tile}, 2, (1e-5, 1e9), overlaps=False)
+    made = measured_machine({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
     assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
 
 
@@ -96,12 +96,12 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     costs = {"forward": TileCost(1e-3, 1.5e-3, call_s=1e-5), "backward": TileCost(2e-3, 3e-3, call_s=1e-5)}
     times = {
         passes: {
-            block: float(costs[passes].seconds(tiles_of(block, tile), 1))
+            block: float(costs[passes].seconds(tiles_of(block, tile, "xla"), 1))
             for block in [*blocks_for(tile)[0], blocks_for(tile)[1]]
         }
         for passes, tile in tiles.items()
     }
-    made = measured_machine(times, tiles, 1, None, False)
+    made = measured_machine(times, tiles, 1, "xla", None, False)
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
     assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})

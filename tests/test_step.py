@@ -109,7 +109,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", calibration={})
     found = simulated_step(case, hardware, machine)
     assert found.parts and found.median_s == pytest.approx(sum(found.parts.values()))
-    both, once = (simulate(workload.attention(each), plan, machine) for each in ("forward-backward", "forward"))
+    both, once = (simulate(workload.of_layer(each), plan, machine) for each in ("forward-backward", "forward"))
     assert both.overlap and once.overlap
     hops = 2 * (both.overlap.exposed_s + once.overlap.exposed_s)
     assert found.parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,16 @@ WORKLOAD = (
         default="causal",
         show_default=True,
         help="causal, full, or sliding:4k: so many keys a query; by commas.",
+    ),
+    click.option(
+        "--attention",
+        help="softmax or linear. [default: softmax; linear where a scheme of it is asked for: lasp, lasp2]",
+    ),
+    click.option(
+        "--decay", help="What a token leaves of linear attention's state: 0.99, or tnl, TransNormerLLM's. [default: 1]"
+    ),
+    click.option(
+        "--features", help="Map of linear attention's queries and keys: none, or elu: 1 + elu. [default: none]"
     ),
     click.option(
         "--documents", metavar="LENS", help="Pack documents of these lengths, in turn, in the sequence: 4k,1k,16k."
@@ -189,6 +199,7 @@ def parse_workloads(
     layers: int | None = None,
     documents: str | None = None,
     query_len: str | None = None,
+    linear: Mapping[str, str] | None = None,
 ) -> list[Workload]:
     """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward one.
 
@@ -209,6 +220,7 @@ def parse_workloads(
     return [
         Workload(
             **{**vars(shape), "batch": batch, "documents": packed, **(steps if each_pass == STEP else {})},
+            **(linear or {}),
             **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
         )
         for each_dtype, each_mask, seq_len, queries, each_pass in itertools.product(*axes)
@@ -257,10 +269,10 @@ def parse_plans(
         words(layout, "layout", layouts.names()),
     )
     found = [
-        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels], mesh, size, turns)
+        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in grid
         if layout != "all" or laid in (schemes[name].layouts or layouts.names())
-        if kernel != "all" or kernels[computed].family == schemes[name].kernels
+        if kernel != "all" or kernels[computed].family in schemes[name].kernels
     ]
     return found, auto
 

@@ -40,6 +40,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         layers=given["layers"],
         documents=given["documents"],
         query_len=given["query_len"],
+        linear=parse_linear(given),
     )
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
@@ -60,6 +61,16 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         cached=given["cache"],
         effort=parse_effort(given),
     )
+
+
+def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
+    """The kind of attention that the options ask for: of a scheme that can nothing else, linear."""
+    from stripectl.plan import parse_plan, schemes
+
+    named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
+    linear = any(schemes[name.strip()].kernels == ("linear",) for name in named if name.strip() in schemes.names())
+    asked = {name: given[name] for name in ("attention", "decay", "features") if given[name] is not None}
+    return {**({"attention": "linear"} if linear else {}), **asked}
 
 
 def parse_effort(given: Mapping[str, Any]) -> Any:

@@ -85,7 +85,7 @@ def with_newest_workload(request: Any) -> Any:
         return request
     first = measurements[0]
     alike = (m.workload for m in measurements)
-    passes = [w for w in dict.fromkeys(alike) if w.attention("forward") == first.workload.attention("forward")]
+    passes = [w for w in dict.fromkeys(alike) if w.of_layer("forward") == first.workload.of_layer("forward")]
     usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, any_dtype=usual)

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import BadInput
-from stripectl.execute.attend import bound
+from stripectl.execute.attention import bound
 from stripectl.pairing import dealing, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.toolchain import typed, unknown_flag

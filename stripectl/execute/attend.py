@@ -13,17 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name
 
-from stripectl.execute.comm import Comm
-from stripectl.kernels import kernels
 from stripectl.layout import WHOLE, Documents, Pairing, Rectangle, Tile
-from stripectl.pairing import pairing_of
-from stripectl.plan import Plan
-from stripectl.scheme import HEADS, ROWS, Scheme, schemes
-from stripectl.workload import Workload
-
-ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
+from stripectl.scheme import HEADS, ROWS
 
 
 class Saved(NamedTuple):
@@ -31,7 +23,7 @@ class Saved(NamedTuple):
 
     q_BNTH: jax.Array
     dout_BNTH: jax.Array
-    lse_BNT: jax.Array
+    lse_BNT: jax.Array  # of linear attention what `apply` kept: the state before the shard, (B, K, H, H)
     delta_BNT: jax.Array
 
 
@@ -61,8 +53,20 @@ class Attend:
         documents = None if self.starts_BD is None else among(self.starts_BD, seq_len)
         return self.pairing.bands(me, src, part, documents)
 
+    @property
+    def looks_on(self) -> bool:
+        return self.pairing.window.right is None
+
     def rounds(self, by: int = 1) -> int:
         return self.pairing.rounds(by)
+
+    def rates(self, kv) -> tuple:
+        """What the kernel takes besides, for these keys and values."""
+        return ()
+
+    def featured(self, q, kv):
+        """Queries and keys as they meet."""
+        return q, kv
 
     def empty(self, q):
         rows = q.shape[:3]
@@ -107,7 +111,9 @@ class Attend:
         q, dout, lse, delta = saved
         bands = self.bands(me, src, part)
         with jax.named_scope("attend_backward"):
-            dq, dk, dv = self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"])
+            dq, dk, dv = self.kernel.backward(
+                q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *self.rates(kv)
+            )
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved):
@@ -182,7 +188,8 @@ def recomputed(function: Callable) -> Callable:
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def meet(attend: Attend, part, starts, q, kv, me, src, state):
     bands = replace(attend, starts_BD=starts).bands(me, src, part)
-    return attend.kernel.forward(q.astype(kv[0].dtype), *kv, state, bands, attend.tiles["forward"])
+    q = q.astype(kv[0].dtype)
+    return attend.kernel.forward(q, *kv, state, bands, attend.tiles["forward"], *attend.rates(kv))
 
 
 def _meet_forward(attend, part, starts, q, kv, me, src, state):
@@ -204,55 +211,3 @@ def _meet_backward(attend, part, residuals, cotangents):
 
 
 meet.defvjp(_meet_forward, _meet_backward)
-
-
-def attention(scheme: Scheme, attend: Attend, comm: Comm, layer: bool) -> Callable:
-    """attention(q, k, v, starts=None) -> out on one shard, differentiable: by the scheme's own backward between its
-    entry and its leave, or all by transposition. In a `layer` a scheme that moves hidden states finds them moved."""
-    meets = meeting(scheme, attend, comm)
-
-    def attention(q, k, v, starts=None):
-        if layer and scheme.rows_over:
-            return meets(q, k, v, starts)
-        own = replace(attend, starts_BD=starts)
-        q, kv = scheme.enter((q, (k, v)), own, comm)
-        return scheme.leave(meets(q, *kv, starts), own, comm)
-
-    return attention
-
-
-def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
-    """(q, k, v, starts) -> out, of shards that meet."""
-
-    def forward(q, k, v, starts):
-        own = replace(attend, starts_BD=starts)
-        out, lse = own.finish(scheme.forward(q, (k, v), own, comm))
-        return out.astype(q.dtype), lse
-
-    if scheme.backward is None:
-        return lambda *arrays: forward(*arrays)[0]
-    written = scheme.backward
-
-    @jax.custom_vjp
-    def meets(q, k, v, starts):
-        return forward(q, k, v, starts)[0]
-
-    def save(q, k, v, starts):
-        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v, starts))
-        return out, (q, k, v, starts, out, lse)
-
-    def backward(residuals, dout):
-        q, k, v, starts, out, lse = residuals
-        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
-        own = replace(attend, starts_BD=starts)
-        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), own, comm)
-        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
-
-    meets.defvjp(save, backward)
-    return meets
-
-
-def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
-    """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
-    attend = Attend(kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles)
-    return attention(schemes[plan.scheme], attend, Comm(plan), layer)

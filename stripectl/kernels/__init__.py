@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 from stripectl.files import Catalogue
-from stripectl.layout import Tile
+from stripectl.layout import Rectangle, Tile, TileCount, count_tiles
 
 LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
 PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on TPUs and GPUs (arXiv:2311.09431, section 3.1)
@@ -34,6 +34,7 @@ class Kernel:
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    count(bands, tile) -> its tiles of a pair of shards by kind.
     least_side: of a default tile, however short the shards: below it tiles are too dear for the balance they bring.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
     score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
@@ -50,6 +51,11 @@ class Kernel:
         lse the log-sum-exp and delta = rowsum(dout * out) - dlse these are attention's gradients; with the maximum, the
         cotangent of `out` and minus the cotangent of `sum` they are those of the state.
 
+    Of the family `linear` both take `rates_K` besides, the logarithms of the decay of a token of every key/value head;
+    the output is not normalised. With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
+    own, rate, rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of
+    gradients given(q, dout, rates) -> that of `before`, passed(k, v, behind, rates) -> (dk, dv) from that of the state.
+
     Of the family `scores` it holds three, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
     (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.
     """
@@ -59,6 +65,7 @@ class Kernel:
     family: Literal["softmax", "scores", "linear"]
     default_tile: Callable[[str], Tile]
     unsupported: Callable[[Any, Any, str], str | None] = never
+    count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
     least_side: int = LEAST_SIDE
     score_touches: Mapping[str, int] = field(default_factory=dict)

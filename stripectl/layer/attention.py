@@ -15,7 +15,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from stripectl import BadInput
 from stripectl.defaults import with_tile
 from stripectl.execute import partition
-from stripectl.execute.attend import bound
+from stripectl.execute.attention import bound
+from stripectl.kernels import kernels
 from stripectl.layout import layouts
 from stripectl.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
@@ -32,11 +33,14 @@ def sequence_parallel_attention(
     *,
     mask: str = "causal",
     documents: jax.Array | None = None,
+    decay: str = "1",
+    features: str = "none",
 ) -> jax.Array:
     """Attention by a plan's scheme, layout and kernel; call it in your own jit, and differentiate through it.
 
     The gradient is the scheme's own backward pass where it has one, else its transpose. Scores are scaled by
-    head_dim ** -0.5. Exact: the program is the one that `stripectl bench` times and checks.
+    head_dim ** -0.5; a plan with a kernel of linear attention computes that, scaled by nothing. Exact: the program is
+    the one that `stripectl bench` times and checks.
 
     Args:
         q_BTNH: (batch, positions, heads, head_dim), as jax.nn.dot_product_attention has it; float32 or bfloat16, the
@@ -51,6 +55,8 @@ def sequence_parallel_attention(
         documents: int32 (batch, documents), where several are packed in a sequence: the position that each begins at,
             ascending from 0, filled up with the sequence's length. A query sees the keys of its own document. Lies as
             the batch does, on every device of a sequence.
+        decay: of linear attention what is left of a state after a token: a number, or `tnl`, a head each.
+        features: of linear attention the map of queries and keys: `none`, or `elu` (1 + elu).
 
     Returns:
         (batch, positions, heads, head_dim) in the dtype of q, lying over the axes as `mesh` says.
@@ -61,7 +67,9 @@ def sequence_parallel_attention(
     plan, given = named(plan, mesh), () if documents is None else (documents,)
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
     work = workload(q_BTNH, k_BTKH, v_BTKH, parts, mask)
-    work, kind = replace(work, documents=(work.seq_len,) if given else None), platform(mesh)
+    linear = {"attention": "linear"} if kernels[plan.kernel].family == "linear" else {}
+    packed, kind = (work.seq_len,) if given else None, platform(mesh)
+    work = replace(work, documents=packed, decay=decay, features=features, **linear)
     if reason := unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
     plan = with_tile(plan, work, kind)

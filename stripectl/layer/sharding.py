@@ -23,7 +23,8 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl.execute.attend import ATTENTION, recomputed
+from stripectl.execute.attend import recomputed
+from stripectl.execute.attention import ATTENTION
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
 from stripectl.scheme import schemes
 

@@ -18,6 +18,6 @@ scheme = Scheme(
     axes=(),
     forward=forward,
     layouts=("contiguous",),
-    kernels="scores",
+    kernels=("scores",),
     chunk=0,
 )

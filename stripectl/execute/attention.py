@@ -1,0 +1,77 @@
+"""A plan's attention on one device's part, differentiable: a scheme between `attend` and `comm`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from stripectl.execute.attend import Attend, Saved
+from stripectl.execute.comm import Comm
+from stripectl.execute.linear import LinearAttend
+from stripectl.kernels import kernels
+from stripectl.pairing import pairing_of
+from stripectl.plan import HEAD_AXES, Plan
+from stripectl.scheme import Scheme, schemes
+from stripectl.workload import Workload
+
+ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
+
+
+def attention(scheme: Scheme, attend: Attend, comm: Comm, layer: bool) -> Callable:
+    """attention(q, k, v, starts=None) -> out on one shard, differentiable: by the scheme's own backward between its
+    entry and its leave, or all by transposition. In a `layer` a scheme that moves hidden states finds them moved."""
+    meets = meeting(scheme, attend, comm)
+
+    def attention(q, k, v, starts=None):
+        q, kv = attend.featured(q, (k, v))
+        if layer and scheme.rows_over:
+            return meets(q, *kv, starts)
+        own = replace(attend, starts_BD=starts)
+        q, kv = scheme.enter((q, kv), own, comm)
+        return scheme.leave(meets(q, *kv, starts), own, comm)
+
+    return attention
+
+
+def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
+    """(q, k, v, starts) -> out, of shards that meet."""
+
+    def forward(q, k, v, starts):
+        own = replace(attend, starts_BD=starts)
+        out, lse = own.finish(scheme.forward(q, (k, v), own, comm))
+        return out.astype(q.dtype), lse
+
+    if scheme.backward is None:
+        return lambda *arrays: forward(*arrays)[0]
+    written = scheme.backward
+
+    @jax.custom_vjp
+    def meets(q, k, v, starts):
+        return forward(q, k, v, starts)[0]
+
+    def save(q, k, v, starts):
+        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v, starts))
+        return out, (q, k, v, starts, out, lse)
+
+    def backward(residuals, dout):
+        q, k, v, starts, out, lse = residuals
+        delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
+        own = replace(attend, starts_BD=starts)
+        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), own, comm)
+        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+
+    meets.defvjp(save, backward)
+    return meets
+
+
+def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
+    """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
+    given = kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles
+    if workload.rates is None:
+        attend = Attend(*given)
+    else:
+        over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
+        attend = LinearAttend(*given, decays=workload.rates, over=over, features=workload.features)
+    return attention(schemes[plan.scheme], attend, Comm(plan), layer)

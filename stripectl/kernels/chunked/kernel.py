@@ -1,0 +1,174 @@
+"""Linear attention of a pair of shards, and the states that keys add up to.
+
+Letters: B batch, N query heads, K key/value heads, G query heads of one, T rows (queries), S columns (keys), H head_dim
+(E of values). `rates_K` are the logarithms of the decay of a token, of every key/value head.
+
+Gradients are linear attention too: those of queries are it with (dout, v, k) for (q, k, v), and those of keys and
+values with (v, dout, q) and (k, q, dout), all positions reversed.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, kept, row_tiles
+
+EMPTY = 0.0  # there is no maximum of scores
+
+
+def product(equation, *arrays):
+    return jnp.einsum(equation, *arrays, preferred_element_type=jnp.float32)
+
+
+def faded(rate, tokens):
+    """The decay of so many tokens; of keys that are still to come, which a mask drops, 1."""
+    return jnp.exp(rate * jnp.maximum(tokens, 0).astype(jnp.float32))
+
+
+def chunk_tile(q_GTH, k_SH, v_SE, weight_TS):
+    """The output of queries that meet these keys by a product, weighed by decay and mask."""
+    scores_GTS = product("gth,sh->gts", q_GTH, k_SH) * weight_TS
+    return product("gts,se->gte", scores_GTS.astype(v_SE.dtype), v_SE)
+
+
+def met(q_GTH, state_HE):
+    """The output of queries that meet a state."""
+    return product("gth,he->gte", q_GTH.astype(jnp.float32), state_HE)
+
+
+def added(k_SH, v_SE, weight_S):
+    """The state that keys add up to."""
+    return product("sh,se->he", k_SH.astype(jnp.float32) * weight_S[:, None], v_SE.astype(jnp.float32))
+
+
+def until_the_end(rate, rows):
+    """The decay from each of so many rows to the last of them."""
+    return faded(rate, jnp.arange(rows)[::-1])
+
+
+def onward(state, own, rate, rows):
+    """A state after so many rows more, whose keys add up to `own`."""
+    return state * faded(rate, jnp.int32(rows)) + own
+
+
+def block(x, at, size):
+    """Heads and rows from (batch, head, row) on, as many of each as `size` says."""
+    return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]))[0]
+
+
+def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K):
+    """out with the outputs of the pair added, in float32. Rectangles of a layout are alike, so one compiled body serves
+    them all, and all heads."""
+    (batch, heads), rows, cols = k_BKSH.shape[:2], bands[0].rows, bands[0].cols
+    tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
+    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
+
+    def head(index, out):
+        (row, col, high), n = table[index // (batch * heads)], index % heads
+        band = Rectangle(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
+        visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, index // heads % batch, n, rates_K[n])
+        first, last = row_tiles(band, tile)
+        none = jnp.zeros((k_BKSH.shape[3], v_BKSE.shape[3]), jnp.float32)
+        with jax.named_scope("tile_row"):
+            return lax.fori_loop(first, last, visit, (out, none, jnp.int32(0)))[0]
+
+    return lax.fori_loop(0, len(bands) * batch * heads, head, out_BNTE)
+
+
+def visit_row(arrays, band, tile, b, n, rate, i, carry):
+    """(out, state, how many tiles of keys it has) after a row of tiles: its queries meet the state of all keys that all
+    of them keep, and the rest by a product. A tile that sticks out is moved back inside, and what the one before has
+    seen is dropped."""
+    (q_BNTH, k_BKSH, v_BKSE), (out, state, known) = arrays, carry
+    group, row = q_BNTH.shape[1] // k_BKSH.shape[1], i * tile.block_q
+    start = jnp.minimum(row, band.rows - tile.block_q)
+    at, query = (b, n * group, band.row + start), start + jnp.arange(tile.block_q)
+    _, _, c, d = column_tiles(band, tile, row)
+
+    def keys(j):
+        """(where a tile of the keys is read, k, v)."""
+        col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
+        return col, *(block(x, (b, n, band.col + col), (1, tile.block_kv))[0] for x in (k_BKSH, v_BKSE))
+
+    def absorb(j, state):
+        _, k_SH, v_SE = keys(j)
+        return onward(state, added(k_SH, v_SE, until_the_end(rate, tile.block_kv)), rate, tile.block_kv)
+
+    def multiply(j, out_GTE):
+        col, k_SH, v_SE = keys(j)
+        key = col + jnp.arange(tile.block_kv)
+        keep = kept(band, query[:, None], key) & (key >= j * tile.block_kv) & (query >= row)[:, None]
+        weight = jnp.where(keep, faded(rate, query[:, None] + band.high - key), 0)
+        return out_GTE + chunk_tile(q_GTH, k_SH, v_SE, weight)
+
+    with jax.named_scope("whole_tile"):
+        state, known = lax.fori_loop(known, c, absorb, state), jnp.maximum(known, c)
+    q_GTH, out_GTE = (block(x, at, (group, tile.block_q)) for x in (q_BNTH, out))
+    since = query + band.high - (known * tile.block_kv - 1)
+    out_GTE = out_GTE + met(q_GTH, state) * jnp.where(query >= row, faded(rate, since), 0)[:, None]
+    with jax.named_scope("boundary_tile"):
+        out_GTE = lax.fori_loop(c, d, multiply, out_GTE)
+    return lax.dynamic_update_slice(out, out_GTE[None], (*at, 0)), state, known
+
+
+def reverse(band, rows, cols):
+    """The rectangle of a pair of so many rows and columns with keys for queries, and all positions reversed."""
+    high = jnp.minimum(jnp.asarray(band.high, jnp.int32) + band.rows - band.cols, UNBOUNDED)
+    row, col = cols - band.col - band.cols, rows - band.row - band.rows
+    return Rectangle(row, col, band.cols, band.rows, -UNBOUNDED, high)
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K):
+    out_BNTH, *nothing = state
+    return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K), *nothing
+
+
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, rates_K):
+    heads, group = k_BKSH.shape[1], q_BNTH.shape[1] // k_BKSH.shape[1]
+    dq_BNTH = attend(dout_BNTH, v_BKSH, k_BKSH, dq_BNTH, bands, tile, rates_K)
+
+    def both(x, y):
+        """Those of dk and of dv side by side as heads, as many as there are query heads each, from the last row on."""
+        wide = (jnp.repeat(each, q_BNTH.shape[1] // each.shape[1], axis=1) for each in (x, y))
+        return jnp.flip(jnp.concatenate(list(wide), axis=1), 2)
+
+    turned = [reverse(band, q_BNTH.shape[2], k_BKSH.shape[2]) for band in bands]
+    arrays = both(v_BKSH, k_BKSH), both(dout_BNTH, q_BNTH), both(q_BNTH, dout_BNTH)
+    zeros, rates = jnp.zeros(arrays[0].shape, jnp.float32), jnp.tile(jnp.repeat(rates_K, group), 2)
+    found = jnp.flip(attend(*arrays, zeros, turned, Tile(tile.block_kv, tile.block_q), rates), 2)
+    dk, dv = found.reshape(found.shape[0], 2, heads, group, *found.shape[2:]).sum(3).swapaxes(0, 1)
+    return dq_BNTH, dk, dv
+
+
+def state(k_BKSH, v_BKSE, rates_K):
+    """float32 (B, K, H, E): what the keys of a shard add up to, faded to the last of them."""
+    weight_KS = jax.vmap(until_the_end, (0, None))(rates_K, k_BKSH.shape[2])
+    k_BKSH = k_BKSH.astype(jnp.float32) * weight_KS[..., None]
+    return product("bksh,bkse->bkhe", k_BKSH, v_BKSE.astype(jnp.float32))
+
+
+def apply(q_BNTH, before_BKHE, rates_K):
+    """The output of a shard's queries that meet the state of all keys before them."""
+    rows, heads = q_BNTH.shape[2], before_BKHE.shape[1]
+    q_BKGTH = q_BNTH.reshape(q_BNTH.shape[0], heads, -1, *q_BNTH.shape[2:])
+    weight_KT = faded(rates_K[:, None], jnp.arange(1, rows + 1))
+    out = product("bkgth,bkhe->bkgte", q_BKGTH.astype(jnp.float32), before_BKHE)
+    return (out * weight_KT[:, None, :, None]).reshape(*q_BNTH.shape[:3], before_BKHE.shape[3])
+
+
+def given(q_BNTH, dout_BNTE, rates_K):
+    """float32 (B, K, H, E): the gradient that the queries of a shard give the state before them."""
+    heads = rates_K.shape[0]
+    q_BKGTH, dout_BKGTE = (x.reshape(x.shape[0], heads, -1, *x.shape[2:]) for x in (q_BNTH, dout_BNTE))
+    weight_KT = faded(rates_K[:, None], jnp.arange(1, q_BNTH.shape[2] + 1))
+    q_BKGTH = q_BKGTH.astype(jnp.float32) * weight_KT[:, None, :, None]
+    return product("bkgth,bkgte->bkhe", q_BKGTH, dout_BKGTE.astype(jnp.float32))
+
+
+def passed(k_BKSH, v_BKSE, behind_BKHE, rates_K):
+    """float32 (dk, dv) of a shard's keys by the gradient of the state behind them."""
+    weight_KS = jax.vmap(until_the_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
+    k_BKSH, v_BKSE = (x.astype(jnp.float32) * weight_KS for x in (k_BKSH, v_BKSE))
+    return product("bkse,bkhe->bksh", v_BKSE, behind_BKHE), product("bksh,bkhe->bkse", k_BKSH, behind_BKHE)
