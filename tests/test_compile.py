@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,17 +155,18 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
 
     found = longest(template, plan, compile_length)
     assert found.status == "ok" and found.program
-    assert found.workload.seq_len % step_of(plan) == 0
+    assert found.workload.seq_len % step_of(plan, template.workload) == 0
     said = found.program["longest"]
-    assert said["refused"] == found.workload.seq_len + step_of(plan)
+    assert said["refused"] == found.workload.seq_len + step_of(plan, template.workload)
     assert "does not fit" in said["reason"]
 
 
 def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
     """Any monotone oracle, linear in the length or not."""
     plan = parse_plan("ring/zigzag/xla@ring=4,tile=16x32")
-    step = step_of(plan)
+    step = step_of(plan, workload(FORWARD))
     assert step == 4 * 2 * 32
+    assert step_of(plan, replace(workload(FORWARD), query_len=3 * step - 1)) == 3 * step
     template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
     for most, power in itertools.product((1, 2, 3, 7, 100, 12345), (1, 2)):
         asked: list[int] = []
@@ -294,12 +296,12 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
 
     def oracle(work: Workload) -> Measurement:
-        steps = work.seq_len // step_of(plan)
+        steps = work.seq_len // step_of(plan, template.workload)
         status = "ok" if steps <= 2 else "failed"
         return Measurement(
             workload=work, plan=str(plan), target="v5e:2x2", method="compiled", status=status, reason="it crashed"
         )
 
     found = longest(template, plan, oracle)
-    assert found.status == "ok" and found.workload.seq_len == 2 * step_of(plan)
+    assert found.status == "ok" and found.workload.seq_len == 2 * step_of(plan, template.workload)
     assert found.program and found.program["longest"]["reason"] == "it crashed"

@@ -15,7 +15,7 @@ from stripectl.cli import options as shared
 from stripectl.cli import running
 
 FIXED = {  # what `bench` asks for and a trace of one plan does not
-    **{"scheme": "ring", "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
+    **{"scheme": None, "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
     **{"method": "measured", "budget": "10s", "min_samples": 3, "compile_limit": "10m", "cache": True, "few": None},
 }
 SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim"}
