@@ -1,4 +1,5 @@
-"""Dense attention in float64, values and gradients: what every plan is compared with. NumPy only, no tiles."""
+"""Attention in float64, values and gradients: dense, and linear attention token by token. What every plan is compared
+with; NumPy only, no tiles."""
 
 import numpy as np
 
