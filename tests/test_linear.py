@@ -10,6 +10,7 @@ from exact import DEVICES, HEAD_DIM, HEADS, ROWS, check, covering, legal, meshes
 from test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
 
 import stripectl.kernels.chunked.kernel as chunked
+from stripectl.cli.options import scheme_names
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.hlo import collectives, parse, sent_bytes
@@ -176,3 +177,9 @@ def test_chunks_are_counted_once_a_state() -> None:
     assert [int(kind[1]) for kind in own.tiles] == [5, 6, 0, 6]
     assert [int(kind[1]) for kind in earlier[0].tiles] == [6, 0, 0, 6]
     assert kernels["chunked"].family == "linear"
+
+
+@pytest.mark.parametrize(("attention", "can"), [("softmax", False), ("linear", True)])
+def test_all_schemes_are_those_of_the_attention(attention: str, can: bool) -> None:
+    names = scheme_names("all", False, attention)
+    assert [name in names for name in ("lasp", "lasp2", "rsa", "ring")] == [can, can, not can, True]

@@ -17,6 +17,7 @@ from stripectl.layout import MASKS
 from stripectl.plan import DEFAULT_KERNELS, Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
 from stripectl.workload import (
     ATTENTION_PASSES,
+    ATTENTIONS,
     DTYPES,
     PASSES,
     SIZES,
@@ -245,6 +246,7 @@ def parse_plans(
     unroll: str,
     meshes: Sequence[str],
     inference: bool = False,
+    attention: str = ATTENTIONS[0],
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
     A layout or kernel that a scheme does not have is left out where `all` were asked for, and of all schemes those of
@@ -261,7 +263,7 @@ def parse_plans(
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     grid = itertools.product(
-        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference),
+        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, attention),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()) if kernel else [""],
         [parse_tile(text) for text in tile.split(",")] if tile else [None],
@@ -277,10 +279,14 @@ def parse_plans(
     return found, auto
 
 
-def scheme_names(text: str, inference: bool) -> list[str]:
-    """A comma list of schemes, or all of training, or of inference."""
+def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
+    """A comma list of schemes, or all of training, or of inference, that compute such attention."""
     names = words(text, "scheme", schemes.names())
-    return [name for name in names if "all" not in text or (schemes[name].queries != "all") == inference]
+    if "all" not in text.split(","):
+        return names
+    families = {"linear"} if attention == "linear" else {"softmax", "scores"}
+    able = [name for name in names if families & {*schemes[name].kernels}]
+    return [name for name in able if (schemes[name].queries != "all") == inference]
 
 
 def parse_turns(unroll: str) -> list[int]:

@@ -29,7 +29,7 @@ def parse_request(given: Mapping[str, Any]) -> Any:
     seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
     if seqlen != given["seqlen"] != shared.DEFAULT_LEN:
         raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
-    longest = seqlen.strip() == "max"
+    longest, linear = seqlen.strip() == "max", parse_linear(given)
     workloads = shared.parse_workloads(
         given["dtype"] or "bfloat16",
         seqlen=given["query_len"] or "1" if longest else seqlen,
@@ -40,11 +40,11 @@ def parse_request(given: Mapping[str, Any]) -> Any:
         layers=given["layers"],
         documents=given["documents"],
         query_len=given["query_len"],
-        linear=parse_linear(given),
+        linear=linear,
     )
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
-    asked |= {"inference": bool(given["query_len"])}
+    asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", shared.ATTENTIONS[0])}
     plans, every_mesh = shared.parse_plans(given["plans"], **asked)
     return Request(
         workloads=workloads,
