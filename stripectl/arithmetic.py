@@ -7,9 +7,10 @@ from dataclasses import replace
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
 from stripectl.kernels import kernels
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles, layouts
+from stripectl.layout import Tile, count_pairs, count_tiles, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
+from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, parse_plan
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
@@ -54,10 +55,9 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
 
 def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
     """(scores that the mask keeps, scores computed) of a shard with its own keys, of linear attention."""
-    rows, high = workload.seq_len // plan.shards, UNBOUNDED if workload.window.right is None else 0
-    band, area = [Rectangle(0, 0, rows, rows, -UNBOUNDED, high)], tile.block_q * tile.block_kv
-    counted = count_tiles(band, tile)
-    return int(count_pairs(band) - counted.whole * area), int(counted.boundary * area)
+    bands, area = pairing_of(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
+    counted = count_tiles(bands, tile)
+    return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
 
 
 def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:

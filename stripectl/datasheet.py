@@ -91,20 +91,10 @@ def roofline(
     touches: Mapping[str, int] = NO_TOUCHES,
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
-    its float32 accumulators once a call. Of linear attention a tile of keys is added to a state, and a row of tiles
-    meets one; its backward pass is three forward ones."""
+    its float32 accumulators once a call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
     if workload.attention == "linear":
-
-        def times(passes: int) -> TileCost:
-            size, heads = workload.head_dim, 2 * passes * workload.head_dim**2
-            moved = element * 2 * tile.block_kv * size, ACCUMULATOR_BYTES * 2 * tile.block_q * size
-            keys, rows = (passes * nbytes / memory_bytes_per_s for nbytes in moved)
-            scores = max(4 * passes * pairs * size / flops_per_s, keys)
-            state, row = max(heads * tile.block_kv / flops_per_s, keys), heads * tile.block_q / flops_per_s + rows
-            return TileCost(whole_s=state, boundary_s=scores, row_s=row)
-
-        return times(1), times(3)
+        return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
 
     def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
         """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
@@ -116,6 +106,20 @@ def roofline(
         return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
 
     return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
+
+
+def chunk_costs(
+    workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float
+) -> tuple[TileCost, TileCost]:
+    """Those of linear attention: a tile of keys is added to a state, a row of tiles meets one, and tiles at a boundary
+    have scores. A backward pass is three forward ones."""
+    size, element = workload.head_dim, DTYPE_BYTES[workload.dtype]
+    keys = 2 * tile.block_kv * size * element / memory_bytes_per_s
+    state = max(2 * tile.block_kv * size**2 / flops_per_s, keys)
+    scores = max(4 * tile.block_q * tile.block_kv * size / flops_per_s, keys)
+    accumulators = 2 * tile.block_q * size * ACCUMULATOR_BYTES / memory_bytes_per_s
+    row = 2 * tile.block_q * size**2 / flops_per_s + accumulators
+    return TileCost(state, scores, row_s=row), TileCost(3 * state, 3 * scores, row_s=3 * row)
 
 
 def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:

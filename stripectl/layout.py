@@ -27,6 +27,11 @@ class Window(NamedTuple):
     left: int | None
     right: int | None
 
+    @property
+    def looks_on(self) -> bool:
+        """Whether queries see all keys behind them."""
+        return self.right is None
+
 
 MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
 

@@ -25,7 +25,7 @@ def by_definition(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
     if workload.rates is None:
         return dense(q, k, v, dout, workload.window, workload.starts)
-    slopes, looks_on = [1.0, 1.0], workload.window.right is None
+    slopes, looks_on = [1.0, 1.0], workload.window.looks_on
     if workload.features != FEATURES[0]:
         q, k = (np.asarray(x, np.float64) for x in (q, k))
         slopes = [np.where(x > 0, 1.0, np.exp(x)) for x in (q, k)]

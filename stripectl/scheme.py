@@ -68,11 +68,6 @@ class Attend(Protocol):
     """A kernel bound to a layout and tiles. `me` and `src` are the shards of the queries and of the keys; a kv that is
     the i-th of n equal parts of its shard's rows comes with part=(i, n)."""
 
-    @property
-    def looks_on(self) -> bool:
-        """Whether queries see keys behind them."""
-        ...
-
     def rounds(self, by: int = 1) -> int:
         """Rounds of a ring up to the last that any device has a live score in, where K/V travel onward, or back."""
         ...
@@ -166,6 +161,11 @@ class Attend(Protocol):
 class LinearAttend(Attend, Protocol):
     """`attend` of linear attention: states besides, of which there is one a key/value head."""
 
+    @property
+    def looks_on(self) -> bool:
+        """Whether queries see keys behind them."""
+        ...
+
     def state(self, kv: Array) -> Array:
         """What the keys of a shard add up to."""
         ...
@@ -183,11 +183,11 @@ class LinearAttend(Attend, Protocol):
         """The state of queries that have also met all keys before their shard; a backward pass finds `before` saved."""
         ...
 
-    def given(self, saved: Array) -> Array:
+    def dstate(self, saved: Array) -> Array:
         """The gradient that the queries of a shard give the state before it."""
         ...
 
-    def applied(self, saved: Array, kv: Array, behind: Array, *, into: Array) -> tuple[Array, Array]:
+    def state_backward(self, saved: Array, kv: Array, behind: Array, *, into: Array) -> tuple[Array, Array]:
         """(dq, dkv) with what came by the state before a shard and by the gradient of the state behind it."""
         ...
 

@@ -44,7 +44,7 @@ class TimedAttend:
 
     @property
     def looks_on(self) -> bool:
-        return self.pairing.window.right is None
+        return self.pairing.window.looks_on
 
     def rounds(self, by: int = 1) -> int:
         return self.pairing.rounds(by)
@@ -121,11 +121,11 @@ class TimedAttend:
     def apply(self, q: Timed, before: Timed, *, into: Timed) -> Timed:
         return into._replace(ready=self._chunks("forward", q, (q, before, into), rows=1))
 
-    def given(self, saved: Any) -> Timed:
+    def dstate(self, saved: Any) -> Timed:
         q, dout, *_ = saved
         return self._states("backward", q.sized(HEADS, self.kv_heads), (q, dout), 1 / 3)
 
-    def applied(self, saved: Any, kv: Any, behind: Timed, *, into: tuple[Timed, Any]) -> tuple[Timed, Any]:
+    def state_backward(self, saved: Any, kv: Any, behind: Timed, *, into: tuple[Timed, Any]) -> tuple[Timed, Any]:
         end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), behind, *leaves(into)), rows=1)
         return each(lambda leaf: leaf._replace(ready=end), into)
 
@@ -212,10 +212,8 @@ class TimedAttend:
         self, passes: str, cost: TileCost, q: Timed, needs: list[Timed], tiles: TileCount, share: float = 1.0
     ) -> np.ndarray:
         """When each device has computed so many tiles of all heads of an array."""
-        start, heads = (
-            np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)]),
-            q.shape[0] * q.shape[HEADS],
-        )
+        start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
+        heads = q.shape[0] * q.shape[HEADS]
         end = self.clocks.now = start + share * cost.seconds(tiles, heads)
         self.rounds_run.append(Round(passes, start, end, tiles, heads))
         return end

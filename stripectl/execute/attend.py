@@ -23,7 +23,7 @@ class Saved(NamedTuple):
 
     q_BNTH: jax.Array
     dout_BNTH: jax.Array
-    lse_BNT: jax.Array  # of linear attention what `apply` kept: the state before the shard, (B, K, H, H)
+    residual: jax.Array  # what `finish` gave: lse_BNT, or of linear attention the state before the shard, (B, K, H, H)
     delta_BNT: jax.Array
 
 
@@ -52,10 +52,6 @@ class Attend:
         seq_len = self.pairing.rows * self.pairing.shards
         documents = None if self.starts_BD is None else among(self.starts_BD, seq_len)
         return self.pairing.bands(me, src, part, documents)
-
-    @property
-    def looks_on(self) -> bool:
-        return self.pairing.window.right is None
 
     def rounds(self, by: int = 1) -> int:
         return self.pairing.rounds(by)

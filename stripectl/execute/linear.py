@@ -28,6 +28,10 @@ class LinearAttend(Attend):
         every = np.repeat(self.decays, heads * devices // len(self.decays)).astype(np.float32)
         return lax.dynamic_slice(jnp.asarray(every), (index * heads,), (heads,))
 
+    @property
+    def looks_on(self) -> bool:
+        return self.pairing.window.looks_on
+
     def rates(self, kv) -> tuple:
         return (self.own_rates(kv[0].shape[HEADS]),)
 
@@ -64,13 +68,13 @@ class LinearAttend(Attend):
         with jax.named_scope("attend_forward"):
             return out + self.kernel.apply(q, before, self.own_rates(before.shape[HEADS])), before, nothing
 
-    def given(self, saved: Saved):
+    def dstate(self, saved: Saved):
         with jax.named_scope("attend_backward"):
-            return self.kernel.given(saved.q_BNTH, saved.dout_BNTH, self.own_rates(saved.lse_BNT.shape[HEADS]))
+            return self.kernel.dstate(saved.q_BNTH, saved.dout_BNTH, self.own_rates(saved.residual.shape[HEADS]))
 
-    def applied(self, saved: Saved, kv, behind, *, into):
-        (dq, (dk, dv)), before = into, saved.lse_BNT
+    def state_backward(self, saved: Saved, kv, behind, *, into):
+        (dq, (dk, dv)), before = into, saved.residual
         with jax.named_scope("attend_backward"):
             dq = dq + self.kernel.apply(saved.dout_BNTH, before.swapaxes(2, 3), *self.rates(kv))
-            own_dk, own_dv = self.kernel.passed(*kv, behind, *self.rates(kv))
+            own_dk, own_dv = self.kernel.state_backward(*kv, behind, *self.rates(kv))
         return dq, (dk + own_dk, dv + own_dv)

@@ -54,7 +54,8 @@ class Kernel:
     Of the family `linear` both take `rates_K` besides, the logarithms of the decay of a token of every key/value head;
     the output is not normalised. With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
     own, rate, rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of
-    gradients given(q, dout, rates) -> that of `before`, passed(k, v, behind, rates) -> (dk, dv) from that of the state.
+    gradients dstate(q, dout, rates) -> that of `before`, state_backward(k, v, behind, rates) -> (dk, dv) from that of
+    the state behind.
 
     Of the family `scores` it holds three, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
     (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.

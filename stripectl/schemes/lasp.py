@@ -13,8 +13,6 @@ from stripectl.scheme import Scheme
 def chain(own, attend, comm, by):
     """What states of all shards before one add up to (`by` 1), or behind it (-1)."""
     shards = comm.size("ring")
-    if shards == 1:
-        return attend.before(comm.all_gather(own, "ring"), 0)
 
     def arriving(state):
         senders = None if attend.looks_on else lambda i: 0 <= i + by < shards
@@ -27,7 +25,10 @@ def forward_by(exchange):
     """The forward pass whose states an exchange(own, attend, comm, by) brings."""
 
     def forward(q, kv, attend, comm):
-        me, before = comm.index("ring"), exchange(attend.state(kv), attend, comm, 1)
+        me = comm.index("ring")
+        if comm.size("ring") == 1:
+            return attend(q, kv, me, me, into=attend.empty(q))
+        before = exchange(attend.state(kv), attend, comm, 1)
         return attend.apply(q, before, into=attend(q, kv, me, me, into=attend.empty(q)))
 
     return forward
@@ -37,8 +38,12 @@ def backward_by(exchange):
     """The backward pass to it."""
 
     def backward(saved, kv, attend, comm):
-        me, behind = comm.index("ring"), exchange(attend.given(saved), attend, comm, -1)
-        return attend.applied(saved, kv, behind, into=attend.backward(saved, kv, me, me, into=attend.zeros(saved)))
+        me = comm.index("ring")
+        if comm.size("ring") == 1:
+            return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+        behind = exchange(attend.dstate(saved), attend, comm, -1)
+        own = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+        return attend.state_backward(saved, kv, behind, into=own)
 
     return backward
 

@@ -13,8 +13,8 @@ from stripectl.workload import STEP
 
 
 def count(bands: list[Rectangle], tile: Tile) -> TileCount:
-    """`whole` are the tiles of keys that a state takes in, each once, and
-    `rows` the rows of tiles whose queries meet it; `boundary` ones have scores."""
+    """`whole` are the tiles of keys that a state takes in, each once, and `rows` the rows of tiles whose queries meet
+    it; `boundary` ones have scores."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
         shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
@@ -42,7 +42,7 @@ def unsupported(workload, plan, kind):
         return f"linear attention has no {workload.mask} window: a state does not forget a key. Try --mask causal."
     if workload.rates is None or not workload.rates.any():
         return None
-    if window.right is None:
+    if window.looks_on:
         return "a decay counts tokens back to a key, and a full mask looks on too. Try --decay 1."
     if layouts[plan.layout].step(plan.shards) > 1:
         return f"a decay counts tokens, which {plan.layout} deals to all shards. Try --layout contiguous, or --decay 1."

@@ -158,7 +158,7 @@ def apply(q_BNTH, before_BKHE, rates_K):
     return (out * weight_KT[:, None, :, None]).reshape(*q_BNTH.shape[:3], before_BKHE.shape[3])
 
 
-def given(q_BNTH, dout_BNTE, rates_K):
+def dstate(q_BNTH, dout_BNTE, rates_K):
     """float32 (B, K, H, E): the gradient that the queries of a shard give the state before them."""
     heads = rates_K.shape[0]
     q_BKGTH, dout_BKGTE = (x.reshape(x.shape[0], heads, -1, *x.shape[2:]) for x in (q_BNTH, dout_BNTE))
@@ -167,7 +167,7 @@ def given(q_BNTH, dout_BNTE, rates_K):
     return product("bkgth,bkgte->bkhe", q_BKGTH, dout_BKGTE.astype(jnp.float32))
 
 
-def passed(k_BKSH, v_BKSE, behind_BKHE, rates_K):
+def state_backward(k_BKSH, v_BKSE, behind_BKHE, rates_K):
     """float32 (dk, dv) of a shard's keys by the gradient of the state behind them."""
     weight_KS = jax.vmap(until_the_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
     k_BKSH, v_BKSE = (x.astype(jnp.float32) * weight_KS for x in (k_BKSH, v_BKSE))
