@@ -17,7 +17,8 @@ from stripectl.files import data_folder
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.topology import parse_target
-from stripectl.workload import Model, Workload
+from stripectl.workload import Workload
+from stripectl.workload.model import Model
 
 TILES = {"xla": "2048x4096", "splash": "1024x1024"}  # the paper's (section 3.1), and the library's
 TARGET = parse_target("v4:2x2x4")

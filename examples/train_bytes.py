@@ -2,6 +2,7 @@
 
     python examples/train_bytes.py                the same loss curve three times, on 8 virtual CPU devices
     python examples/train_bytes.py --steps 300    longer; --plan PLAN, once or more, for other plans
+    python examples/train_bytes.py --attention LLLS     three layers of linear attention and one of softmax
     python examples/train_bytes.py --memory       what a step needs on one device and on each of 8, by the compiler
 
 Everything is what stripectl is made of: `make_training` builds the step of a LLaMA-style model under a plan.
@@ -10,6 +11,7 @@ Everything is what stripectl is made of: `make_training` builds the step of a LL
 import argparse
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, which reads both
@@ -19,11 +21,13 @@ import numpy as np
 
 from stripectl.execute import peak_bytes
 from stripectl.layer.training import adamw, make_training
-from stripectl.workload import Model, format_length, parse_lengths
+from stripectl.workload import format_length, parse_lengths
+from stripectl.workload.model import Model
 
 ROOT = Path(__file__).parent.parent
 ONE = "ring/contiguous@ring=1"
 PLANS = [ONE, "ring/contiguous@ring=8", "ring/striped@ring=8"]
+LINEAR = ["lasp2@ring=1", "lasp@ring=8", "lasp2@ring=8"]
 MODEL = Model(name="bytes", hidden=64, feed_forward=176, layers=2, heads=4, kv_heads=2, head_dim=16, vocabulary=256)
 BATCH, LENGTH = 4, 512
 
@@ -42,10 +46,16 @@ def batches(text: np.ndarray, steps: int) -> Iterator[np.ndarray]:
         yield np.stack([text[start : start + LENGTH + 1] for start in starts])
 
 
-def curve(plan: str, steps: int) -> list[float]:
+def with_attention(attention: str) -> Model:
+    """The model with such layers, linear ones with the decays of TransNormerLLM: a letter a layer, or two alike."""
+    linear = {"attention": attention, "decay": "tnl", "layers": 2 if attention == "linear" else len(attention)}
+    return MODEL if attention == "softmax" else replace(MODEL, **linear)
+
+
+def curve(plan: str, steps: int, model: Model = MODEL) -> list[float]:
     """The loss of every step, in nats a byte."""
     training = make_training(
-        MODEL, plan, seq_len=LENGTH, batch=BATCH, dtype="float32", optimizer=adamw(learning_rate=3e-3)
+        model, plan, seq_len=LENGTH, batch=BATCH, dtype="float32", optimizer=adamw(learning_rate=3e-3)
     )
     state, losses = training.init(seed=0), []
     for tokens in batches(corpus(), steps):
@@ -54,9 +64,9 @@ def curve(plan: str, steps: int) -> list[float]:
     return losses
 
 
-def train(plans: list[str], steps: int) -> float:
+def train(plans: list[str], steps: int, model: Model = MODEL) -> float:
     """Print the loss curves side by side; the largest relative difference from the first."""
-    curves = [curve(plan, steps) for plan in plans]
+    curves = [curve(plan, steps, model) for plan in plans]
     print("step  " + "  ".join(f"{plan:>24}" for plan in plans))
     for step in sorted({0, *range(9, steps, 10), steps - 1}):
         print(f"{step + 1:4}  " + "  ".join(f"{losses[step]:24.5f}" for losses in curves))
@@ -80,11 +90,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--plan", action="append", help="a plan of at most 8 devices; repeats")
+    parser.add_argument("--attention", default="softmax", help="softmax, linear, or a letter a layer of both: LLLS")
     parser.add_argument("--memory", action="store_true", help="compile steps on long sequences, and run nothing")
     parser.add_argument("--seqlen", default="16k,32k,128k", help="the lengths of --memory")
     parser.add_argument("--device-mib", type=int, default=100, help="what a device of --memory has")
     given = parser.parse_args()
+    usual = PLANS if given.attention == "softmax" else LINEAR
     if given.memory:
         memory(given.plan or [ONE, "ring/striped@ring=8"], parse_lengths(given.seqlen), given.device_mib * 2**20)
-    elif train(given.plan or PLANS, given.steps) > 1e-3:
+    elif train(given.plan or usual, given.steps, with_attention(given.attention)) > 1e-3:
         raise SystemExit("the loss curves differ")

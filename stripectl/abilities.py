@@ -13,7 +13,8 @@ from stripectl.plan import DEFAULT_KERNELS, Plan
 from stripectl.refusal import unsupported
 from stripectl.schema import METHODS
 from stripectl.scheme import Scheme
-from stripectl.workload import PASSES, SIZES, STEP, Workload
+from stripectl.workload import PASSES, STEP, Workload
+from stripectl.workload.model import SIZES
 
 DEVICES = 8
 ON_PAPER = " from a datasheet"  # of what has no tile that could be timed
@@ -31,10 +32,9 @@ def abilities(scheme: Scheme) -> dict[str, list[str]]:
     def able(own: Plan = plan, **change: Any) -> bool:
         """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one, in the attention
         of the kernel."""
-        attention = "linear" if kernels[own.kernel].family == "linear" else "softmax"
         for queries, kind in itertools.product((None, 1), ("cpu", "gpu", "tpu")):
             with contextlib.suppress(BadInput):
-                asked = replace(work, query_len=queries, attention=attention, **change)
+                asked = replace(work, query_len=queries, attention=kernels[own.kernel].attention, **change)
                 if unsupported(own, asked, kind) is None:
                     return True
         return False

@@ -14,6 +14,7 @@ from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
+from stripectl.hybrid import layers_of
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, kernels, parse_plan
@@ -22,7 +23,7 @@ from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
-from stripectl.training_time import PREDICTED, compiled_step
+from stripectl.training_time import PREDICTED, compiled_step, told
 from stripectl.wiring import wire
 from stripectl.workload import STEP, Workload
 
@@ -89,7 +90,11 @@ class Compilers:
         dump = self.dump if pallas and workload.passes != STEP else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
-        if pallas and workload.passes == STEP and "refused" not in found:  # a dump of a whole step is a GiB
+        alike = layers_of(workload, plan)
+        if len(alike) > 1 and "refused" not in found:  # in the program of both kinds their tiles cannot be told apart
+            alone = [self.facts(own.of_layer("forward-backward"), each, target, flags) for _, own, each in alike]
+            found = next((each for each in alone if "refused" in each), found | {"alone": alone})
+        elif pallas and workload.passes == STEP and "refused" not in found:  # a dump of a whole step is a GiB
             attention = self.facts(workload.of_layer("forward-backward"), plan, target, flags)
             found |= {"bundles": attention.get("bundles")}
         if not pallas or found.get("bundles") or "refused" in found:
@@ -156,15 +161,21 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
         return case
     plan = parse_plan(case.plan)
     try:
-        machine = compiled_machine(target.hardware, case.workload, plan, facts, wire(target, plan.mesh or ()))
+        wired, alike = wire(target, plan.mesh or ()), layers_of(case.workload, plan)
+        alone = facts.get("alone", [facts])
+        machines = [
+            compiled_machine(target.hardware, own, each, said, wired)
+            for (_, own, each), said in zip(alike, alone, strict=True)
+        ]
     except BadInput as error:  # what the compiler said stands without a time
         return replace(case, calibration={"source": "none", "left_out": str(error)})
-    case = replace(case, calibration={"source": machine.source, "predicted": True, **machine.detail})
+    case = replace(case, calibration=told(machines) | {"predicted": True})
     if case.workload.passes == STEP:
-        return compiled_step(case, target.hardware, machine, facts)
+        return compiled_step(case, target.hardware, machines, facts)
+    machine, kind = machines[0], target.hardware.kind
     found = simulate(case.workload, plan, machine)
     overlap = found.overlap and found.overlap.told(PREDICTED)
-    return explained(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, target.hardware.kind)
+    return explained(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
 
 
 def memory_of(message: str) -> tuple[int | None, int | None]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
+from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, count_pairs, count_tiles, layouts
 from stripectl.machine import Machine, TileCost
@@ -15,7 +16,8 @@ from stripectl.plan import Plan, parse_plan
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
 from stripectl.units import nbytes
-from stripectl.workload import STEP, Model, Workload
+from stripectl.workload import STEP, Workload
+from stripectl.workload.model import Model
 
 SCORE_BYTES = 4
 # For a simulation of which only counts are read: every tile takes a second.
@@ -23,8 +25,9 @@ COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "data
 
 
 def described(case: Measurement, hardware: Hardware) -> Measurement:
-    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is."""
-    plan, workload = parse_plan(case.plan), case.workload
+    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is; of a model with
+    layers of two kinds, of its linear ones."""
+    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
@@ -62,8 +65,8 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
 
 def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
     """Why the scores that a device keeps do not fit its memory, of a kernel that keeps them, or None."""
-    memory, kernel = hardware.figure("hbm_bytes") or host_bytes(hardware), kernels[plan.kernel]
-    if not kernel.score_touches or memory is None:
+    memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
+    if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layers_of(workload, plan)):
         return None
     whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
     if whole <= memory:

@@ -17,6 +17,7 @@ from stripectl.ahead import Compilers, compiled
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
+from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
@@ -30,7 +31,7 @@ from stripectl.sensitivity import explained, with_reasons
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
-from stripectl.training_time import from_shallower, shallower, simulated_step
+from stripectl.training_time import from_shallower, shallower, simulated_step, told
 from stripectl.workload import STEP
 
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
@@ -163,9 +164,8 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
         own, alone = parse_plan(first.plan), replace(place, target=Target(place.target.hardware, (1,)))
-        plan = Plan(
-            "pass_kv" if workload.query_len else "ring", "contiguous", DEFAULT_KERNELS[workload.attention], mesh=()
-        )
+        name = "pass_kv" if workload.query_len else "ring"
+        plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.attention], mesh=())
         if not kernels[own.kernel].whole:
             plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
         found.append(to_make(workload, plan, flags, alone, first.method))
@@ -216,7 +216,7 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
         return replace(case, status="refused", reason=reason)
     plan = parse_plan(case.plan)
     try:
-        machine = devices.machine(place, case.workload, plan)
+        machines = [devices.machine(place, alike, own) for _, alike, own in layers_of(case.workload, plan)]
         step = case.workload.passes == STEP
         hardware = devices.hardware(place, case.workload.dtype) if step else place.target.hardware
     except BadInput as error:
@@ -225,11 +225,11 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
     tools = TOOLCHAINS.get(hardware.kind)
     lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
-    case = replace(case, method="simulated", calibration={"source": machine.source, **machine.detail, **lacking})
+    case = replace(case, method="simulated", calibration=told(machines) | lacking)
     if step:
-        return simulated_step(case, hardware, machine)
-    found = simulate(case.workload, plan, machine)
-    return explained(replace(case, median_s=found.seconds), plan, machine, found, hardware.kind)
+        return simulated_step(case, hardware, machines)
+    found = simulate(case.workload, plan, machines[0])
+    return explained(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)
 
 
 def measured(

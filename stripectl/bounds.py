@@ -13,7 +13,8 @@ import numpy as np
 
 from stripectl import BadInput
 from stripectl.layout import MASKS, Layout, Pairing, Tile, TileCount, Window, count_pairs, count_tiles, layouts
-from stripectl.workload import Model, Workload
+from stripectl.workload import Workload
+from stripectl.workload.model import Model
 
 
 @dataclass(frozen=True)

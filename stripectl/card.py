@@ -111,7 +111,7 @@ def rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     told += [("memory", memory_of(found))] if found["peak_bytes"] else []
     refused = sum(len(group["plans"]) for group in found["refused"])
     told += [("margin", margin_of(found)), ("crossover", crossing(found) or NOTHING)]
-    told += [("left out", f"{refused} plans without a time")] if refused else []
+    told += [("left out", f"{refused} plan{'s' * (refused > 1)} without a time")] if refused else []
     return [*told, ("confidence", f"{found['confidence']['word']}. {found['confidence']['sentence']}")]
 
 

@@ -231,14 +231,15 @@ class Clocks:
         return arrived
 
     def _gather(self, opcode: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of such blocks ends: the slowest hop sets the pace."""
+        """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round: the slowest hop
+        sets the pace."""
         hops = self.size(axis) - 1
         if hops == 0:
             return ready
         per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
-        return self._together(
-            opcode, block, hops, ready, axis, hops * block.nbytes / per_s.min(), latency_s.sum() - latency_s.min()
-        )
+        ways = self.machine.ways(axis, self.size(axis))
+        busy_s, far_s = hops * block.nbytes / per_s.min(), latency_s.sum() - latency_s.min()
+        return self._together(opcode, block, hops, ready, axis, busy_s / ways, far_s / ways, ways)
 
     def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-to-all ends: on a torus every part goes round its ring the shorter way."""
@@ -247,28 +248,36 @@ class Clocks:
         far = [min(places, size - places) for places in range(1, size)]
         crossed = sum(far) / min(2, size - 1) if self.machine.torus else size - 1
         latency = latency_s.max() * (max(far) if self.machine.torus else 1)
-        return self._together(
-            "all-to-all", block, size - 1, leaf.ready, axis, crossed * block.nbytes / per_s.min(), latency
-        )
+        busy_s = crossed * block.nbytes / per_s.min()
+        return self._together("all-to-all", block, size - 1, leaf.ready, axis, busy_s, latency, 2)
 
     def _reduce(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-reduce ends: by a ring of parts (2 (N-1) hops), or by exchanges of the whole with devices 1, 2, 4
         ... places away, whichever is faster. Bytes are the ring's, as everywhere: the program does not say which."""
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
-        rate, latency = rates.min(), latencies.max()
-        ring = 2 * (size - 1) * (leaf.nbytes / size / rate + latency)
+        rate, latency, ways = rates.min(), latencies.max(), self.machine.ways(axis, size)
+        ring = 2 * (size - 1) * (leaf.nbytes / size / rate + latency) / ways
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
         block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))
-        return self._together("all-reduce", block, 1, leaf.ready, axis, min(ring, whole), 0.0)
+        return self._together("all-reduce", block, 1, leaf.ready, axis, min(ring, whole), 0.0, ways)
 
     def _together(
-        self, opcode: str, block: Timed, blocks: int, ready: np.ndarray, axis: str, busy_s: float, latency_s: float
+        self,
+        opcode: str,
+        block: Timed,
+        blocks: int,
+        ready: np.ndarray,
+        axis: str,
+        busy_s: float,
+        latency_s: float,
+        ways: int,
     ) -> np.ndarray:
-        """When a collective ends on each device: all of an axis start when the last of them and its links are ready."""
-        line, ways = self.axes.index(axis), (1, -1) if opcode == "all-to-all" else (1,)
-        links = [self._links.setdefault((axis, by), np.zeros(self.grid.size)) for by in ways]
+        """When a collective ends on each device: all of an axis start when the last of them and its links, of one
+        direction or both, are ready."""
+        line = self.axes.index(axis)
+        links = [self._links.setdefault((axis, by), np.zeros(self.grid.size)) for by in (1, -1)[:ways]]
         ready = np.maximum.reduce([ready, self.now, *links]).reshape(self.grid.shape)
         start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
         for free in links:

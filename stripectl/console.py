@@ -25,7 +25,8 @@ from stripectl.measurement import (
 from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
-from stripectl.workload import FEATURES, Workload, format_length
+from stripectl.workload import Workload, format_length
+from stripectl.workload.linear import FEATURES
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import kernels
 from stripectl.layout import Tile
 from stripectl.pairing import pairing_of
@@ -24,8 +25,12 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
 
 
 def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
-    """The plan with its tile named: the kernel's default for such hardware, but at least TILES_A_SIDE of them a shard
-    where that leaves the kernel's least side, and no larger than a piece of the shard."""
+    """The plan with its tile named, of layers of either kind: the kernel's default for such hardware, but at least
+    TILES_A_SIDE of them a shard where that leaves the kernel's least side, and no larger than a piece of the shard."""
+    return joined([_with_tile(each, own, kind) for _, own, each in layers_of(workload, plan)])
+
+
+def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     if plan.tile:
         return plan
     pairing, kernel = pairing_of(workload, plan), kernels[plan.kernel]

@@ -104,3 +104,11 @@ class Machine:
         alike = Hops(np.full((2, size), self.link_bytes_per_s_one_way), np.full((2, size), self.hop_latency_s))
         both = self.hops.get(axis, alike)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
+
+    def ways(self, axis: str, size: int) -> int:
+        """In how many directions at once an all-gather or a reduce-scatter goes round an axis: both, where links close
+        it to a ring of hops that are all alike (Austin et al. 2025, How to Scale Your Model, section 3); the others go
+        through one link a device."""
+        rates, latencies = self.hop(axis, size, 1)
+        alike = all((hops == hops[0]).all() for hops in (rates, latencies))
+        return 2 if self.torus and size > 2 and alike else 1

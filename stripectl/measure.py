@@ -155,7 +155,7 @@ class Session:
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices = placed(parsed)
         step = work.passes == STEP
-        checked = check(work.of_layer("forward-backward") if step else work, parsed, devices) if verify else None
+        checked = check(work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.compile(flags)

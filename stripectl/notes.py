@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.bounds import formula_lengths
+from stripectl.chains import chains
 from stripectl.console import fitted, plan_cell
 from stripectl.measurement import Measurement
 from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
@@ -108,6 +109,11 @@ def _link(calibration: Mapping[str, Any]) -> float | None:
         if "slowest_bytes_per_s" in each
     ]
     return min([*([hop] if hop else []), *slower], default=None)
+
+
+def exchanges(measurements: Iterable[Measurement]) -> list[Text]:
+    """Which way to bring states of linear attention round wins where."""
+    return [Text(f"states  {line}") for line in chains(measurements)]
 
 
 MOST_PLANS = 10  # of a packing's line, the most even first

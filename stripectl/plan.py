@@ -3,10 +3,12 @@
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
 Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
-is not the tile of the forward pass. `chunk`, `remat` and `params` matter to a training step only: how
-many rows of a device feed-forward and loss take at once, what the backward pass finds kept, and whether the sequence's
-devices share the parameters. `parts` matters to schemes that can take K/V in parts. Whether a plan can compute a
-workload is one question, `refusal.unsupported`, answered with a reason.
+is not the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` matter to a training step only: how
+many rows of a device feed-forward and loss take at once, what the backward pass finds kept, what of a parameter the
+devices of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel and tile of
+the latter (`softmax=all_gather/xla/512x1024`). `states` says whether linear attention keeps for its backward pass what
+shards told each other, or asks again. `parts` matters to schemes that can take K/V in parts. Whether a plan
+can compute a workload is one question, `refusal.unsupported`, answered with a reason.
 """
 
 import math
@@ -30,14 +32,30 @@ MOST_ROWS_OF_TILES = 2**22
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
+BESIDE_LINEAR = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563, section 3.5)
 # What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
 # parameters; everything. Where parameters are sharded, gathered ones are never kept.
 REMAT = ("full", "attention", "dots", "none")
-PARAMS = ("sharded", "replicated")
-WORDS = {"remat": REMAT, "params": PARAMS}  # options whose value is a word; the first is the default
+# The stage of ZeRO (Rajbhandari et al. 2020): parameters, gradients and the optimizer's state in shards; that state
+# alone; nothing.
+ZERO = ("3", "1", "0")
+STATES = ("kept", "recomputed")
+WORDS = {"remat": REMAT, "zero": ZERO, "states": STATES}  # options whose value is a word; the first is the default
 UNCUT = "unsharded"  # in place of a scheme
 TILES = ("tile", "backward")  # options whose value is a tile
 NUMBERS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """How the softmax layers of a model are computed whose others are linear: on the same layout and mesh."""
+
+    scheme: str
+    kernel: str
+    tile: Tile | None = None
+
+    def __str__(self) -> str:
+        return "/".join([self.scheme, self.kernel, *([str(self.tile)] if self.tile else [])])
 
 
 @dataclass(frozen=True)
@@ -54,9 +72,11 @@ class Plan:
     unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
     chunk: int | None = None
     remat: str = REMAT[0]
-    params: str = PARAMS[0]
+    zero: str = ZERO[0]
+    states: str = STATES[0]
     backward: Tile | None = None
     parts: int = 1  # K/V are gathered in so many
+    softmax: Softmax | None = None
 
     def __str__(self) -> str:
         one = [(axis, 1) for axis in schemes[self.scheme].axes[:1]] if self.mesh == () else []
@@ -72,6 +92,8 @@ class Plan:
         if self.chunk is not None:
             options.append(f"chunk={self.chunk}")
         options += [f"{key}={value}" for key in WORDS if (value := getattr(self, key)) != WORDS[key][0]]
+        if self.softmax:
+            options.append(f"softmax={self.softmax}")
         return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
 
     @property
@@ -97,6 +119,26 @@ class Plan:
     def cut(self) -> int:
         """How many devices a sequence lies on."""
         return self.product((*SEQUENCE_AXES, *schemes[self.scheme].rows_over))
+
+    @property
+    def stored_over(self) -> tuple[str, ...]:
+        """The axes whose devices store a parameter together, beside those of `tensor`."""
+        return STORED_AXES if self.zero == "3" else ()
+
+    @property
+    def updated_over(self) -> tuple[str, ...]:
+        """The axes whose devices store the optimizer's state of a parameter together."""
+        return () if self.zero == "0" else STORED_AXES
+
+    def of(self, attention: str) -> "Plan":
+        """The plan of a model's layers of such attention; where it says nothing of softmax layers, they have its own
+        scheme if that can, or else BESIDE_LINEAR."""
+        if kernels[self.kernel].attention == attention:
+            return replace(self, softmax=None)
+        own = attention in schemes[self.scheme].kernels
+        usual = Softmax(self.scheme if own else BESIDE_LINEAR, DEFAULT_KERNELS[attention])
+        other = self.softmax if self.softmax and attention == "softmax" else usual
+        return replace(self, **vars(other), backward=None, parts=1, states=STATES[0], softmax=None)
 
     @property
     def cut_by(self) -> str:
@@ -166,6 +208,20 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
     return make_mesh(axes)
 
 
+def parse_softmax(text: str) -> Softmax:
+    """`all_gather/xla/512x1024`; kernel and tile may be left out.
+
+    Raises:
+        BadInput: not a scheme and kernel of softmax attention, or more than that.
+    """
+    name, *rest = text.split("/")
+    scheme: Scheme = schemes[name]
+    if "linear" in scheme.kernels[:1] or len(rest) > 2:
+        raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
+    kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernels[0]]]
+    return Softmax(scheme.name, kernel.name, parse_tile(rest[1]) if len(rest) == 2 else None)
+
+
 def parse_plan(text: str) -> Plan:
     """A plan by its printed form; layout and kernel may be left out (`ring@ring=4`).
 
@@ -187,6 +243,8 @@ def parse_plan(text: str) -> Plan:
             raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
         if key in TILES:
             plan = replace(plan, **{key: parse_tile(value)})
+        elif key == "softmax":
+            plan = replace(plan, softmax=parse_softmax(value))
         elif key in WORDS:
             if value not in WORDS[key]:
                 raise unknown(f"{key} in the plan:", value, WORDS[key])
@@ -198,7 +256,7 @@ def parse_plan(text: str) -> Plan:
         elif key in NUMBERS:
             plan = replace(plan, **{key: int(value)})
         elif key not in AXES:
-            raise unknown("axis or option in the plan:", key, (*AXES, *TILES, *NUMBERS, *WORDS))
+            raise unknown("axis or option in the plan:", key, (*AXES, *TILES, *NUMBERS, *WORDS, "softmax"))
         else:
             axes[key] = int(value)
         seen.add(key)

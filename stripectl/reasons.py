@@ -89,7 +89,8 @@ def sent(m: Measurement, run: Sequence[Measurement]) -> str:
     if per_s:
         busy_s = total / per_s
         text += f", for which a link at {rate(per_s, 'B/s')} takes {duration(busy_s)}"
-        text += f": {busy_s / m.median_s:.0%} of the time"
+        share = busy_s / m.median_s
+        text += f": {share:.0%} of the time" if share <= 1 else ", more than it has: it uses links both ways"
     overlap = m.overlap or {}
     if overlap.get("ratio") is not None:
         text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"

@@ -4,7 +4,8 @@ with; NumPy only, no tiles."""
 import numpy as np
 
 from stripectl.layout import Window
-from stripectl.workload import FEATURES, Workload
+from stripectl.workload import Workload
+from stripectl.workload.linear import FEATURES
 
 
 def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:

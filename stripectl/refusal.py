@@ -1,28 +1,43 @@
 """Why a plan cannot compute a workload."""
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from stripectl.hybrid import Layers, layers_of
 from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Pairing, layouts
 from stripectl.pairing import dealing, pairing_of
 from stripectl.plan import (
     BATCH_AXES,
+    BESIDE_LINEAR,
     DEFAULT_KERNELS,
     HEAD_AXES,
     MEETING_AXES,
     MOST_ROWS_OF_TILES,
     SEQUENCE_AXES,
-    STORED_AXES,
+    STATES,
     Plan,
 )
 from stripectl.scheme import Scheme, schemes
-from stripectl.workload import STEP, Model, Workload
+from stripectl.workload import STEP, Workload
+from stripectl.workload.model import Model
 
 
 def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
-    return next(_reasons(plan, workload, kind, devices), None)
+    alike = layers_of(workload, plan)
+    reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices))
+    return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
+
+
+def _layer_reasons(plan: Plan, alike: Sequence[Layers]) -> Iterator[str]:
+    """Why the layers of a model cannot be computed beside each other."""
+    if plan.softmax and len(alike) == 1:
+        yield f"no layer is beside others of another kind. Leave softmax={plan.softmax} out."
+    names = [each.plan.scheme for each in alike]
+    if len({schemes[name].rows_over for name in names}) > 1:
+        yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={BESIDE_LINEAR}."
 
 
 def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:
@@ -70,7 +85,9 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
         yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
     if kernel.family not in scheme.kernels:
         yield f"{plan.scheme} needs a {scheme.kernels[0]} kernel; {plan.kernel} is a {kernel.family} one."
-    if (kernel.family == "linear") != linear:
+    if plan.states != STATES[0] and scheme.kernels != ("linear",):
+        yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
+    if kernel.attention != workload.attention:
         hint = f"Try --kernel {DEFAULT_KERNELS['linear']}." if linear else "Add --attention linear."
         yield f"the workload's attention is {workload.attention}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
 
@@ -117,14 +134,14 @@ def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
 
 def misfit(plan: Plan, model: Model) -> str | None:
     """Why a model's parameters cannot be sharded as the plan says, or None."""
-    tensor, shared = plan.size("tensor"), plan.product(STORED_AXES) if plan.params == "sharded" else 1
+    tensor, shared = plan.size("tensor"), plan.product(plan.updated_over)
     for name, size, over in (
         ("feed_forward", model.feed_forward, tensor),
         ("vocabulary", model.vocabulary, tensor),
         ("hidden", model.hidden, tensor * shared),
     ):
         if size % over:
-            hint = "" if over == tensor else " Try params=replicated."
+            hint = "" if over == tensor else " Try zero=0."
             return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 

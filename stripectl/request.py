@@ -8,6 +8,7 @@ from stripectl.arithmetic import crowded, described
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
+from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import kernels
 from stripectl.measurement import Measurement
 from stripectl.meshes import FEW, every
@@ -61,9 +62,15 @@ class Request:
     def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
         unless only the plan's own can compute the workload."""
-        own, kind = with_mesh(plan, place.target.devices), place.target.hardware.kind
+        own = with_mesh(plan, place.target.devices)
         if not self.any_kernel:
             return own
+        return joined([self.usual(each, alike, place) for _, alike, each in layers_of(workload, own)])
+
+    @staticmethod
+    def usual(own: Plan, workload: Workload, place: Place) -> Plan:
+        """The plan of layers that are alike with their usual kernel."""
+        kind = place.target.hardware.kind
         users, able = kernels[place.target.hardware.kernel], schemes[own.scheme].kernels
         family = workload.attention if workload.attention in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])

@@ -166,6 +166,18 @@ class LinearAttend(Attend, Protocol):
         """Whether queries see keys behind them."""
         ...
 
+    def share(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+        """The state after queries q have also met kv of their own shard, of the i-th of n shares of the heads."""
+        ...
+
+    def share_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+        """dq added to `into` of such a share."""
+        ...
+
+    def keys_backward(self, saved: Array, kv: Array, me: Index) -> Array:
+        """What a shard's own queries contribute to dkv."""
+        ...
+
     def state(self, kv: Array) -> Array:
         """What the keys of a shard add up to."""
         ...
@@ -180,14 +192,25 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def apply(self, q: Array, before: Array, *, into: Array) -> Array:
-        """The state of queries that have also met all keys before their shard; a backward pass finds `before` saved."""
+        """The state of queries that have also met all keys before their shard."""
         ...
 
-    def dstate(self, saved: Array) -> Array:
+    @property
+    def keeps(self) -> bool:
+        """Whether a backward pass finds what `apply` was given."""
+        ...
+
+    def kept(self, saved: Array) -> Array:
+        """What `apply` was given."""
+        ...
+
+    def dstate(self, saved: Array, kv: Array) -> Array:
         """The gradient that the queries of a shard give the state before it."""
         ...
 
-    def state_backward(self, saved: Array, kv: Array, behind: Array, *, into: Array) -> tuple[Array, Array]:
+    def state_backward(
+        self, saved: Array, kv: Array, before: Array, behind: Array, *, into: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
         """(dq, dkv) with what came by the state before a shard and by the gradient of the state behind it."""
         ...
 

@@ -3,7 +3,8 @@ device sends for the parts.
 
 Letters of a shape that is sent: t tokens of a device, d hidden. Matrices are cut over `tensor`, and stored in shards
 over `fsdp` and the sequence's axes as well (ZeRO-3), so that a layer's are gathered where they are used, forward and
-backward, in the dtype of the step, and their float32 gradients scattered back. Over `tensor` the results of two
+backward, in the dtype of the step, and their float32 gradients scattered back. With ZeRO-1 gradients are scattered to
+where the optimizer's state is, and what it makes of parameters is gathered once. Over `tensor` the results of two
 matrices of a layer are summed forward and two backward (Megatron, Shoeybi et al. 2019, section 3). What the backward
 pass computes again is `remat`'s and, of what goes through in chunks, the chunks'. Traffic of what is no matrix (norms,
 rotations, residuals) is left out.
@@ -60,7 +61,7 @@ def of_step(workload: Workload, plan: Plan) -> Step:
         "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
         "head": sizes.head_parameters * (8 if chunked else 6),
     }
-    over = plan.product(STORED_AXES) if plan.params == "sharded" else 1
+    over = plan.product(plan.updated_over)
     parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
     return Step(
         {name: each * tokens / tensor for name, each in flops.items()},
@@ -85,7 +86,7 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
 def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
     """Matrices gathered and gradients scattered over the axes that store them, and summed over the others."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    stored = _wide(plan, STORED_AXES) if plan.params == "sharded" else ()
+    stored = _wide(plan, plan.updated_over)
     alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
     share = _share(plan, stored)
     found = []
@@ -95,7 +96,8 @@ def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
     ):
         if stored:
             narrow = share * elements * DTYPE_BYTES[workload.dtype]
-            found.append(Sent("all-gather", stored, narrow, times * uses))
+            gathered = (narrow, times * uses) if plan.stored_over else (share * elements * STATE_BYTES, times)
+            found.append(Sent("all-gather", stored, *gathered))
             found.append(Sent("reduce-scatter", stored, share * elements * STATE_BYTES, times))
         if alike:
             own = elements / plan.product(stored) * STATE_BYTES
@@ -113,12 +115,14 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 
 
 def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
-    """A collective round the devices of its axes, one link of each at a time, the slowest setting the pace."""
+    """A collective round the devices of its axes, one link of each at a time, or where they all are rings of a torus
+    both, the slowest setting the pace."""
     hops = [machine.hops[axis] for axis in sent.axes if axis in machine.hops]
     rate = min([machine.link_bytes_per_s_one_way, *(float(hop.bytes_per_s.min()) for hop in hops)])
     latency_s = max([machine.hop_latency_s, *(float(hop.latency_s.max()) for hop in hops)])
     rounds = (plan.product(sent.axes) - 1) * (2 if sent.opcode == "all-reduce" else 1)
-    return sent.times * (sent.nbytes / rate + rounds * latency_s)
+    ways = min(machine.ways(axis, plan.size(axis)) for axis in sent.axes if plan.size(axis) > 1)
+    return sent.times * (sent.nbytes / rate + rounds * latency_s) / ways
 
 
 def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:

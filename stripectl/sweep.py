@@ -18,6 +18,7 @@ from stripectl.blocks import TilesOfPlan
 from stripectl.candidates import Tuning, backward_cases, forward_cases
 from stripectl.devices import Devices, Place
 from stripectl.environment import PACKAGES, environment, version
+from stripectl.hybrid import layers_of
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
 from stripectl.ranking import rankings, strongest
@@ -119,19 +120,17 @@ def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
 
 def searches(request: Request, place: Place) -> Iterator[Wanted]:
     """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search. The tiles of a
-    training step are those of its attention."""
-    shapes: dict[Workload, list[str]] = {}
-    for workload in request.workloads:
+    training step are those of its attention, of layers of two kinds those of each."""
+    found: dict[Any, Wanted] = {}
+    for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         own = "forward-backward" if workload.passes == STEP else workload.passes
-        passes = shapes.setdefault(workload.of_layer("forward"), [])
-        passes += [own] if own not in passes else []
-    seen = set()
-    for (shape, passes), plan, flags in itertools.product(shapes.items(), request.plans, request.flags):
-        meshed = request.meshed(replace(plan, tile=None, backward=None), shape, place)
-        named = replace(meshed, tile=plan.tile, backward=plan.backward)
-        if (one := (shape, named, str(flags))) not in seen:
-            seen.add(one)
-            yield shape, passes, named, flags
+        for _, alike, each in layers_of(workload, plan):
+            shape = alike.of_layer("forward")
+            meshed = request.meshed(replace(each, tile=None, backward=None), shape, place)
+            named = replace(meshed, tile=each.tile, backward=each.backward)
+            _, passes, _, _ = found.setdefault((shape, named, str(flags)), (shape, [], named, flags))
+            passes += [own] if own not in passes else []
+    yield from found.values()
 
 
 @dataclass

@@ -39,7 +39,9 @@ class TimedAttend:
     def __init__(self, workload: Workload, plan: Plan, clocks: Clocks, counted: Sequence[TileCount] = ()) -> None:
         self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), plan.tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
+        self.states = plan.states
         self.rounds_run, self.counted = list[Round](), counted
+        self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
         self.documents = None if workload.starts is None else among(workload.starts, workload.seq_len)
 
     @property
@@ -109,6 +111,38 @@ class TimedAttend:
     def add(self, a: Any, b: Any) -> Any:
         return each(lambda x, y: self.clocks.free(x.shape, x.itemsize, x, y), a, b)
 
+    def share(self, q: Timed, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
+        return into._replace(ready=self._share("forward", q, [q, into, *leaves(kv)], me, part))
+
+    def share_backward(self, saved: Any, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
+        needs = [*leaves(saved), into, *leaves(kv)]
+        return into._replace(ready=self._share("backward", saved[0], needs, me, part, 1 / 3))
+
+    def keys_backward(self, saved: Any, kv: Any, me: Any) -> Any:
+        end = self._share("backward", saved[0], [*leaves(saved), *leaves(kv)], me, WHOLE, 2 / 3)
+        return each(lambda leaf: Timed(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+
+    def _share(
+        self, passes: str, q: Timed, needs: list[Timed], me: Any, part: tuple[int, int], share: float = 1.0
+    ) -> np.ndarray:
+        """When each device has so much of a shard's own tiles, of a part of the heads; a chunk's backward pass has
+        three of each kind."""
+        group, pairs = q.shape[HEADS] // self.kv_heads, q.shape[0] * self.kv_heads
+        first, last = (place * pairs // part[1] for place in (part[0], part[0] + 1))
+        own, cost = q.sized(0, 1).sized(HEADS, group * (last - first)), self.clocks.machine
+        tile = cost.forward if passes == "forward" else cost.backward
+        if passes not in self.alone:
+            self.alone[passes] = self._count(passes, me, me, WHOLE)
+        return self._spend(passes, tile, own, needs, self.alone[passes], share)
+
+    @property
+    def keeps(self) -> bool:
+        return self.states == "kept"
+
+    def kept(self, saved: Any) -> Timed:
+        q, _, residual, _ = saved
+        return self._state_of(q, residual.ready)
+
     def state(self, kv: tuple[Timed, Timed]) -> Timed:
         return self._states("forward", kv[0], kv)
 
@@ -121,18 +155,24 @@ class TimedAttend:
     def apply(self, q: Timed, before: Timed, *, into: Timed) -> Timed:
         return into._replace(ready=self._chunks("forward", q, (q, before, into), rows=1))
 
-    def dstate(self, saved: Any) -> Timed:
+    def dstate(self, saved: Any, kv: Any) -> Timed:
         q, dout, *_ = saved
-        return self._states("backward", q.sized(HEADS, self.kv_heads), (q, dout), 1 / 3)
+        return self._states("backward", kv[0], (q, dout), 1 / 3)
 
-    def state_backward(self, saved: Any, kv: Any, behind: Timed, *, into: tuple[Timed, Any]) -> tuple[Timed, Any]:
-        end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), behind, *leaves(into)), rows=1)
+    def state_backward(
+        self, saved: Any, kv: Any, before: Timed, behind: Timed, *, into: tuple[Timed, Any]
+    ) -> tuple[Timed, Any]:
+        end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), before, behind, *leaves(into)), rows=1)
         return each(lambda leaf: leaf._replace(ready=end), into)
 
     def _states(self, passes: str, k: Timed, inputs: Sequence[Timed], share: float = 1.0) -> Timed:
         """What the chunks of a shard add up to."""
         end = self._chunks(passes, k, inputs, share, whole=1)
-        return Timed((*k.shape[:ROWS], k.shape[-1], k.shape[-1]), ACCUMULATOR_BYTES, end)
+        return self._state_of(k, end)
+
+    def _state_of(self, x: Timed, ready: np.ndarray) -> Timed:
+        """A state of every key/value head of an array's requests."""
+        return Timed((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
 
     def _chunks(
         self, passes: str, of: Timed, inputs: Sequence[Timed], share: float = 1.0, *, whole: int = 0, rows: int = 0

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from stripectl.arithmetic import COUNTING
 from stripectl.hardware import Hardware
+from stripectl.hybrid import layers_of
 from stripectl.machine import Machine
 from stripectl.measurement import Measurement, median_interval
 from stripectl.overlap import Overlap
@@ -22,6 +23,7 @@ from stripectl.sensitivity import limits, scaling
 from stripectl.simulate import simulate
 from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
 from stripectl.workload import STEP, Workload
+from stripectl.workload.linear import pattern_of
 
 PREDICTED = "predicted from the compiled schedule"  # of an overlap that nobody saw
 COMMUNICATION = "communication"  # what of it hides behind nothing
@@ -44,13 +46,19 @@ class StepTime(NamedTuple):
         return Overlap(self.hidden_s, exposed_s) if self.hidden_s or exposed_s else None
 
 
-def simulated_step(case: Measurement, hardware: Hardware, machine: Machine) -> Measurement:
-    """The case, which says what its machine stands on, with the time of its step on clocks; every collective beside
+def told(machines: Sequence[Machine]) -> dict[str, Any]:
+    """What times of attention stand on; `softmax` is that of layers beside linear ones."""
+    first, *rest = ({"source": each.source, **each.detail} for each in machines)
+    return first | ({"softmax": rest[0]} if rest else {})
+
+
+def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Machine]) -> Measurement:
+    """The case, which says what its machines stand on, with the time of its step on clocks; every collective beside
     attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
     step = of_step(workload, plan)
     beside = seconds_computed(step, hardware, workload.dtype)
-    parts = Parts(workload, plan, machine, beside, [(each, False) for each in step.sent])
+    parts = Parts(workload, plan, machines, beside, [(each, False) for each in step.sent])
     case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
     return timed(lacking(case, beside, step.flops), parts, hardware.kind, "clocks")
 
@@ -58,9 +66,10 @@ def simulated_step(case: Measurement, hardware: Hardware, machine: Machine) -> M
 def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
     """Bytes a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
-    for passes in attention_passes(plan):
-        for opcode, nbytes in simulate(workload.of_layer(passes), plan, COUNTING).sent.items():
-            total[opcode] += nbytes * (workload.layers or 1)
+    for count, alike, own in layers_of(workload, plan):
+        for passes in attention_passes(own):
+            for opcode, nbytes in simulate(alike.of_layer(passes), own, COUNTING).sent.items():
+                total[opcode] += nbytes * count
     for each in beside:
         total[each.opcode] += round(each.nbytes * each.times)
     return dict(total)
@@ -71,14 +80,16 @@ def attention_passes(plan: Plan) -> list[str]:
     return ["forward-backward"] + ["forward"] * again(plan)
 
 
-def compiled_step(case: Measurement, hardware: Hardware, machine: Machine, facts: Mapping[str, Any]) -> Measurement:
-    """The case, which says what its machine stands on, with the time of its step by what the compiler says of its
+def compiled_step(
+    case: Measurement, hardware: Hardware, machines: Sequence[Machine], facts: Mapping[str, Any]
+) -> Measurement:
+    """The case, which says what its machines stand on, with the time of its step by what the compiler says of its
     program; matrices by the datasheet where it estimates nothing."""
     plan, workload = parse_plan(case.plan), case.workload
     clock, step = hardware.figure("clock_hz"), of_step(workload, plan)
     estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)
-    parts = Parts(workload, plan, machine, beside, sent_beside(facts["collectives"], plan))
+    parts = Parts(workload, plan, machines, beside, sent_beside(facts["collectives"], plan))
     return timed(case if estimated else lacking(case, beside, step.flops), parts, hardware.kind, PREDICTED)
 
 
@@ -104,23 +115,27 @@ def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tu
 
 @dataclass(frozen=True)
 class Parts:
-    """What a step's time is made of: attention on a machine, parts beside it with their seconds, and collectives, some
-    of which hide."""
+    """What a step's time is made of: attention on a machine for each kind of it, parts beside it with their seconds,
+    and collectives, some of which hide."""
 
     workload: Workload
     plan: Plan
-    machine: Machine
+    machines: Sequence[Machine]
     beside: Mapping[str, float]
     sent: Sequence[tuple[Sent, bool]]
 
     def timed(self) -> StepTime:
-        went = [simulate(self.workload.of_layer(each), self.plan, self.machine) for each in attention_passes(self.plan)]
-        shown, layers = [each.overlap or Overlap(0.0, 0.0) for each in went], self.workload.layers or 1
-        exposed_s = layers * math.fsum(each.exposed_s for each in shown)
-        hidden_s = layers * math.fsum(each.hidden_s for each in shown)
-        attention_s = layers * math.fsum(each.seconds for each in went) - exposed_s
+        went = [
+            (count, simulate(alike.of_layer(passes), own, machine))
+            for (count, alike, own), machine in zip(layers_of(self.workload, self.plan), self.machines, strict=True)
+            for passes in attention_passes(own)
+        ]
+        shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, each in went]
+        exposed_s = math.fsum(count * each.exposed_s for count, each in shown)
+        hidden_s = math.fsum(count * each.hidden_s for count, each in shown)
+        attention_s = math.fsum(count * each.seconds for count, each in went) - exposed_s
         for each, hides in self.sent:
-            seconds = seconds_sent(each, self.plan, self.machine)
+            seconds = seconds_sent(each, self.plan, self.machines[0])
             hidden_s, exposed_s = hidden_s + seconds * hides, exposed_s + seconds * (not hides)
         known = {ATTENTION: attention_s, **self.beside}
         ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
@@ -130,7 +145,7 @@ class Parts:
         """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
         of = {"optimizer": "memory"}
         beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
-        return replace(self, machine=self.machine.faster(part), beside=beside).timed().seconds
+        return replace(self, machines=[each.faster(part) for each in self.machines], beside=beside).timed().seconds
 
     def longer(self, other: Workload) -> float:
         """Seconds at another length: all grows with it but the optimizer and what is sent for parameters."""
@@ -140,15 +155,21 @@ class Parts:
             for each, hides in self.sent
         ]
         beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
-        machine = self.machine.longer(times)
-        return replace(self, workload=other, machine=machine, beside=beside, sent=grows).timed().seconds
+        machines = [each.longer(times) for each in self.machines]
+        return replace(self, workload=other, machines=machines, beside=beside, sent=grows).timed().seconds
+
+
+def layers_run(workload: Workload) -> list[int]:
+    """How many layers are run in place of a whole model's: LAYERS_RUN, of a pattern's times its length."""
+    return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
 
 
 def shallower(case: Measurement) -> list[Measurement]:
-    """What is run in place of a training step that has more layers than LAYERS_RUN: the same with so many."""
-    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(LAYERS_RUN):
+    """What is run in place of a training step that has more layers than `layers_run`: the same with so many."""
+    run = layers_run(case.workload)
+    if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
         return [case]
-    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in LAYERS_RUN]
+    return [replace(case, workload=replace(case.workload, layers=layers)) for layers in run]
 
 
 def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measurement:
@@ -157,18 +178,18 @@ def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measuremen
     bad = next((each for each in made if each.status != "ok"), None)
     if len(made) == 1 or bad:
         return replace(bad, workload=case.workload) if bad else made[0]
-    less, more, layers = *made, case.workload.layers or 0
+    less, more, layers, run = *made, case.workload.layers or 0, layers_run(case.workload)
 
     def whole(fewest: float, most: float) -> float:
-        return fewest + (layers - LAYERS_RUN[0]) * (most - fewest) / (LAYERS_RUN[1] - LAYERS_RUN[0])
+        return fewest + (layers - run[0]) * (most - fewest) / (run[1] - run[0])
 
     samples_s = [whole(a, b) for a, b in zip(less.samples_s, more.samples_s, strict=False)]
     median_s, interval = median_interval(samples_s)
     if min(samples_s) <= 0:
-        less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in LAYERS_RUN)
+        less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
         reason = f"a step of {more_s} took no longer than one of {less_s}: too noisy. Try a longer --seqlen."
         return replace(case, method="measured", status="failed", reason=reason)
-    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (LAYERS_RUN[1] - LAYERS_RUN[0])
+    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (run[1] - run[0])
     return replace(
         more,
         workload=case.workload,
@@ -181,7 +202,7 @@ def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measuremen
         parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
         calibration={
             "source": "few_layers",
-            "layers_run": list(LAYERS_RUN),
+            "layers_run": run,
             "layers": layers,
             "layer_s": layer_s,
             **{f"samples_of_{m.workload.layers}_layers": list(m.samples_s) for m in made},

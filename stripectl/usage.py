@@ -117,8 +117,10 @@ def snippet(work: Workload, plan: Plan) -> str:
     if work.query_len:
         return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
     axes = plan.axes or {"ring": 1}
-    linear = f', decay="{work.decay}", features="{work.features}"'
     starts = () if work.starts is None else tuple(work.starts.tolist())
+    given = ", documents=documents" if starts else ""
+    if work.attention == "linear":
+        given = f', decay="{work.decay}", features="{work.features}"'
 
     def over(names: Sequence[str]) -> str:
         held = tuple(name for name in names if name in axes)
@@ -131,7 +133,7 @@ def snippet(work: Workload, plan: Plan) -> str:
         axes=f"({', '.join(map(quoted, axes))}{',' * (len(axes) == 1)})",
         count=len(axes),
         mask=work.mask,
-        given=", documents=documents" if starts else linear if work.attention == "linear" else "",
+        given=given,
         documents=f"documents = jnp.array([{list(starts)}] * {work.batch})  # your starts\n" if starts else "",
         batch_axes=over(BATCH_AXES),
         sequence_axes=over(SEQUENCE_AXES),

@@ -12,12 +12,13 @@ import numpy as np
 
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
+from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.pairing import dealing, fewest_kv_heads, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.reference import by_definition
-from stripectl.workload import SLIDING, Workload
+from stripectl.workload import SLIDING, STEP, Workload
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
@@ -76,7 +77,16 @@ def smaller(workload: Workload, plan: Plan, seq_len: int) -> Workload:
 
 
 def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
-    """The plan at a checkable size against dense attention: the largest error of the shards this process holds."""
+    """The plan's attention at a checkable size against dense attention: the largest error of the shards this process
+    holds; of a training step that of a layer, of layers of two kinds that of the worse."""
+    passes = "forward-backward" if workload.passes == STEP else workload.passes
+    found = [check_layer(own.of_layer(passes), each, devices) for _, own, each in layers_of(workload, plan)]
+    worst = max(found, key=lambda each: each["max_rel_error"])
+    return worst | {"reference": "; ".join(each["reference"] for each in found)}
+
+
+def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+    """What `check` says of one layer's attention."""
     workload, plan = checkable(workload, plan)
     program = Program(workload, plan, devices)
     rng = np.random.default_rng(0)

@@ -113,6 +113,24 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
 
 
 @needs
+def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: Compilers) -> None:
+    target = parse_target("v5e:2x4")
+    linear = replace(workload(BOTH), attention="linear", decay="tnl")
+    sent = {}
+    for name in ("lasp", "lasp2"):
+        request = Request(workloads=[linear], plans=[parse_plan(f"{name}@ring=8,tile=256")])
+        found = compiled(cases(request, Place(target))[0], target, compilers)
+        assert found.program and found.median_s, found.reason
+        sent[name] = found.program["collectives"]
+    chain, gather = sent["lasp"], sent["lasp2"]
+    assert sum(each["times"] for each in chain) == 2 * 7
+    assert all(each["opcode"] == "collective-permute" and each["asynchronous"] for each in chain)
+    assert all(each["beside_tiles"] for each in chain)
+    assert {(each["opcode"], each["times"]) for each in gather} == {("all-gather", 1)}
+    assert not any(each["beside_tiles"] for each in gather)
+
+
+@needs
 def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: Compilers) -> None:
     found = compiled(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
     assert found.calibration and found.calibration["source"] == "datasheet"

@@ -69,12 +69,17 @@ OPCODES = {
 
 def jaxpr_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
     """(HLO's name, axis, bytes a device sends each time, how often) of every collective of the program."""
-    for name, equation, times in walk(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr):
+    yield from transfers(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr, traced.plan)
+
+
+def transfers(jaxpr, plan: Plan) -> Iterator[tuple[str, str, int, int]]:
+    """Those of a jaxpr."""
+    for name, equation, times in walk(jaxpr):
         if name not in OPCODES:
             continue
         axes = equation.params.get("axis_name", equation.params.get("axes"))
         axis = axes[0] if isinstance(axes, tuple) else axes
-        n = traced.plan.size(axis)
+        n = plan.size(axis)
         shares = {"ppermute": n, "all_gather": n * (n - 1), "all_to_all": n - 1, "reduce_scatter": n - 1}
         for operand in equation.invars:
             nbytes = math.prod(operand.aval.shape) * operand.aval.dtype.itemsize

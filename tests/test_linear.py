@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -10,12 +11,15 @@ from exact import DEVICES, HEAD_DIM, HEADS, ROWS, check, covering, legal, meshes
 from test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
 
 import stripectl.kernels.chunked.kernel as chunked
-from stripectl.cli.options import scheme_names
+from stripectl.cli.request import scheme_names
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import layouts
+from stripectl.machine import Machine, TileCost
+from stripectl.pairing import pairing_of
+from stripectl.plan import STATES as PLANNED_STATES
 from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
@@ -39,13 +43,14 @@ class Case(NamedTuple):
     features: str
     batch: int
     tile: str = TILES[0]
+    states: str = "kept"
 
     def __str__(self) -> str:
         return "-".join(map(str, self))
 
     @property
     def plan(self) -> Plan:
-        options = ",".join(filter(None, (self.mesh, f"tile={self.tile}")))
+        options = ",".join(filter(None, (self.mesh, f"tile={self.tile},states={self.states}")))
         return parse_plan(f"{self.scheme}/{self.layout}/chunked@{options}")
 
     @property
@@ -61,8 +66,13 @@ def product(name: str) -> list[Case]:
     turn, choices = random.Random(0), (("causal", "full"), KV_HEADS, DTYPES, DECAYS, FEATURES)
     beside = ["data=2,ring=2", "data=2,ring=4"] if name in STATES else []
     axes = itertools.product(layouts.names(), [*meshes(schemes[name]), *beside], *choices)
-    cases = (Case(name, *each, turn.choice((2, 2 if "data" in each[1] else 1)), turn.choice(TILES)) for each in axes)
-    return [case for case in cases if legal(case.plan, case.workload)]
+    kept = PLANNED_STATES if name in STATES else PLANNED_STATES[:1]
+
+    def case(*each) -> Case:
+        batch = turn.choice((2, 2 if "data" in each[1] else 1))
+        return Case(name, *each, batch, turn.choice(TILES), turn.choice(kept))
+
+    return [made for each in axes if legal((made := case(*each)).plan, made.workload)]
 
 
 def pairs_of_case(case: Case) -> set:
@@ -113,6 +123,37 @@ def test_a_state_is_as_large_at_any_length(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
+def test_states_that_are_not_kept_travel_once_more(name: str) -> None:
+    work, plan = planned(name, 4)
+    sent = [
+        jaxpr_bytes(Program(work, replace(plan, states=states), jax.devices()))
+        for states in (PLANNED_STATES[0], PLANNED_STATES[1])
+    ]
+    assert [3 * nbytes for nbytes in sent[0].values()] == [2 * nbytes for nbytes in sent[1].values()]
+    assert sent[1] == simulate(work, replace(plan, states=PLANNED_STATES[1]), COUNTING).sent
+
+
+def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
+    """Where a share takes as long as a hop, all hide but none of a collective's more than beside all shares."""
+    work, plan = planned("lasp", 8, passes="forward")
+    tiles = kernels["chunked"].count([pairing_of(work, plan).bands(0, 0)[0]], plan.tile)
+    share = 8 / 7 * float(TileCost(1.0, 1.0).seconds(tiles, 1))
+    hop = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, "datasheet")
+    found = simulate(work, plan, hop)
+    shares = [each for each in found.rounds if each.tiles.boundary.any()]
+    assert [each.heads for each in shares] == [1, 1, 1, 1, 1, 1, 2]
+    assert found.overlap.exposed_s < 1.5 * share
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_chain_is_latency_by_latency_and_a_gather_goes_both_ways_round(ways: int) -> None:
+    """N-1 hops that wait for each other; and (N-1) / 2 on a torus, which a switch has no use for."""
+    machine = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, "datasheet", torus=ways == 2)
+    taken = {name: simulate(*planned(name, 8, passes="forward"), machine).seconds for name in STATES}
+    assert taken == {"lasp": 7.0, "lasp2": 7.0 / ways}
+
+
+@pytest.mark.parametrize("name", STATES)
 def test_compiled_bytes_are_the_simulated(name: str) -> None:
     work, plan = planned(name, 4)
     compiled = Program(work, plan, jax.devices()).compile({}).as_text()
@@ -144,9 +185,9 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
         jax.block_until_ready(running.function(*running.random_inputs()))
         jax.effects_barrier()
         rounds = simulate(work, plan, COUNTING).rounds
-        products = sum(int(each.tiles.boundary.sum()) for each in rounds if each.passes == "forward")
+        products = sum(int(each.tiles.boundary.sum()) * each.heads for each in rounds if each.passes == "forward")
         if times == 1 or tile == "8x8":  # reversed, ragged chunks are cut elsewhere
-            assert ran[0] == 4 * products * times
+            assert ran[0] == products * times
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Plans print and parse, and say why they cannot run."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from stripectl import BadInput
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.layout import Tile, layouts
-from stripectl.plan import AXES, DEFAULT_CHUNK, PARAMS, REMAT, Plan, make_mesh, parse_plan
+from stripectl.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
@@ -23,7 +25,8 @@ WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
     st.integers(1, 9),
     st.one_of(st.none(), st.integers(0, 4096)),
     st.sampled_from(REMAT),
-    st.sampled_from(PARAMS),
+    st.sampled_from(ZERO),
+    st.sampled_from(STATES),
     st.one_of(st.none(), st.builds(Tile, st.integers(1, 8192), st.integers(1, 8192))),
 )
 def test_what_is_printed_parses(
@@ -34,11 +37,12 @@ def test_what_is_printed_parses(
     unroll: int,
     chunk: int | None,
     remat: str,
-    params: str,
+    zero: str,
+    states: str,
     backward: Tile | None,
 ) -> None:
     own = None if backward == tile else backward
-    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, params, own)
+    plan = Plan(scheme, layout, "xla", make_mesh(axes), tile, unroll, chunk, remat, zero, states, own)
     assert parse_plan(str(plan)) == plan
 
 
@@ -72,7 +76,12 @@ def test_defaults_and_short_forms() -> None:
         "ring@remat=",
         "ring@remat=ful",
         "ring@remat=full,remat=none",
-        "ring@params=shared",
+        "ring@zero=2",
+        "lasp@softmax=lasp2",
+        "lasp@softmax=",
+        "lasp@softmax=ring/xla/8/8",
+        "lasp@softmax=ring/xlo",
+        "lasp@softmax=ring,softmax=ring",
     ],
 )
 def test_garbage_is_refused(text: str) -> None:
@@ -105,12 +114,37 @@ def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:
 
 
 def test_options_of_a_step_say_what_is_not_the_default() -> None:
-    text = "ring/striped/xla@ring=4,chunk=512,remat=dots,params=replicated"
+    text = "ring/striped/xla@ring=4,chunk=512,remat=dots,zero=0"
     plan = parse_plan(text)
-    assert str(plan) == text and (plan.chunk, plan.remat, plan.params) == (512, "dots", "replicated")
-    assert str(parse_plan("ring@ring=4,remat=full,params=sharded")) == "ring/striped/xla@ring=4"
-    with pytest.raises(BadInput, match="Did you mean replicated"):
-        parse_plan("ring@params=replicate")
+    assert str(plan) == text and (plan.chunk, plan.remat, plan.zero) == (512, "dots", "0")
+    assert str(parse_plan("ring@ring=4,remat=full,zero=3")) == "ring/striped/xla@ring=4"
+    with pytest.raises(BadInput, match="Known: 0, 1, 3"):
+        parse_plan("ring@zero=12")
+
+
+def test_softmax_layers_have_their_scheme_kernel_and_tile() -> None:
+    text = "lasp2/contiguous/chunked@ring=4,tile=256x256,softmax=ring/xla/512x1024"
+    plan = parse_plan(text)
+    assert str(plan) == text and str(parse_plan("lasp2@ring=4,softmax=ring")).endswith("softmax=ring/xla")
+    assert str(plan.of("softmax")) == "ring/contiguous/xla@ring=4,tile=512x1024"
+    assert str(plan.of("linear")) == "lasp2/contiguous/chunked@ring=4,tile=256x256"
+    assert str(parse_plan("lasp@ring=4").of("softmax")) == "all_gather/contiguous/xla@ring=4"
+    assert str(parse_plan("ulysses/contiguous/chunked@ulysses=4").of("softmax")) == "ulysses/contiguous/xla@ulysses=4"
+
+
+def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
+    sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
+    hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
+    assert unsupported(parse_plan("lasp2@ring=8"), hybrid, "cpu", 8) is None
+    assert "all_gather has no axis" in (
+        unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8) or ""
+    )
+    assert "lay hidden states out differently" in (
+        unsupported(parse_plan("megatron_sp/contiguous/chunked@tensor=4,softmax=ring"), hybrid, "cpu", 8) or ""
+    )
+    assert "Leave softmax=ring/xla out" in (
+        unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.of_kind("linear"), "cpu", 8) or ""
+    )
 
 
 def test_the_tile_of_the_backward_pass_is_that_of_the_forward_pass_unless_it_says_so() -> None:

@@ -5,14 +5,17 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 from test_compile import needs, silent
+from test_counts import transfers
 
 from stripectl import BadInput
 from stripectl.ahead import Compilers, compiled
 from stripectl.bench import cases
 from stripectl.cli import main
 from stripectl.devices import Place
+from stripectl.layer.training import make_training
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.meshes import every, promising
@@ -22,8 +25,9 @@ from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
 from stripectl.step import again, of_step, seconds_sent
 from stripectl.topology import parse_target
-from stripectl.training_time import COMMUNICATION, LAYERS_RUN, from_shallower, shallower, simulated_step
+from stripectl.training_time import COMMUNICATION, LAYERS_RUN, from_shallower, sent_bytes, shallower, simulated_step
 from stripectl.workload import Workload
+from stripectl.workload.model import Model
 
 SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
 PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"
@@ -92,6 +96,33 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     assert found.peak_bytes and found.calibration and found.calibration["predicted"]
 
 
+HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
+
+
+@needs
+def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
+    target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
+    case = Measurement(workload=workload, plan=HYBRID, target=str(target), method="compiled")
+    with Compilers(silent, cached=False) as compilers:
+        found = compiled(case, target, compilers)
+    assert found.status == "ok" and found.program and found.parts and found.calibration, found.reason
+    opcodes = {each["opcode"] for each in found.program["collectives"] if each["section"] == ATTENTION}
+    assert opcodes >= {"all-gather"}
+    assert found.calibration["source"] == found.calibration["softmax"]["source"] == "estimated_cycles"
+    assert found.calibration["forward"] != found.calibration["softmax"]["forward"]
+    assert found.median_s == pytest.approx(sum(found.parts.values()))
+
+
+def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
+    sizes = {"hidden": 32, "feed_forward": 48, "layers": 8, "heads": 4, "kv_heads": 4, "head_dim": 8, "vocabulary": 56}
+    training = make_training(Model(name="tiny", attention="LLLS", **sizes), "lasp@ring=4,softmax=ring", seq_len=64)
+    jaxpr = jax.make_jaxpr(training.gradients)(training.definition[1], training.abstract_batch).jaxpr
+    total: Counter[str] = Counter()
+    for opcode, _, nbytes, times in transfers(jaxpr, training.plan):
+        total[opcode] += nbytes * times
+    assert total == sent_bytes(training.workload, training.plan, [])
+
+
 @needs
 def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     target = parse_target("h100:2")
@@ -107,7 +138,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
     machine = Machine(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
     case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", calibration={})
-    found = simulated_step(case, hardware, machine)
+    found = simulated_step(case, hardware, [machine])
     assert found.parts and found.median_s == pytest.approx(sum(found.parts.values()))
     both, once = (simulate(workload.of_layer(each), plan, machine) for each in ("forward-backward", "forward"))
     assert both.overlap and once.overlap
@@ -209,9 +240,12 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
     [
         (["--pass", "step", "--heads", "4"], "needs a whole model"),
         (["--layers", "2"], "Add --pass step"),
+        (["--model", "linear-llama-1b-hybrid", "--pass", "forward"], "Add --pass step, or for one layer's"),
+        (["--pass", "step", "--model", "tnl-1b", "--plan", "lasp@ring=8,softmax=ring"], "Leave softmax=ring/xla out"),
+        (["--plan", "ring@ring=8,states=recomputed"], "ring sends no states"),
         (["--pass", "step", "--layers", "0"], "not in the range"),
         (["--mesh", "auto", "--mesh", "ring=8"], "leave the others out"),
-        (["--pass", "step", "--model", "3b", "--mesh", "ring=3", "--seqlen", "48k"], "Try params=replicated"),
+        (["--pass", "step", "--model", "3b", "--mesh", "ring=3", "--seqlen", "48k"], "Try zero=0"),
     ],
 )
 def test_bad_steps(here: Path, capsys, arguments: list[str], said: str) -> None:

@@ -8,7 +8,8 @@ import pytest
 from stripectl.cli import main
 from stripectl.measurement import Measurement
 from stripectl.published import beside, rows
-from stripectl.workload import Model, Workload
+from stripectl.workload import Workload
+from stripectl.workload.model import Model
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 ON_PAPER = "target: v5p:8\nmethod: simulated\nseqlen: 64k\n"

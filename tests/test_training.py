@@ -1,6 +1,7 @@
 """A step under a plan is the single device's step: loss, gradients and parameters; and what it moves and keeps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,27 +16,44 @@ from stripectl import BadInput
 from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
 from stripectl.layer.training import Training, adamw, make_training
 from stripectl.plan import REMAT
-from stripectl.workload import Model
+from stripectl.workload.model import Model
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)
+LINEAR = replace(MODEL, attention="linear", decay="tnl")
+HYBRID = replace(MODEL, layers=4, attention="LS", decay="0.9", features="elu")
 BATCH, LENGTH, STEPS = 4, 64, 3
 FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "true"}  # compiles in half the time
 # Of the largest value. Adam divides a gradient by its size, so parameters whose gradient is nearly nothing move by
 # rounding: their tolerance is wider.
-LOSS, GRADIENTS, PARAMETERS = 1e-6, 5e-6, 5e-5
+LOSS, GRADIENTS, PARAMETERS = 1e-6, 5e-6, 1e-4
 
 DEFAULT = [
     "ring/contiguous@data=2,fsdp=2,ring=2,chunk=8",
     "ring/striped@ring=4,tensor=2,chunk=4,remat=none",
     "ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=0,remat=attention",
-    "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=none,params=replicated",
+    "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=0",
+    "ring/striped@fsdp=2,ring=4,chunk=4,zero=1",
 ]
+# Plans by model: layers of linear attention, and of both kinds.
+OTHERS = {
+    LINEAR: [
+        "lasp@data=2,fsdp=2,ring=2,chunk=8,tile=12",
+        "lasp2@ring=4,tensor=2,chunk=0,remat=attention,zero=1",
+        "ulysses/contiguous/chunked@data=2,ulysses=2,chunk=0,remat=none,zero=0",
+    ],
+    HYBRID: [
+        "lasp2@fsdp=2,ring=4,chunk=4",
+        "lasp@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=1,softmax=ring",
+        "lasp2@data=2,ring=4,chunk=0,remat=attention,zero=0,softmax=rsa",
+        "megatron_sp/contiguous/chunked@data=2,fsdp=2,tensor=2,chunk=0,remat=dots",
+    ],
+}
 FACTORS = [
     ["ring/contiguous", "ring/striped", "ring/zigzag", "all_gather/contiguous", "all_gather/zigzag"],
     ["ring=8", "data=2,fsdp=2,ring=2", "ring=4,tensor=2", "fsdp=2,ring=2,tensor=2", "data=2,ring=2,tensor=2"],
     ["chunk=0", "chunk=4"],
     ["remat=full", "remat=attention", "remat=dots", "remat=none"],
-    ["params=sharded", "params=replicated"],
+    ["zero=3", "zero=1", "zero=0"],
 ]
 
 
@@ -48,10 +66,10 @@ FULL += [f"{each[0]}@{','.join(each[1:])}" for each in covering(product(FACTORS)
 PLANS = [*DEFAULT, *(pytest.param(plan, marks=pytest.mark.full) for plan in FULL)]
 
 
-def training(plan: str, length: int = LENGTH, dtype: str = "float32") -> Training:
+def training(plan: str, length: int = LENGTH, dtype: str = "float32", model: Model = MODEL) -> Training:
     """With an optimizer that remembers the gradients of its last step."""
     remembering = optax.chain(optax.trace(0), adamw(1e-3))
-    return make_training(MODEL, plan, seq_len=length, batch=BATCH, dtype=dtype, optimizer=remembering)
+    return make_training(model, plan, seq_len=length, batch=BATCH, dtype=dtype, optimizer=remembering)
 
 
 def tokens() -> np.ndarray:
@@ -59,9 +77,9 @@ def tokens() -> np.ndarray:
 
 
 @cache
-def trained(plan: str, dtype: str = "float32") -> dict[str, Any]:
+def trained(plan: str, dtype: str = "float32", model: Model = MODEL) -> dict[str, Any]:
     """Losses of three steps, gradients of the first, parameters before and after, the state after."""
-    run = training(plan, dtype=dtype)
+    run = training(plan, dtype=dtype, model=model)
     step, state = run.compile(FAST), run.init(seed=0)
     found: dict[str, Any] = {"before": arrays(state.parameters), "losses": []}
     for batch in tokens():
@@ -84,7 +102,21 @@ ONE = "ring/contiguous@ring=1,chunk=0,remat=none"
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_step_is_the_single_devices_step(plan: str) -> None:
-    one, found = trained(ONE), trained(plan)
+    assert_alike(trained(plan), trained(ONE))
+
+
+def linear_one(model: Model) -> dict[str, Any]:
+    """A step of a model with linear layers on a single device."""
+    return trained("lasp@ring=1,chunk=0,remat=none", model=model)
+
+
+@pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in OTHERS.items() for plan in plans])
+def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan: str) -> None:
+    assert_alike(trained(plan, model=model), linear_one(model))
+
+
+def assert_alike(found: dict[str, Any], one: dict[str, Any]) -> None:
+    """The same losses, gradients, and parameters, which three steps have moved."""
     assert max(errors(found["before"], one["before"])) == 0
     assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
     assert max(errors(found["gradients"], one["gradients"])) < GRADIENTS
@@ -92,8 +124,29 @@ def test_a_step_is_the_single_devices_step(plan: str) -> None:
     assert min(errors(one["after"], one["before"])) > 20 * PARAMETERS, "three steps move every parameter"
 
 
-def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray) -> float:
+def softmax_attention(q, k, v):
+    s = np.einsum("tnh,snh->nts", q, k) / MODEL.head_dim**0.5
+    s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("nts,snh->tnh", p / p.sum(-1, keepdims=True), v)
+
+
+def linear_attention(q, k, v, model: Model):
+    """All pairs at once, each faded by the tokens between, and the output normed."""
+    if model.features == "elu":
+        q, k = (np.where(x > 0, 1 + x, np.exp(x)) for x in (q, k))
+    kept = np.full(model.kv_heads, float(model.decay) if model.decay != "tnl" else 0.0)
+    if model.decay == "tnl":
+        kept = np.exp(-(2.0 ** (-8 * np.arange(1, model.kv_heads + 1) / model.kv_heads)))
+    apart = np.subtract.outer(np.arange(len(q)), np.arange(len(q)))
+    fade = np.repeat(kept, model.heads // model.kv_heads)[:, None, None] ** np.maximum(apart, 0) * (apart >= 0)
+    out = np.einsum("tnh,snh,nts,snd->tnd", q, k, fade, v)
+    return out / np.sqrt((out**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray, model: Model = MODEL) -> float:
     """A LLaMA's mean loss in float64, one sequence after the other, natural order, nothing shared with the package."""
+    kinds = {"softmax": "S", "linear": "L"}.get(model.attention, model.attention) * model.layers
     embedding, head, layers, norm = (parameters[i] for i in (0, 1, slice(2, 11), 11))
     half, group = MODEL.head_dim // 2, MODEL.heads // MODEL.kv_heads
 
@@ -108,13 +161,11 @@ def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray) -> float:
     total = []
     for row in rows:
         x = embedding[row[:-1]]
-        for norm1, down, norm2, gate, key, output, query, up, value in zip(*layers, strict=True):
+        for kind, norm1, down, norm2, gate, key, output, query, up, value in zip(kinds, *layers, strict=False):
             q, k, v = (np.einsum("td,dnh->tnh", normed(x, norm1), w) for w in (query, key, value))
             q, k, v = rotated(q), np.repeat(rotated(k), group, 1), np.repeat(v, group, 1)
-            s = np.einsum("tnh,snh->nts", q, k) / MODEL.head_dim**0.5
-            s = np.where(np.tri(len(x), dtype=bool), s, -np.inf)
-            p = np.exp(s - s.max(-1, keepdims=True))
-            x = x + np.einsum("nts,snh,nhd->td", p / p.sum(-1, keepdims=True), v, output)
+            out = softmax_attention(q, k, v) if kind == "S" else linear_attention(q, k, v, model)
+            x = x + np.einsum("tnh,nhd->td", out, output)
             y, z = normed(x, norm2) @ gate, normed(x, norm2) @ up
             x = x + (y / (1 + np.exp(-y)) * z) @ down
         logits = normed(x, norm) @ head
@@ -122,10 +173,11 @@ def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray) -> float:
     return float(np.mean(total))
 
 
-def test_the_model_is_a_llama() -> None:
-    one = trained(ONE)
+@pytest.mark.parametrize("model", [MODEL, *OTHERS], ids=lambda model: model.attention)
+def test_the_model_is_a_llama(model: Model) -> None:
+    one = trained(ONE) if model is MODEL else linear_one(model)
     parameters = [x.astype(np.float64) for x in one["before"]]
-    assert np.isclose(one["losses"][0], decoder_loss(parameters, tokens()[0]), rtol=LOSS, atol=0)
+    assert np.isclose(one["losses"][0], decoder_loss(parameters, tokens()[0], model), rtol=LOSS, atol=0)
 
 
 @pytest.mark.full
@@ -175,7 +227,7 @@ def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
 
 
 def test_replicated_parameters_need_no_all_gather() -> None:
-    text = training("ring/striped@ring=4,params=replicated").compile(FAST).as_text()
+    text = training("ring/striped@ring=4,zero=0").compile(FAST).as_text()
     assert set(sent_bytes(collectives(parse(text)))) == {"collective-permute", "all-reduce"}
 
 
@@ -210,7 +262,7 @@ def test_whole_shards_keep_what_the_policy_says() -> None:
 
 
 def shares(plan: str) -> list[set[int]]:
-    """Into how many different shards arrays are cut: scales of norms, other parameters, the same of Adam's moments."""
+    """Into how many different shards arrays are cut: scales of norms, and other parameters, with Adam's moments."""
     run = training(plan)
     abstract = jax.eval_shape(lambda: run.make(0))
     found = []
@@ -228,12 +280,31 @@ def shares(plan: str) -> list[set[int]]:
         ("ring@ring=8", 8, 8),
         ("ring@fsdp=2,ring=2,tensor=2", 4, 8),
         ("ring@data=2,ring=4", 4, 4),
-        ("ring@ring=8,params=replicated", 1, 1),
-        ("ring@ring=4,tensor=2,params=replicated", 1, 2),
+        ("ring@ring=8,zero=0", 1, 1),
+        ("ring@ring=4,tensor=2,zero=0", 1, 2),
     ],
 )
 def test_every_parameter_and_moment_has_its_shards(plan: str, scales: int, others: int) -> None:
     assert shares(plan) == [{scales}, {others}]
+
+
+def test_the_first_stage_cuts_the_moments_alone() -> None:
+    run = training("ring@fsdp=2,ring=2,tensor=2,zero=1")
+    lie = run.shardings
+    where = [{each.spec for each in jax.tree.leaves(part) if len(each.spec) > 1} for part in lie]
+    assert all("ring" not in str(spec) for spec in where[0])
+    assert any("ring" in str(spec) for spec in where[1])
+    assert shares("ring@fsdp=2,ring=2,tensor=2,zero=1") == [{1, 4}, {2, 8}]
+
+
+def test_the_first_stage_gathers_parameters_once_a_step() -> None:
+    sent = [
+        sent_bytes(collectives(parse(training(f"ring/contiguous@ring=4,zero={stage}").compile(FAST).as_text())))
+        for stage in (1, 3)
+    ]
+    own = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: training("ring@ring=4").make(0).parameters)))
+    assert sent[0]["all-gather"] == own * 4 * 3 // 4, "float32, what the three others have"
+    assert sent[0]["all-gather"] < sent[1]["all-gather"]
 
 
 def test_the_shards_are_really_there() -> None:
@@ -261,7 +332,7 @@ def test_refusals_have_reasons(plan: str, why: str) -> None:
 
 def test_parameters_that_cannot_be_sharded_are_refused() -> None:
     odd = Model(name="odd", hidden=36, feed_forward=48, layers=1, heads=4, kv_heads=4, head_dim=9, vocabulary=56)
-    with pytest.raises(BadInput, match=r"hidden 36 does not divide over 8 devices; 4 would do\. Try params=replicated"):
+    with pytest.raises(BadInput, match=r"hidden 36 does not divide over 8 devices; 4 would do\. Try zero=0"):
         make_training(odd, "ring@ring=8", seq_len=64)
     with pytest.raises(BadInput, match="even head_dim"):
         make_training(odd, "ring@ring=4", seq_len=64)

@@ -109,6 +109,16 @@ def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFi
     assert "from the cache" not in capsys.readouterr().out
 
 
+def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    what = ("tune-tiles", "--model", "linear-llama-1b-hybrid", "--pass", "step", "--scheme", "lasp2", "--seqlen", "16k")
+    assert run(*what, "--target", "v5e:2x4", "--method", "simulated", "--out", "run") == 0
+    found = [m for m in Run.load(Path("run")).measurements if m.status == "ok"]
+    kinds = {(m.workload.attention, parse_plan(m.plan).scheme, parse_plan(m.plan).kernel) for m in found}
+    assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
+    assert "linear attention" in capsys.readouterr().out
+    assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
+
+
 def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PAPER, "--dry-run") == 0
     assert "model 1b, 256k tokens" in capsys.readouterr().out

@@ -6,7 +6,8 @@ import pytest
 
 from stripectl import BadInput
 from stripectl.files import profile_names
-from stripectl.workload import Model, Workload, format_length, parse_length, parse_lengths
+from stripectl.workload import Workload, format_length, parse_length, parse_lengths
+from stripectl.workload.model import Model
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,46 @@ def test_flops_count_what_the_mask_keeps() -> None:
     assert work.flops == 4 * 10 * 8 * 2
     backward = Workload(seq_len=4, heads=2, kv_heads=1, head_dim=8, mask="full", passes="forward-backward")
     assert backward.flops == 12 * 16 * 8 * 2
+
+
+SIZES = {"hidden": 64, "feed_forward": 128, "layers": 8, "vocabulary": 256}
+SHAPE = {"seq_len": 64, "heads": 4, "kv_heads": 4, "head_dim": 16}
+
+
+def test_a_pattern_is_of_layers_again_and_again() -> None:
+    work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="tnl", features="elu")
+    assert work.kinds == {"linear": 6, "softmax": 2}
+    assert Workload.from_json(work.to_json()) == work and work.sizes.attention == "LLLS"
+    linear, softmax = work.of_kind("linear"), work.of_kind("softmax")
+    assert (linear.kinds, linear.decay) == ({"linear": 8}, "tnl")
+    assert (softmax.kinds, softmax.decay, softmax.features) == ({"softmax": 8}, "1", "none")
+    assert work.flops == pytest.approx((6 * linear.flops + 2 * softmax.flops) / 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"attention": "LLLS"}, "Add --pass step"),
+        ({"attention": "LLS", "passes": "step", **SIZES}, "Try --layers 9"),
+        ({"attention": "LLX"}, "a letter a layer of both"),
+        ({"attention": "LL"}, "a letter a layer of both"),
+        ({"attention": "softmax", "decay": "tnl"}, "Add --attention linear"),
+        ({"attention": "linear", "features": "relu"}, "unknown feature map"),
+    ],
+)
+def test_attentions_that_are_refused(change: dict, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        Workload(**SHAPE, **change)
+
+
+def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
+    hybrid = Model.load("linear-llama-1b-hybrid")
+    assert (hybrid.attention, Model.load("tnl-1b").decay, Model.load("1b").attention) == ("LLLS", "tnl", "softmax")
+    own = tmp_path / "own.yaml"
+    sizes = "".join(f"{name}: {size}\n" for name, size in {**SHAPE, **SIZES}.items() if name != "seq_len")
+    own.write_text(f"{sizes}attention: LLS\n")
+    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are no whole number of LLS\. Try --layers 9"):
+        Model.load(str(own))
 
 
 def test_pairs_of_windows_documents_and_prefixes() -> None:

@@ -37,9 +37,10 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.bench import dry_run
+    from stripectl.cli.request import parse_request
     from stripectl.console import Reporter
 
-    requests = [running.parse_request(each) for each in ([given] if suite is None else runs(suite))]
+    requests = [parse_request(each) for each in ([given] if suite is None else runs(suite))]
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
             found = [case for request in requests for case in dry_run(request, reporter.say)]

@@ -34,7 +34,7 @@ def rows(kind: str) -> list[tuple[str, str]]:
     from stripectl.files import profile_names
     from stripectl.hardware import Hardware, hardware_names
     from stripectl.plan import kernels, layouts, schemes
-    from stripectl.workload import Model
+    from stripectl.workload.model import Model
 
     if kind == "hardware":
         return [(name, machine(Hardware.load(name))) for name in hardware_names()]

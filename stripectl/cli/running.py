@@ -1,5 +1,5 @@
-"""What commands that run plans share: options become a request, its measurements a run in a folder, and that a table,
-a report and an exit code."""
+"""What commands that run plans share: what a request measures becomes a run in a folder, and that a table, a report and
+an exit code."""
 
 import json
 import operator
@@ -15,74 +15,10 @@ from typing import Any
 import click
 
 from stripectl import BadInput, StripectlError
-from stripectl.cli import options as shared
+from stripectl.cli.options import RUNS
 
 SAVE_EVERY_S = 1.0
 SHOWN = 10  # plans of a workload on a terminal, where every mesh was tried
-
-
-def parse_request(given: Mapping[str, Any]) -> Any:
-    """The request that the options make."""
-    from stripectl.request import Request
-
-    shape = shared.parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
-    seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
-    if seqlen != given["seqlen"] != shared.DEFAULT_LEN:
-        raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
-    longest, linear = seqlen.strip() == "max", parse_linear(given)
-    workloads = shared.parse_workloads(
-        given["dtype"] or "bfloat16",
-        seqlen=given["query_len"] or "1" if longest else seqlen,
-        shape=shape,
-        batch=given["batch"],
-        mask=given["mask"],
-        passes=given["passes"],
-        layers=given["layers"],
-        documents=given["documents"],
-        query_len=given["query_len"],
-        linear=linear,
-    )
-    names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
-    asked = {name: given[name] for name in names}
-    asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", shared.ATTENTIONS[0])}
-    plans, every_mesh = shared.parse_plans(given["plans"], **asked)
-    return Request(
-        workloads=workloads,
-        plans=plans,
-        any_kernel=given["kernel"] is None and not given["plans"],
-        target=given["target"],
-        hardware=shared.parse_hardware(given["hardware"]),
-        method=given["method"],
-        any_dtype=given["dtype"] is None,
-        flags=shared.parse_flags(given["xla_flags"]),
-        longest=longest,
-        every_mesh=every_mesh,
-        few=given["few"] or Request.few,
-        cached=given["cache"],
-        effort=parse_effort(given),
-    )
-
-
-def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
-    """The kind of attention that the options ask for: of a scheme that can nothing else, linear."""
-    from stripectl.plan import parse_plan, schemes
-
-    named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
-    linear = any(schemes[name.strip()].kernels == ("linear",) for name in named if name.strip() in schemes.names())
-    asked = {name: given[name] for name in ("attention", "decay", "features") if given[name] is not None}
-    return {**({"attention": "linear"} if linear else {}), **asked}
-
-
-def parse_effort(given: Mapping[str, Any]) -> Any:
-    """How hard to look, by the options."""
-    from stripectl.sampling import Effort
-
-    return Effort(
-        budget_s=shared.parse_duration(given["budget"]),
-        min_samples=given["min_samples"],
-        warmup=given["warmup"],
-        compile_limit_s=shared.parse_duration(given["compile_limit"]),
-    )
 
 
 def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
@@ -166,7 +102,7 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
     from stripectl.run import Run, newest_run
 
     if given["resume"]:
-        folder: Path = given["out"] or newest_run(shared.RUNS).parent
+        folder: Path = given["out"] or newest_run(RUNS).parent
         ensure_writable(folder)
         run = Run.load(folder)
         run.measurements = [m for m in run.measurements if m.status != "failed"]  # what failed is tried again
@@ -175,7 +111,7 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
     identity = now.strftime("%Y%m%d-%H%M%S")
     command_line = shlex.join(["stripectl", *sys.argv[1:]])
     run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
-    folder = given["out"] or unused(shared.RUNS / identity)
+    folder = given["out"] or unused(RUNS / identity)
     if (folder / "run.json").exists():
         raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
     ensure_writable(folder)
@@ -187,7 +123,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes
     compared at several lengths, which wins at which; where there were plans to choose from, what is recommended."""
     from stripectl.card import card, has_choice
     from stripectl.console import tables
-    from stripectl.notes import beside_published, calibrations, longest, packing, pass_rules
+    from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules
     from stripectl.recommend import recommend
     from stripectl.report import write_report
     from stripectl.scoreboard import scoreboards
@@ -204,6 +140,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes
         *longest(shown.measurements),
         *packing(run.measurements),
         *pass_rules(run.measurements),
+        *exchanges(run.measurements),
         *calibrations(shown),
     ]:
         screen.print(part)

@@ -38,16 +38,17 @@ def command(**given: Any) -> None:
     from dataclasses import replace
 
     from stripectl.cli import wiring
+    from stripectl.cli.request import parse_hardware
     from stripectl.console import Reporter
     from stripectl.devices import Devices
     from stripectl.plan import make_mesh, parse_mesh
     from stripectl.wiring import wire
-    from stripectl.workload import Model
+    from stripectl.workload.model import Model
 
     sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
     mesh = parse_mesh(given["mesh"]) if given["mesh"] else None
     with Reporter(given["quiet"]) as reporter, Devices(reporter.say) as devices:
-        place = devices.place(given["target"], shared.parse_hardware(given["hardware"]))
+        place = devices.place(given["target"], parse_hardware(given["hardware"]))
         machine = measured_profile(place, devices, save) if save else place.target.hardware
     known = replace(place.target, hardware=machine)
     wired = wire(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)

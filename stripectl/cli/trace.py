@@ -55,12 +55,15 @@ def command(plan: str | None, **given: Any) -> int:
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
     given |= FIXED | {"plans": (plan,), "profile": True}
-    request = replace(running.parse_request(given), baseline=False, any_size=not named & SIZE)
+    from stripectl.cli.request import parse_request
+
+    request = replace(parse_request(given), baseline=False, any_size=not named & SIZE)
     return running.run_bench(given, [request], profile=True)
 
 
 def show_profile(given: Mapping[str, Any]) -> int:
     """What a profile says that another program left."""
+    from stripectl.cli.request import parse_hardware
     from stripectl.console import Reporter, console
     from stripectl.launch import interruptible
     from stripectl.topology import parse_target
@@ -70,7 +73,7 @@ def show_profile(given: Mapping[str, Any]) -> int:
 
     link = None
     if given["target"] != "local":
-        target = parse_target(given["target"], shared.parse_hardware(given["hardware"]))
+        target = parse_target(given["target"], parse_hardware(given["hardware"]))
         link = target.hardware.figure("link_bytes_per_s_one_way")
     axes = parse_axes(given["mesh"]) if given["mesh"] else {}
     files = profile_files(given["profile"])

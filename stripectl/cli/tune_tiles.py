@@ -60,12 +60,13 @@ def command(**given: Any) -> int:
 def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
     from stripectl.candidates import FEW, Tuning
+    from stripectl.cli.request import parse_request
     from stripectl.plan import parse_tile
 
     if given["seqlen"].strip() == "max":
         raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
     tiles = tuple(dict.fromkeys(map(parse_tile, given["tile"].split(",")))) if given["tile"] else ()
-    request = running.parse_request({**given, "tile": None})
+    request = parse_request({**given, "tile": None})
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WHAT):
         request = with_newest_workload(request)

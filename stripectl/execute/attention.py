@@ -40,8 +40,8 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 
     def forward(q, k, v, starts):
         own = replace(attend, starts_BD=starts)
-        out, lse = own.finish(scheme.forward(q, (k, v), own, comm))
-        return out.astype(q.dtype), lse
+        out, residual = own.finish(scheme.forward(q, (k, v), own, comm))
+        return out.astype(q.dtype), residual
 
     if scheme.backward is None:
         return lambda *arrays: forward(*arrays)[0]
@@ -52,14 +52,14 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
         return forward(q, k, v, starts)[0]
 
     def save(q, k, v, starts):
-        out, lse = (checkpoint_name(x, ATTENTION) for x in forward(q, k, v, starts))
-        return out, (q, k, v, starts, out, lse)
+        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, k, v, starts))
+        return out, (q, k, v, starts, out, residual)
 
     def backward(residuals, dout):
-        q, k, v, starts, out, lse = residuals
+        q, k, v, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
-        dq, (dk, dv) = written(Saved(q, dout, lse, delta), (k, v), own, comm)
+        dq, (dk, dv) = written(Saved(q, dout, residual, delta), (k, v), own, comm)
         return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
 
     meets.defvjp(save, backward)
@@ -73,5 +73,6 @@ def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
         attend = Attend(*given)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
-        attend = LinearAttend(*given, decays=workload.rates, over=over, features=workload.features)
+        keeps = plan.states == "kept"
+        attend = LinearAttend(*given, decays=workload.rates, over=over, features=workload.features, keeps=keeps)
     return attention(schemes[plan.scheme], attend, Comm(plan), layer)

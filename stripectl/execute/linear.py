@@ -9,16 +9,18 @@ from jax import lax
 
 from stripectl.execute.attend import Attend, Saved
 from stripectl.scheme import HEADS
-from stripectl.workload import FEATURES
+from stripectl.workload.linear import FEATURES
 
 
 @dataclass(frozen=True, eq=False)
 class LinearAttend(Attend):
-    """`decays` are the logarithms of all key/value heads', which lie `over` these axes of the mesh and their sizes."""
+    """`decays` are the logarithms of all key/value heads', which lie `over` these axes of the mesh and their sizes;
+    `keeps` says whether states stay for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()
     features: str = FEATURES[0]
+    keeps: bool = True
 
     def own_rates(self, heads: int):
         """(heads,): those of a device that has so many of the heads, or of copies of them."""
@@ -42,7 +44,22 @@ class LinearAttend(Attend):
 
     def finish(self, state):
         """(out, what `apply` kept): nothing normalises."""
-        return state[:2]
+        return state[0], state[1] if self.keeps else None
+
+    def share(self, q, kv, me, part, *, into):
+        bands = self.bands(me, me)
+        with jax.named_scope("attend_forward"):
+            return self.kernel.forward(q, *kv, into, bands, self.tiles["forward"], *self.rates(kv), part)
+
+    def share_backward(self, saved: Saved, kv, me, part, *, into):
+        given = self.bands(me, me), self.tiles["backward"], *self.rates(kv), part
+        with jax.named_scope("attend_backward"):
+            return self.kernel.backward_q(*kv, saved.dout_BNTH, into, *given)
+
+    def keys_backward(self, saved: Saved, kv, me):
+        given = self.bands(me, me), self.tiles["backward"], *self.rates(kv)
+        with jax.named_scope("attend_backward"):
+            return self.kernel.backward_kv(saved.q_BNTH, *kv, saved.dout_BNTH, *given)
 
     def state(self, kv):
         with jax.named_scope("attend_forward"):
@@ -68,12 +85,15 @@ class LinearAttend(Attend):
         with jax.named_scope("attend_forward"):
             return out + self.kernel.apply(q, before, self.own_rates(before.shape[HEADS])), before, nothing
 
-    def dstate(self, saved: Saved):
-        with jax.named_scope("attend_backward"):
-            return self.kernel.dstate(saved.q_BNTH, saved.dout_BNTH, self.own_rates(saved.residual.shape[HEADS]))
+    def kept(self, saved: Saved):
+        return saved.residual
 
-    def state_backward(self, saved: Saved, kv, behind, *, into):
-        (dq, (dk, dv)), before = into, saved.residual
+    def dstate(self, saved: Saved, kv):
+        with jax.named_scope("attend_backward"):
+            return self.kernel.dstate(saved.q_BNTH, saved.dout_BNTH, *self.rates(kv))
+
+    def state_backward(self, saved: Saved, kv, before, behind, *, into):
+        dq, (dk, dv) = into
         with jax.named_scope("attend_backward"):
             dq = dq + self.kernel.apply(saved.dout_BNTH, before.swapaxes(2, 3), *self.rates(kv))
             own_dk, own_dv = self.kernel.state_backward(*kv, behind, *self.rates(kv))

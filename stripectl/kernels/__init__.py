@@ -52,7 +52,9 @@ class Kernel:
         cotangent of `out` and minus the cotangent of `sum` they are those of the state.
 
     Of the family `linear` both take `rates_K` besides, the logarithms of the decay of a token of every key/value head;
-    the output is not normalised. With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
+    the output is not normalised. forward may compute a part (i, n), a share of the heads; and backward comes in two:
+    backward_q(k, v, dout, dq, bands, tile, rates, part) -> dq and backward_kv(q, k, v, dout, bands, tile, rates) ->
+    (dk, dv). With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
     own, rate, rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of
     gradients dstate(q, dout, rates) -> that of `before`, state_backward(k, v, behind, rates) -> (dk, dv) from that of
     the state behind.
@@ -71,6 +73,11 @@ class Kernel:
     least_side: int = LEAST_SIDE
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
+
+    @property
+    def attention(self) -> str:
+        """The kind of attention that it computes."""
+        return "linear" if self.family == "linear" else "softmax"
 
     @property
     def whole(self) -> bool:

@@ -5,6 +5,7 @@ Letters: B batch, T positions in the layout's order, N query heads, K key/value 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,10 +67,8 @@ def sequence_parallel_attention(
     """
     plan, given = named(plan, mesh), () if documents is None else (documents,)
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
-    work = workload(q_BTNH, k_BTKH, v_BTKH, parts, mask)
-    linear = {"attention": "linear"} if kernels[plan.kernel].family == "linear" else {}
-    packed, kind = (work.seq_len,) if given else None, platform(mesh)
-    work = replace(work, documents=packed, decay=decay, features=features, **linear)
+    kind, kept = platform(mesh), {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features}
+    work = workload(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
     if reason := unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
     plan = with_tile(plan, work, kind)
@@ -138,8 +137,8 @@ def platform(mesh: Mesh | AbstractMesh | None) -> str:
     return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
 
 
-def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], mask: str) -> Workload:
-    """What arrays ask for that are one of so many parts of batch, positions and heads.
+def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
+    """What arrays ask for that are one of so many parts of batch, positions and heads; `kept` of a workload as given.
 
     Raises:
         BadInput: their shapes or dtypes do not go together.
@@ -159,7 +158,8 @@ def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], mask: str) -> Workloa
         kv_heads=kv_heads * parts[2],
         head_dim=head_dim,
         dtype=dtypes.pop(),
-        mask=mask,
+        documents=(rows * parts[1],) if packed else None,
+        **kept,
     )
 
 

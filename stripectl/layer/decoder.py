@@ -1,5 +1,8 @@
 """A decoder of LLaMA's kind (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
 
+Linear attention divides nothing by itself: its output is normed, a head at a time and without a scale (Qin et al. 2022,
+arXiv:2210.10340, section 4.1).
+
 Rotary embeddings are those of the layout's positions, so that a sequence that was permuted once at the input passes
 through every layer as it lies. Layers are stacked, and a scan goes through them. What a compiled step takes is told by
 the scopes that are opened here (`schedule.SECTIONS`).
@@ -8,8 +11,8 @@ Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/va
 V vocabulary; as in `sharding` P parts of the batch, G sequences of a part, S shards, R rows of a shard, C of a chunk.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +20,7 @@ from flax import nnx
 from jax import lax
 
 from stripectl.layer.sharding import Dims, Placement
-from stripectl.workload import Model
+from stripectl.workload.model import Model
 
 INITIAL = 0.02  # the standard deviation of initial parameters; of those that end a branch over sqrt(2 layers) (GPT-2)
 EPSILON = 1e-5
@@ -25,11 +28,26 @@ ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
 Rotation = tuple[jax.Array, jax.Array]
 
 
+def unit(x: jax.Array) -> jax.Array:
+    """x over its root mean square along the last dimension, in float32."""
+    wide = x.astype(jnp.float32)
+    return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
+
+
 def normed(x_PGSRD, scale_PSD):
-    """x over its root mean square along the last dimension, times a scale (Zhang and Sennrich 2019); in float32."""
-    wide = x_PGSRD.astype(jnp.float32)
-    unit = wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
-    return (unit * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
+    """x over its root mean square, times a scale (Zhang and Sennrich 2019)."""
+    return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
+
+
+class Attention(NamedTuple):
+    """A layer's: compute(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH, and whether its output is normed."""
+
+    compute: Callable
+    norms: bool
+
+    def __call__(self, *arrays: jax.Array) -> jax.Array:
+        out = self.compute(*arrays)
+        return unit(out).astype(out.dtype) if self.norms else out
 
 
 def rotation(positions_T: jax.Array, head_dim: int, base: float) -> Rotation:
@@ -79,8 +97,8 @@ class Layer(nnx.Module):
         self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
 
-    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
-        """The layer's output, the shape and sharding of its input; attend(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH."""
+    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: Placement) -> jax.Array:
+        """The layer's output, the shape and sharding of its input."""
         with jax.named_scope("projections"):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
 
@@ -109,19 +127,28 @@ class Decoder(nnx.Module):
         self.norm = ones(model.hidden)
         self.head = normal(rngs, (model.hidden, model.vocabulary), ("hidden", "tensor"))
 
-    def losses(self, tokens_BT, targets_BT, turn: Rotation, attend: Callable, place: Placement) -> jax.Array:
-        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens."""
+    def losses(
+        self, tokens_BT, targets_BT, turn: Rotation, pattern: Sequence[Attention], place: Placement
+    ) -> jax.Array:
+        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens. Layers
+        have the attention of a pattern, again and again."""
         with jax.named_scope("embedding"):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
         definition, stacked = nnx.split(self.layers)
 
-        @place.remat
-        def through(x, state):
-            return nnx.merge(definition, state)(x, turn, attend, place)
+        def through(attend):
+            return place.remat(lambda x, state: nnx.merge(definition, state)(x, turn, attend, place))
 
-        x = place.laid(x, "batch", None, "sequence", "rows")
-        x, _ = lax.scan(lambda x, state: (through(x, state), None), x, stacked)
+        def turned(x, states):
+            for index, attend in enumerate(pattern):
+                state = states if len(pattern) == 1 else jax.tree.map(lambda every, at=index: every[at], states)
+                x = through(attend)(x, state)
+            return x, None
+
+        if len(pattern) > 1:
+            stacked = jax.tree.map(lambda every: every.reshape(-1, len(pattern), *every.shape[1:]), stacked)
+        x, _ = lax.scan(turned, place.laid(x, "batch", None, "sequence", "rows"), stacked)
         with jax.named_scope("head"):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))

@@ -2,7 +2,9 @@
 
 Tokens lie over the batch's and the sequence's axes, a layer's heads, feed-forward and vocabulary over `tensor`. A
 parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020), gathered
-where a layer uses it, and its gradient scattered back; with `params=replicated` it is stored as it is used. Hidden
+where a layer uses it, and its gradient scattered back. With ZeRO-1 that is where its optimizer state is stored alone:
+gradients are scattered, and what the optimizer makes of parameters is gathered; with `zero=0` all is as it is used.
+Hidden
 states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
 
 Feed-forward and loss work *blockwise* (Liu and Abbeel 2023): on a chunk of the rows of every shard at a time, so that
@@ -65,8 +67,12 @@ class Placement:
         return PartitionSpec(*(tuple(each) or None for each in used))
 
     def stored(self, dims: Dims) -> NamedSharding:
-        """The sharding of a parameter, its gradient and its optimizer state."""
-        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.params == "sharded" else USED))
+        """The sharding of a parameter and of its gradient."""
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.stored_over else USED))
+
+    def updated(self, dims: Dims) -> NamedSharding:
+        """The sharding of a parameter's optimizer state, and of the parameter and gradient that go with it there."""
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.updated_over else USED))
 
     def laid(self, x: jax.Array, *dims: str | None) -> jax.Array:
         """x over the axes of its dimensions; those not named lie whole."""
@@ -139,11 +145,11 @@ def _gather_backward(placement, dims, _, gradient):
 gathered.defvjp(_gather_forward, _gather_backward)
 
 
-def shardings(placement: Placement, state: nnx.State, stacked: str) -> nnx.State:
-    """The sharding of every parameter of a state; below `stacked` they have a leading dimension of layers."""
+def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:
+    """How every parameter of a state lies; below `stacked` they have a leading dimension of layers."""
 
     def one(path, variable):
         dims = variable.get_metadata("dims")
-        return variable.replace(placement.stored((None, *dims) if stacked in path else dims))
+        return variable.replace(lies((None, *dims) if stacked in path else dims))
 
     return nnx.map_state(one, state)

@@ -22,12 +22,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from stripectl import BadInput
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.execute import compile_with, mesh_of, placed
+from stripectl.hybrid import layers_of
 from stripectl.layer.attention import on_mesh, platform, positions
-from stripectl.layer.decoder import ROTARY_BASE, Decoder, rotation
+from stripectl.layer.decoder import ROTARY_BASE, Attention, Decoder, rotation
 from stripectl.layer.sharding import Placement, shardings
 from stripectl.plan import Plan, parse_plan
-from stripectl.refusal import misfit, unsupported
-from stripectl.workload import Model, Workload
+from stripectl.refusal import unsupported
+from stripectl.workload import STEP, Workload
+from stripectl.workload.linear import pattern_of
+from stripectl.workload.model import Model
 
 
 class Batch(NamedTuple):
@@ -85,15 +88,19 @@ class Training:
     def shardings(self) -> State:
         """The sharding of every array of a State."""
         abstract = self.definition[1]
-        parameters = shardings(self.placement, abstract, "layers")
         optimizer = optax.tree.map_params(
             self.optimizer,
             lambda _, sharding: sharding,
             jax.eval_shape(self.optimizer.init, abstract),
-            parameters,
+            self.updated,
             transform_non_params=lambda _: self.whole,
         )
-        return State(parameters, optimizer)
+        return State(shardings(self.placement.stored, abstract, "layers"), optimizer)
+
+    @cached_property
+    def updated(self) -> Any:
+        """The sharding of parameters and gradients where the optimizer's state is."""
+        return shardings(self.placement.updated, self.definition[1], "layers")
 
     def make(self, seed: int) -> State:
         """A new State, wherever it is traced."""
@@ -132,7 +139,7 @@ class Training:
     @property
     def key(self) -> Any:
         """Equal for steps that can take each other's state."""
-        return self.model, self.plan.mesh, self.plan.params
+        return self.model, self.plan.mesh, self.plan.zero
 
     def random_inputs(self) -> list[Any]:
         """A new State."""
@@ -146,10 +153,15 @@ class Training:
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats a token."""
         turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
-        attend = on_mesh(self.plan, self.workload, self.mesh)
         turn = tuple(self.placement.laid(each, "sequence") for each in turn)
         decoder = nnx.merge(self.definition[0], parameters)
-        return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, attend, self.placement))
+        return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.pattern, self.placement))
+
+    @property
+    def pattern(self) -> list[Attention]:
+        """The attention of layers, again and again."""
+        by_kind = {own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layers_of(self.workload, self.plan)}
+        return [Attention(by_kind[kind], kind == "linear") for kind in pattern_of(self.workload.attention)]
 
     @cached_property
     def gradients(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
@@ -163,10 +175,10 @@ class Training:
 
         def step(state: State, batch: Batch):
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
-            gradients = jax.lax.with_sharding_constraint(gradients, self.shardings.parameters)
             with jax.named_scope("optimizer"):
-                updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.parameters)
-                return State(optax.apply_updates(state.parameters, updates), optimizer), loss
+                gradients, own = jax.lax.with_sharding_constraint((gradients, state.parameters), (self.updated,) * 2)
+                updates, optimizer = self.optimizer.update(gradients, state.optimizer, own)
+                return State(optax.apply_updates(own, updates), optimizer), loss
 
         given, results = (self.shardings, self.batch_shardings), (self.shardings, self.whole)
         return jax.jit(step, in_shardings=given, out_shardings=results, donate_argnums=0)
@@ -206,12 +218,11 @@ def make_training(
     """
     model = Model.load(model) if isinstance(model, str) else model
     plan = with_mesh(parse_plan(plan) if isinstance(plan, str) else plan, len(devices or jax.devices()))
-    workload = Workload(
-        seq_len=seq_len, batch=batch, heads=model.heads, kv_heads=model.kv_heads, head_dim=model.head_dim, dtype=dtype
-    )
+    sizes = {key: value for key, value in vars(model).items() if key != "name"}
+    workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **sizes)
     here = list(devices or jax.devices())
     kind = here[0].platform
-    if reason := unsupported(plan, workload, kind, len(here)) or misfit(plan, model):
+    if reason := unsupported(plan, workload, kind, len(here)):
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
     mesh = mesh_of(plan, placed(plan) if devices is None else here)
     return Training(model, workload, with_tile(plan, workload, platform(mesh)), mesh, optimizer or adamw(), rotary_base)

@@ -108,7 +108,7 @@ def context(run: Run) -> dict[str, Any]:
         "published": notes.published_rows(shown),
         "published_said": notes.published_said(shown),
         "longest": [str(line) for line in notes.longest(shown)],
-        "said": [str(line) for line in (*notes.packing(shown), *notes.pass_rules(shown))],
+        "said": [str(line) for line in (*notes.packing(shown), *notes.pass_rules(shown), *notes.exchanges(shown))],
         "reproduce": [{"command": command_line(m)} for m in shown if m.status == "ok"],
         "run_json": base64.b64encode(text.encode()).decode(),
         "run_json_left_out": left_out,

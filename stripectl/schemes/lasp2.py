@@ -6,19 +6,37 @@ gradients of the states, and adds up those behind.
 """
 
 from stripectl.scheme import Scheme
-from stripectl.schemes.lasp import backward_by, forward_by
 
 
 def gather(own, attend, comm, by):
+    """What states of all shards before one add up to (`by` 1), or behind it (-1)."""
     return attend.before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
+
+
+def forward(q, kv, attend, comm):
+    me = comm.index("ring")
+    if comm.size("ring") == 1:
+        return attend(q, kv, me, me, into=attend.empty(q))
+    before = gather(attend.state(kv), attend, comm, 1)
+    return attend.apply(q, before, into=attend(q, kv, me, me, into=attend.empty(q)))
+
+
+def backward(saved, kv, attend, comm):
+    me = comm.index("ring")
+    if comm.size("ring") == 1:
+        return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+    before = attend.kept(saved) if attend.keeps else gather(attend.state(kv), attend, comm, 1)
+    behind = gather(attend.dstate(saved, kv), attend, comm, -1)
+    own = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+    return attend.state_backward(saved, kv, before, behind, into=own)
 
 
 scheme = Scheme(
     "lasp2",
     paper="https://arxiv.org/abs/2502.07563",
     axes=("ring",),
-    forward=forward_by(gather),
-    backward=backward_by(gather),
+    forward=forward,
+    backward=backward,
     layouts=("contiguous",),
     kernels=("linear",),
 )

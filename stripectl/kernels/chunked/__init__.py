@@ -9,7 +9,6 @@ import numpy as np
 
 from stripectl.kernels import Kernel
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, column_tiles, layouts, row_tiles
-from stripectl.workload import STEP
 
 
 def count(bands: list[Rectangle], tile: Tile) -> TileCount:
@@ -34,8 +33,6 @@ def count(bands: list[Rectangle], tile: Tile) -> TileCount:
 
 def unsupported(workload, plan, kind):
     window = workload.window
-    if workload.passes == STEP:
-        return "a model's layers have softmax attention. Try --pass forward-backward."
     if workload.query_len is not None or workload.documents is not None:
         return "chunked takes whole sequences of one document. Leave --query-len and --documents out."
     if window.left is not None:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, kept, row_tiles
+from stripectl.layout import UNBOUNDED, WHOLE, Rectangle, Tile, column_tiles, kept, row_tiles
 
 EMPTY = 0.0  # there is no maximum of scores
 
@@ -58,23 +58,25 @@ def block(x, at, size):
     return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]))[0]
 
 
-def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K):
-    """out with the outputs of the pair added, in float32. Rectangles of a layout are alike, so one compiled body serves
-    them all, and all heads."""
+def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
+    """out with the outputs of the pair added, in float32; of part (i, n) those of its share of the heads. Rectangles of
+    a layout are alike, so one compiled body serves them all, and all heads."""
     (batch, heads), rows, cols = k_BKSH.shape[:2], bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
 
     def head(index, out):
-        (row, col, high), n = table[index // (batch * heads)], index % heads
+        (row, col, high), n = table[index % len(bands)], index // len(bands) % heads
         band = Rectangle(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
-        visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, index // heads % batch, n, rates_K[n])
+        b = index // len(bands) // heads
+        visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rates_K[n])
         first, last = row_tiles(band, tile)
         none = jnp.zeros((k_BKSH.shape[3], v_BKSE.shape[3]), jnp.float32)
         with jax.named_scope("tile_row"):
             return lax.fori_loop(first, last, visit, (out, none, jnp.int32(0)))[0]
 
-    return lax.fori_loop(0, len(bands) * batch * heads, head, out_BNTE)
+    begin, end = (jnp.int32(place * batch * heads // part[1]) * len(bands) for place in (part[0], part[0] + 1))
+    return lax.fori_loop(begin, end, head, out_BNTE)
 
 
 def visit_row(arrays, band, tile, b, n, rate, i, carry):
@@ -120,14 +122,22 @@ def reverse(band, rows, cols):
     return Rectangle(row, col, band.cols, band.rows, -UNBOUNDED, high)
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K):
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K, part=WHOLE):
     out_BNTH, *nothing = state
-    return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K), *nothing
+    return attend(q_BNTH, k_BKSH, v_BKSH, out_BNTH, bands, tile, rates_K, part), *nothing
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, rates_K):
+    dq_BNTH = backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K)
+    return dq_BNTH, *backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K)
+
+
+def backward_q(k_BKSH, v_BKSH, dout_BNTH, dq_BNTH, bands, tile, rates_K, part=WHOLE):
+    return attend(dout_BNTH, v_BKSH, k_BKSH, dq_BNTH, bands, tile, rates_K, part)
+
+
+def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
     heads, group = k_BKSH.shape[1], q_BNTH.shape[1] // k_BKSH.shape[1]
-    dq_BNTH = attend(dout_BNTH, v_BKSH, k_BKSH, dq_BNTH, bands, tile, rates_K)
 
     def both(x, y):
         """Those of dk and of dv side by side as heads, as many as there are query heads each, from the last row on."""
@@ -139,7 +149,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     zeros, rates = jnp.zeros(arrays[0].shape, jnp.float32), jnp.tile(jnp.repeat(rates_K, group), 2)
     found = jnp.flip(attend(*arrays, zeros, turned, Tile(tile.block_kv, tile.block_q), rates), 2)
     dk, dv = found.reshape(found.shape[0], 2, heads, group, *found.shape[2:]).sum(3).swapaxes(0, 1)
-    return dq_BNTH, dk, dv
+    return dk, dv
 
 
 def state(k_BKSH, v_BKSE, rates_K):

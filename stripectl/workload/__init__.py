@@ -1,4 +1,4 @@
-"""What is computed: the shape of a model or of its attention, batch, sequence length, dtype, mask and pass."""
+"""What is computed: a model or its attention, batch, sequence length, dtype, mask and pass."""
 
 import re
 from collections import Counter
@@ -9,70 +9,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from stripectl import BadInput
-from stripectl.files import profile, unknown
+from stripectl.files import unknown
 from stripectl.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
+from stripectl.workload.linear import ATTENTIONS, FEATURES, LINEAR, check_linear, parse_decay, pattern_of
+from stripectl.workload.model import SIZES, Model
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
-OPTIONAL = (*SIZES, "query_len", "documents", "attention", "decay", "features")  # not written where they are as usual
+OPTIONAL = (*SIZES, "query_len", "documents", *LINEAR)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
 MOST_DOCUMENTS = 2**20  # in a sequence
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-ATTENTIONS = ("softmax", "linear")
-FEATURES = ("none", "elu")  # of linear attention: queries and keys as they are, or 1 + elu of them
-TNL = "tnl"  # the decays of TransNormerLLM, a head each
 SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """The sizes of a transformer that decide its arithmetic; a YAML file in `profiles/models/`."""
-
-    name: str
-    hidden: int
-    feed_forward: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-
-    @property
-    def layer_parameters(self) -> int:
-        """Of a layer's matrices: projections to heads and back, and the three of a SwiGLU."""
-        heads = 2 * self.heads + 2 * self.kv_heads
-        return self.hidden * (heads * self.head_dim + 3 * self.feed_forward)
-
-    @property
-    def head_parameters(self) -> int:
-        """Of the matrix that makes logits; the embedding has as many."""
-        return self.hidden * self.vocabulary
-
-    @classmethod
-    def load(cls, name: str) -> "Model":
-        """A model by name or by the path of a YAML file.
-
-        Raises:
-            BadInput: unknown name, missing or unknown field, or a value that is not a positive integer.
-        """
-        path, content = profile("model", "models", name)
-        given = {key: value for key, value in content.items() if key not in ("source", "name")}
-        wanted = [field.name for field in fields(cls) if field.name != "name"]
-        for key in given:
-            if key not in wanted:
-                raise unknown(f"field in the model {path}:", key, wanted)
-        for key in wanted:
-            if key not in given:
-                raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
-            if type(given[key]) is not int or given[key] < 1:
-                raise BadInput(f"the model {path} says {key}: {given[key]!r}; it must be a positive integer.")
-        return cls(name=path.stem, **given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +34,12 @@ class Workload:
 
     `heads` query heads share `kv_heads` key/value heads in equal groups. `attention` is `softmax`, or `linear`: then
     `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`: TransNormerLLM's) and `features` the map of
-    queries and keys. `query_len` queries at the end of `seq_len`
-    keys are the new ones of an inference with a cached prefix; None is all of them. `documents` are the lengths of the
-    documents that are packed in the sequence, in turn until it is full; a query sees its own. A `forward-backward`
-    pass computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is
-    the whole model's: loss, gradients and the optimizer's update; only it has the sizes beside attention.
+    queries and keys; of a step it may be a pattern of both, a letter a layer, again and again: `LLLS`. `query_len`
+    queries at the end of `seq_len` keys are the new ones of an inference with a cached prefix; None is all of them.
+    `documents` are the lengths of the documents that are packed in the sequence, in turn until it is full; a query sees
+    its own. A `forward-backward` pass computes the output and, from a cotangent of the output, the gradients of
+    queries, keys and values. A `step` is the whole model's: loss, gradients and the optimizer's update; only it has the
+    sizes beside attention.
     """
 
     seq_len: int
@@ -120,15 +74,16 @@ class Workload:
         for kind, value, known in (
             ("dtype", self.dtype, DTYPES),
             ("pass", self.passes, PASSES),
-            ("attention", self.attention, ATTENTIONS),
-            ("feature map", self.features, FEATURES),
         ):
             if value not in known:
                 raise unknown(kind, value, known)
         parse_mask(self.mask)
-        parse_decay(self.decay, self.kv_heads)
-        if self.attention != "linear" and (self.decay, self.features) != ("1", FEATURES[0]):
-            raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
+        check_linear(self.attention, self.decay, self.features, heads=self.kv_heads, layers=self.layers)
+        if self.attention not in ATTENTIONS and self.passes != STEP:
+            raise BadInput(
+                f"layers of {self.attention} are those of a training step. Add --pass step, or for one layer's "
+                f"--attention {' or '.join(ATTENTIONS)}."
+            )
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -159,6 +114,12 @@ class Workload:
     @property
     def window(self) -> Window:
         return parse_mask(self.mask)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many layers of a step have attention of which kind; of one layer's attention, that."""
+        count = Counter(pattern_of(self.attention))
+        return {kind: (self.layers or 1) * times // count.total() for kind, times in count.items()}
 
     @property
     def rates(self) -> np.ndarray | None:
@@ -205,22 +166,30 @@ class Workload:
         in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        met = self.pairs if self.attention == "softmax" else self.queries * self.head_dim
-        attention = 2.0 * matmuls * met * self.head_dim * self.heads * self.batch
+        met = {"softmax": self.pairs, "linear": self.queries * self.head_dim}
+        layers = sum(count * met[kind] for kind, count in self.kinds.items())
+        attention = 2.0 * matmuls * layers * self.head_dim * self.heads * self.batch
         if self.passes != STEP:
             return attention
         sizes = self.sizes
         parameters = sizes.layers * sizes.layer_parameters + sizes.head_parameters
-        return sizes.layers * attention + 6.0 * parameters * self.seq_len * self.batch
+        return attention + 6.0 * parameters * self.seq_len * self.batch
 
     @property
     def sizes(self) -> Model:
         """Of a step's model."""
-        own = {name: getattr(self, name) for name in (*SIZES, "heads", "kv_heads", "head_dim")}
+        own = {name: getattr(self, name) for name in (*SIZES, *LINEAR, "heads", "kv_heads", "head_dim")}
         return Model(name=self.model or "", **own)
 
+    def of_kind(self, kind: str) -> "Workload":
+        """The workload were all its attention of one kind."""
+        if kind == self.attention:
+            return self
+        linear = {} if kind == "linear" else {"decay": "1", "features": FEATURES[0]}
+        return replace(self, attention=kind, **linear)
+
     def of_layer(self, passes: str) -> "Workload":
-        """One layer's attention of a step."""
+        """One layer's attention of a step whose layers are alike."""
         return replace(self, passes=passes, **dict.fromkeys(SIZES))
 
     def to_json(self) -> dict[str, Any]:
@@ -250,30 +219,6 @@ def parse_mask(text: str) -> Window:
     if not text.startswith(SLIDING):
         raise unknown("mask", text, [*MASKS, f"{SLIDING}4k"])
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
-
-
-def plain_mask(text: str) -> str:
-    """A mask in one spelling: `sliding:4k` for `sliding:4096`."""
-    left, _ = parse_mask(text.strip())
-    return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
-
-
-def parse_decay(text: str, heads: int) -> np.ndarray:
-    """The logarithm of the decay of a token, float64 (heads,): of a number in (0, 1], or of `tnl`, by which head h of H
-    keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).
-
-    Raises:
-        BadInput: not a decay.
-    """
-    if text == TNL:
-        return -(2.0 ** (-8 * np.arange(1, heads + 1) / heads))
-    try:
-        kept = float(text)
-    except (TypeError, ValueError):
-        kept = 0.0
-    if not isinstance(text, str) or not 0 < kept <= 1:
-        raise BadInput(f"{text!r} is not a decay. Write what is left after a token, 0.99 or 1, or {TNL}.")
-    return np.full(heads, np.log(kept))
 
 
 def parse_length(text: str) -> int:

@@ -1,0 +1,33 @@
+"""Which of lasp and lasp2 wins where, and why, as it is said."""
+
+from pathlib import Path
+
+import pytest
+
+from stripectl.chains import chains, ranges
+from stripectl.cli import main
+from stripectl.run import Run
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [([1, 2, 8], "1 to 2, 8"), ([4], "4"), ([1, 2, 4, 8], "1 to 8"), ([2, 8], "2, 8"), ([], "")],
+)
+def test_lengths_are_told_in_ranges(chosen: list[int], said: str) -> None:
+    assert ranges([1, 2, 4, 8], chosen) == said
+
+
+def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path, capsys) -> None:
+    """At 2k there is nothing to hide seven hops behind, and a gather goes both ways round; at 1M both hide."""
+    words = "--scheme lasp,lasp2 --decay tnl --seqlen 2k,1M --pass forward --target v5e:2x4 --method simulated --quiet"
+    with pytest.raises(SystemExit) as done:
+        main(["bench", *words.split(), "--out", str(tmp_path / "run")])
+    assert done.value.code == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    (said,) = chains(Run.load(tmp_path / "run").measurements)
+    assert said in printed and said in " ".join((tmp_path / "run" / "report.html").read_text().split())
+    assert "lasp2 is faster at 2k tokens" in said and "lasp is faster" not in said
+    assert "lasp makes 7 hops of 1.00 MiB, whatever the length, each after the one before it (170 us" in said
+    times = {(m.workload.seq_len, m.plan[:5]): m.median_s for m in Run.load(tmp_path / "run").measurements}
+    assert times[2**11, "lasp/"] > 1.2 * times[2**11, "lasp2"]
+    assert times[2**20, "lasp/"] == pytest.approx(times[2**20, "lasp2"], rel=1e-3)
