@@ -8,7 +8,7 @@ beside its own simulation.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +17,19 @@ from stripectl.ahead import Compilers, compiled
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
 from stripectl.environment import cores
-from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
-from stripectl.launch import PlanFailed
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import promising
+from stripectl.methods import measured, simulated
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
-from stripectl.sampling import Effort, Interrupted, Say, measure
+from stripectl.sampling import Say
 from stripectl.schema import METHODS
-from stripectl.sensitivity import explained, with_reasons
-from stripectl.simulate import simulate
+from stripectl.sensitivity import with_reasons
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
-from stripectl.training_time import from_shallower, shallower, simulated_step, told
+from stripectl.training_time import shallower
 from stripectl.workload import STEP
 
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
@@ -205,62 +203,6 @@ def by_method(
             yield from measured(request.effort, place, group, devices, budget_s, say)
         else:
             yield from estimates
-
-
-def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
-    """The case on clocks; refused where the datasheet lacks a figure, failed where its tiles cannot be timed."""
-    if case.status != "ok":
-        return case
-    if case.flags:
-        reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
-        return replace(case, status="refused", reason=reason)
-    plan = parse_plan(case.plan)
-    try:
-        machines = [devices.machine(place, alike, own) for _, alike, own in layers_of(case.workload, plan)]
-        step = case.workload.passes == STEP
-        hardware = devices.hardware(place, case.workload.dtype) if step else place.target.hardware
-    except BadInput as error:
-        return replace(case, status="refused", reason=str(error))
-    except PlanFailed as failure:
-        return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
-    tools = TOOLCHAINS.get(hardware.kind)
-    lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
-    case = replace(case, method="simulated", calibration=told(machines) | lacking)
-    if step:
-        return simulated_step(case, hardware, machines)
-    found = simulate(case.workload, plan, machines[0])
-    return explained(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)
-
-
-def measured(
-    effort: Effort, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
-) -> Iterator[Measurement]:
-    """The cases of one workload on the devices here, those on as many devices in turns; refused ones as they are."""
-    runnable = [replace(case, method="measured") for case in group if case.status == "ok"]
-    made = {case.what: case for case in group if case.status != "ok"}
-    try:
-        for count in dict.fromkeys(case.devices for case in runnable):
-            together = [case for case in runnable if case.devices == count]
-            workers = devices.of(count if place.processes else None)
-            share_s = budget_s * len(together) / len(runnable)
-            link = place.target.hardware.figure("link_bytes_per_s_one_way")
-            run = [each for case in together for each in shallower(case)]
-            made |= {result.what: result for result in measure(workers, run, effort, share_s, say, link)}
-    except Interrupted as interrupt:
-        made |= {result.what: result for result in interrupt.measured}
-        yield from together_again(group, made)
-        raise
-    yield from together_again(group, made)
-
-
-def together_again(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:
-    """The cases of a group that were made, training steps from those of fewer layers that were run in their place;
-    of these, the ones that a profile was captured of."""
-    for case in group:
-        parts = [made[each.what] for each in shallower(case) if each.what in made]
-        yield from (each for each in parts if each.trace and len(parts) > 1)
-        if len(parts) == len(shallower(case)):
-            yield from_shallower(case, parts)
 
 
 def small_ring(

@@ -15,6 +15,7 @@ from stripectl.measurement import spelled
 from stripectl.reasons import crossing
 from stripectl.units import NOTHING, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
+from stripectl.workload.model import SIZES
 
 MOST_OTHERS = 8  # other workloads of the run that get a line
 WIDEST = 130  # columns of a card, however wide the screen is: longer lines are hard to read
@@ -53,7 +54,7 @@ def title_of(found: Mapping[str, Any]) -> str:
 def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """What tells another workload of the run from the one that the card is about."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
-    shapes = [each.of_layer("forward").but_for_length for each in (own, first)]
+    shapes = [each.but_for("seq_len", "passes", *SIZES) for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
     return f"{title_of(other)} on {other['target']}"

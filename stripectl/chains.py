@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
+from stripectl.plan import STATES, parse_plan
 from stripectl.units import duration, nbytes
 from stripectl.workload import STEP, format_length
 
@@ -17,10 +17,10 @@ ALIKE = 0.005  # of the time: a difference that no method here can tell
 def chains(measurements: Iterable[Measurement]) -> list[str]:
     """A line for every linear attention that both schemes computed on a mesh of several devices, by method and pass."""
     groups: dict[Any, dict[int, dict[str, Measurement]]] = {}
-    for m in measurements:
+    for m in (m for m in measurements if m.median_s):
         plan, work = parse_plan(m.plan), m.workload
-        if m.median_s and plan.scheme in (CHAIN, GATHER) and plan.shards > 1 and work.passes != STEP:
-            key = work.but_for_length, m.target, m.method, plan.mesh, plan.states
+        if plan.scheme in (CHAIN, GATHER) and plan.shards > 1 and work.passes != STEP:
+            key = work.but_for("seq_len"), m.target, m.method, plan.mesh, plan.states
             groups.setdefault(key, {}).setdefault(work.seq_len, {}).setdefault(plan.scheme, m)
     found = []
     for lengths in groups.values():
@@ -58,8 +58,9 @@ def ranges(lengths: list[int], chosen: Iterable[int]) -> str:
 def sent(pair: Mapping[str, Measurement]) -> str:
     """What each of them sends, how long that takes, and how much of it hides; the shares are of this length."""
     chain, gather = pair[CHAIN], pair[GATHER]
-    plan, ways = parse_plan(chain.plan), 1 if chain.workload.passes == "forward" else 2
-    hops = (plan.shards - 1) * (ways + (ways == 2 and plan.states != "kept"))
+    plan = parse_plan(chain.plan)
+    travels = 1 if chain.workload.passes == "forward" else 2 if plan.states == STATES[0] else 3
+    hops = travels * (plan.shards - 1)
     each = sum((chain.bytes or {}).values()) / hops
     hop = (chain.calibration or {}).get("hop") or {}
     rate, overlap = hop.get("bytes_per_s_one_way"), gather.overlap or {}

@@ -26,7 +26,7 @@ from stripectl.run import Run
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
-from stripectl.workload.linear import FEATURES
+from stripectl.workload.linear import ATTENTIONS, FEATURES
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
@@ -68,9 +68,10 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
     linear = ""
-    if workload.attention == "linear":
+    if workload.attention != ATTENTIONS[0]:
         decay = f", decay {workload.decay}" if workload.decay != "1" else ""
-        linear = f"linear attention{decay}{f', {workload.features}' if workload.features != FEATURES[0] else ''}, "
+        features = f", {workload.features}" if workload.features != FEATURES[0] else ""
+        linear = f"{workload.attention} attention{decay}{features}, "
     return f"{model}{length}, {heads}, {linear}{workload.dtype}, {workload.mask}{documents}{batch}"
 
 

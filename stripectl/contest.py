@@ -76,7 +76,7 @@ def contests(measurements: Iterable[Measurement]) -> list[Contest]:
     groups: dict[Hashable, list[Measurement]] = {}
     for m in measurements:
         if scheme_of(m):
-            groups.setdefault((m.workload.but_for_length, m.target), []).append(m)
+            groups.setdefault((m.workload.but_for("seq_len"), m.target), []).append(m)
     return [made for members in groups.values() if (made := _contest(members))]
 
 

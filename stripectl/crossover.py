@@ -61,7 +61,7 @@ def crossover(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[dict[st
 
 
 def _but_for_length(ranking: Ranking) -> Any:
-    return ranking.workload.but_for_length, ranking.best.target
+    return ranking.workload.but_for("seq_len"), ranking.best.target
 
 
 def _named(alike: Sequence[Ranking]) -> Any:

@@ -32,7 +32,7 @@ MOST_ROWS_OF_TILES = 2**22
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
-BESIDE_LINEAR = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563, section 3.5)
+BESIDE_LINEAR = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563)
 # What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
 # parameters; everything. Where parameters are sharded, gathered ones are never kept.
 REMAT = ("full", "attention", "dots", "none")
@@ -135,10 +135,10 @@ class Plan:
         scheme if that can, or else BESIDE_LINEAR."""
         if kernels[self.kernel].attention == attention:
             return replace(self, softmax=None)
-        own = attention in schemes[self.scheme].kernels
-        usual = Softmax(self.scheme if own else BESIDE_LINEAR, DEFAULT_KERNELS[attention])
-        other = self.softmax if self.softmax and attention == "softmax" else usual
-        return replace(self, **vars(other), backward=None, parts=1, states=STATES[0], softmax=None)
+        own = self.scheme if attention in schemes[self.scheme].kernels else BESIDE_LINEAR
+        said = vars(self.softmax) if self.softmax and attention == "softmax" else {}
+        usual = {"scheme": own, "kernel": DEFAULT_KERNELS[attention], "tile": None, "softmax": None}
+        return replace(self, **{**usual, **said, "backward": None, "parts": 1, "states": STATES[0]})
 
     @property
     def cut_by(self) -> str:

@@ -195,13 +195,8 @@ class LinearAttend(Attend, Protocol):
         """The state of queries that have also met all keys before their shard."""
         ...
 
-    @property
-    def keeps(self) -> bool:
-        """Whether a backward pass finds what `apply` was given."""
-        ...
-
-    def kept(self, saved: Array) -> Array:
-        """What `apply` was given."""
+    def kept(self, saved: Array) -> Array | None:
+        """What `apply` was given; None where the plan keeps no states for the backward pass."""
         ...
 
     def dstate(self, saved: Array, kv: Array) -> Array:

@@ -13,7 +13,7 @@ from stripectl.kernels import kernels
 from stripectl.layout import WHOLE, TileCount
 from stripectl.machine import TileCost
 from stripectl.pairing import among, pairing_of
-from stripectl.plan import HEAD_AXES, Plan
+from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import HEADS, ROWS
 from stripectl.workload import Workload
 
@@ -39,7 +39,7 @@ class TimedAttend:
     def __init__(self, workload: Workload, plan: Plan, clocks: Clocks, counted: Sequence[TileCount] = ()) -> None:
         self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), plan.tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
-        self.states = plan.states
+        self.keeps = plan.states == STATES[0]
         self.rounds_run, self.counted = list[Round](), counted
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
         self.documents = None if workload.starts is None else among(workload.starts, workload.seq_len)
@@ -135,13 +135,9 @@ class TimedAttend:
             self.alone[passes] = self._count(passes, me, me, WHOLE)
         return self._spend(passes, tile, own, needs, self.alone[passes], share)
 
-    @property
-    def keeps(self) -> bool:
-        return self.states == "kept"
-
-    def kept(self, saved: Any) -> Timed:
+    def kept(self, saved: Any) -> Timed | None:
         q, _, residual, _ = saved
-        return self._state_of(q, residual.ready)
+        return self._state_of(q, residual.ready) if self.keeps else None
 
     def state(self, kv: tuple[Timed, Timed]) -> Timed:
         return self._states("forward", kv[0], kv)

@@ -6,8 +6,9 @@ What those two take was read in their sources: AI-Hypercomputer/maxtext, `src/ma
 `jax/cpp_extensions/attention.py`, and `pytorch/attention/dot_product_attention/dot_product_attention.py` (August 2026).
 """
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import yaml
@@ -17,6 +18,8 @@ from stripectl.measurement import Measurement
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, parse_plan
 from stripectl.topology import hardware_kind
 from stripectl.workload import STEP, Workload, format_length
+from stripectl.workload.linear import LINEAR
+from stripectl.workload.model import Model
 
 # MaxText's context_parallel_strategy by scheme, and the flag of each axis.
 MAXTEXT_STRATEGIES = {"ring": "ring", "all_gather": "all_gather"}
@@ -60,15 +63,16 @@ print(attend(q, k, v).sharding)
 
 
 TRAINING = """\
-import numpy as np
+{imports}import numpy as np
 from stripectl.layer.training import make_training
 
-training = make_training("{model}", "{plan}", seq_len={seq_len}, batch={batch}, dtype="{dtype}")
+training = make_training({model}, "{plan}", seq_len={seq_len}, batch={batch}, dtype="{dtype}")
 state = training.init(seed=0)
 tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the last of each is only a target
 state, loss = training.step(state, training.place(tokens))
 print(loss)
 """
+CHANGING = "from dataclasses import replace\nfrom stripectl.workload.model import Model\n"
 
 
 def use(m: Measurement) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def use(m: Measurement) -> dict[str, Any]:
     what is lacking, or what to mind."""
     plan, kind = parse_plan(m.plan), hardware_kind(m.target)
     return {
-        "yaml": options(m),
+        "yaml": as_yaml(m),
         "python": snippet(m.workload, plan),
         "maxtext": maxtext(m.workload, plan, kind, slices(m.target)),
         "transformer_engine": transformer_engine(m.workload, plan, kind),
@@ -88,32 +92,54 @@ def slices(target: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-def options(m: Measurement) -> str:
-    """A YAML document whose keys are the options of `stripectl bench`."""
+def options(m: Measurement) -> dict[str, Any]:
+    """Options of `stripectl bench` by which it computes the same again, by name."""
     work = m.workload
     shape: dict[str, Any] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
-    found = {"seqlen": format_length(work.seq_len), **shape, "batch": work.batch, "dtype": work.dtype}
-    found |= {"mask": work.mask, "pass": work.passes, "target": m.target, "method": m.method, "plan": m.plan}
-    if work.layers:
-        found["layers"] = work.layers
+    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **own(work)}
+    found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
+    if work.batch > 1:
+        found["batch"] = work.batch
+    if work.mask != "causal":
+        found["mask"] = work.mask
     if work.query_len:
         found["query-len"] = format_length(work.query_len)
-    if work.attention == "linear":
-        found |= {"attention": work.attention, "decay": work.decay, "features": work.features}
     if work.documents:
         found["documents"] = ",".join(map(format_length, work.documents))
     if m.flags:
         found["xla-flag"] = [f"{name}={value}" for name, value in m.flags.items()]
-    return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=1000)
+    return found
+
+
+def as_yaml(m: Measurement) -> str:
+    return yaml.safe_dump(options(m), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def command_line(m: Measurement) -> str:
+    """The command that obtains this number again."""
+    values = {name: value if isinstance(value, list) else [value] for name, value in options(m).items()}
+    words = [word for name, each in values.items() for value in each for word in (f"--{name}", str(value))]
+    return shlex.join(["stripectl", "bench", *words])
+
+
+def own(work: Workload) -> dict[str, Any]:
+    """Layers and attention of a workload where they are not what the profile of its model says."""
+    if work.model in profile_names("models"):
+        usual = vars(Model.load(work.model)) | ({} if work.passes == STEP else {"layers": None})
+    else:
+        usual = {field.name: field.default for field in fields(Workload)}
+    return {name: value for name in ("layers", *LINEAR) if (value := getattr(work, name)) != usual[name]}
 
 
 def snippet(work: Workload, plan: Plan) -> str:
     """A Python program that attends by the plan, or trains by it, on as many devices as it has."""
     if work.passes == STEP:
         sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
-        return TRAINING.format(model=work.model, plan=plan, **sizes)
+        changes = "".join(f", {name}={value!r}" for name, value in own(work).items())
+        model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
+        return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
     if work.query_len:
         return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
     axes = plan.axes or {"ring": 1}
@@ -158,7 +184,7 @@ def unusual(work: Workload) -> str | None:
     """Why no flags are given for a workload, or None."""
     if work.query_len:
         return "Its context parallelism is for training."
-    if work.attention == "linear":
+    if work.attention != "softmax":
         return "Its context parallelism is of softmax attention."
     if work.documents or work.window.left is not None:
         return "The flags of its packing and windows are not known here."

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from stripectl.ahead import Compilers, compiled
-from stripectl.bench import simulated
 from stripectl.blocks import TilesOfPlan, TimedTiles
 from stripectl.candidates import Tuning
 from stripectl.devices import Devices, Place
 from stripectl.fields import MeasuredPlans
 from stripectl.layout import Tile
 from stripectl.measurement import Measurement
+from stripectl.methods import simulated
 from stripectl.plan import parse_plan
 from stripectl.tune import STRATEGIES, Outcome, Search
 

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,12 +18,14 @@ from rich.console import Console
 
 from stripectl.card import card, has_choice
 from stripectl.cli.bench import command
+from stripectl.cli.request import parse_request
 from stripectl.console import WIDE
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.recommend import recommend
+from stripectl.request import Request
 from stripectl.run import Run
-from stripectl.usage import maxtext, options, snippet, transformer_engine, use
+from stripectl.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, use
 from stripectl.workload import Workload
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
@@ -330,6 +333,14 @@ def test_the_card_fits_the_screen(width: int) -> None:
     assert "3 more in the report" in text
 
 
+def test_the_other_lengths_of_a_hybrid_step_are_lines_of_the_card() -> None:
+    sizes = {"hidden": 64, "feed_forward": 64, "layers": 8, "vocabulary": 64, "model": "a", "attention": "LLLS"}
+    work = replace(WORK, passes="step", **sizes)
+    others = [clocked(layout, 1.0, replace(work, seq_len=2**15)) for layout in ("contiguous", "zigzag")]
+    text = shown(found(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), WIDE)
+    assert "LLLS attention" in text and "32k step: " in text
+
+
 def test_the_card_is_neither_wrapped_nor_cut_when_piped() -> None:
     lines = shown(several(), WIDE).splitlines()
     assert lines[1].split() == ["plan", plan("zigzag")]
@@ -370,20 +381,45 @@ def test_the_snippet_of_a_step_trains(tmp_path) -> None:
     sizes = {"hidden": 16, "feed_forward": 32, "layers": 2, "vocabulary": 32, "model": str(tmp_path / "tiny.yaml")}
     work = Workload(seq_len=64, heads=2, kv_heads=1, head_dim=8, dtype="float32", passes="step", **sizes)
     around = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    code = snippet(work, parse_plan("ring/striped/xla@ring=2,tile=8"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
-    assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+    hybrid = replace(work, layers=4, attention="LS", decay="0.9")
+    for each, plan in ((work, "ring/striped/xla@ring=2,tile=8"), (hybrid, "lasp@ring=2,tile=8")):
+        code = snippet(each, parse_plan(plan))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
+        assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+        assert ("attention='LS'" in code) == (each is hybrid)
 
 
 def test_the_yaml_holds_the_options_of_a_bench() -> None:
     flagged = clocked("zigzag", 1.0, flags={"xla_some_flag": "true"})
-    read = yaml.safe_load(options(flagged))
+    read = yaml.safe_load(as_yaml(flagged))
     known = {option.name.replace("_", "-") for option in command.params if option.name}
     names = {"passes": "pass", "plans": "plan", "xla-flags": "xla-flag"}
     assert read.keys() <= {names.get(name, name) for name in known}
     assert (read["seqlen"], read["model"], read["plan"]) == ("64k", "1b", plan("zigzag"))
     strange = replace(flagged, workload=replace(WORK, model="a: [b"))
-    assert yaml.safe_load(options(strange))["kv-heads"] == 16
+    assert yaml.safe_load(as_yaml(strange))["kv-heads"] == 16
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--plan lasp@ring=8 --seqlen 64k --model 1b --pass step --attention LLLS --decay tnl --layers 8",
+        "--plan ring@ring=8 --seqlen 64k --model tnl-1b --pass step --attention softmax",
+        "--plan lasp2@ring=8 --seqlen 64k --model linear-llama-1b-hybrid --pass step --batch 2",
+        "--plan lasp@ring=8 --seqlen 64k --heads 8 --head-dim 8 --features elu --decay 0.99 --pass forward --mask full",
+        "--plan ring@ring=8 --seqlen 64k --model llama3-8b --documents 4k,1k --mask sliding:4k --pass forward-backward",
+        "--plan pass_q@ring=8 --seqlen 128k --query-len 1 --batch 4 --dtype float32 --xla-flag a=1 --xla-flag b=2,3",
+    ],
+)
+def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> None:
+    def request(words: list[str]) -> Request:
+        return parse_request(command.make_context("bench", words).params)
+
+    (wanted,), flags = request(shlex.split(asked)).workloads, request(shlex.split(asked)).flags
+    m = clocked("zigzag", 1.0, wanted, flags=flags[-1])
+    line = shlex.split(command_line(replace(m, plan=str(request(shlex.split(asked)).plans[0]))))
+    assert line[:2] == ["stripectl", "bench"]
+    assert (request(line[2:]).workloads, request(line[2:]).flags) == ([wanted], flags[-1:])
 
 
 def flags(text: str, kind: str = "tpu", **changes: Any) -> dict[str, str]:

@@ -164,8 +164,16 @@ def test_a_long_hop_costs_its_latency_once(layout: str) -> None:
     assert latency_s
     longer_s = seconds("v5e:1x8", plan) - seconds("v5e:2x4", plan)
     assert 0 <= longer_s <= 6 * latency_s * (1 + 1e-9)
+
+
+def test_the_end_of_a_line_gathers_by_one_link_and_a_cycle_both_ways_round() -> None:
+    v5e = Hardware.load("v5e")
+    latency_s, link = v5e.figure("hop_latency_s"), v5e.figure("link_bytes_per_s_one_way")
+    assert latency_s and link
+    block = 2 * 8 * 128 * 2 * WORK.seq_len // 8
+    line, cycle = 7 * block / link + (7 + 6) * latency_s, (7 * block / link + 7 * latency_s) / 2
     gather_s = seconds("v5e:1x8", "all_gather/striped@ring=8") - seconds("v5e:2x4", "all_gather/striped@ring=8")
-    assert gather_s == pytest.approx(6 * latency_s)
+    assert gather_s == pytest.approx(line - cycle)
 
 
 def test_two_nodes_are_limited_by_their_network() -> None:

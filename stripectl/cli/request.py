@@ -240,7 +240,7 @@ def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
     names = words(text, "scheme", schemes.names())
     if "all" not in text.split(","):
         return names
-    families = {"linear"} if attention == "linear" else {"softmax", "scores"}
+    families = {"softmax", "scores"} if attention == "softmax" else {"linear"}
     able = [name for name in names if families & {*schemes[name].kernels}]
     return [name for name in able if (schemes[name].queries != "all") == inference]
 

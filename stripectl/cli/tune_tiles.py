@@ -77,6 +77,7 @@ def with_newest_workload(request: Any) -> Any:
     """The request for what the first measurement of the newest run computed, in all passes of that run."""
     from stripectl.run import Run, newest_run
     from stripectl.topology import hardware_name
+    from stripectl.workload.model import SIZES
 
     try:
         measurements = Run.load(newest_run(shared.RUNS)).measurements
@@ -85,8 +86,8 @@ def with_newest_workload(request: Any) -> Any:
     if not measurements:
         return request
     first = measurements[0]
-    alike = (m.workload for m in measurements)
-    passes = [w for w in dict.fromkeys(alike) if w.of_layer("forward") == first.workload.of_layer("forward")]
+    known = dict.fromkeys(m.workload for m in measurements)
+    passes = [w for w in known if w.but_for("passes", *SIZES) == first.workload.but_for("passes", *SIZES)]
     usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, any_dtype=usual)

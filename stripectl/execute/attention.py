@@ -12,7 +12,7 @@ from stripectl.execute.comm import Comm
 from stripectl.execute.linear import LinearAttend
 from stripectl.kernels import kernels
 from stripectl.pairing import pairing_of
-from stripectl.plan import HEAD_AXES, Plan
+from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import Scheme, schemes
 from stripectl.workload import Workload
 
@@ -73,6 +73,6 @@ def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
         attend = Attend(*given)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
-        keeps = plan.states == "kept"
-        attend = LinearAttend(*given, decays=workload.rates, over=over, features=workload.features, keeps=keeps)
+        kept = {"features": workload.features, "keeps": plan.states == STATES[0]}
+        attend = LinearAttend(*given, decays=workload.rates, over=over, **kept)
     return attention(schemes[plan.scheme], attend, Comm(plan), layer)

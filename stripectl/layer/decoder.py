@@ -1,7 +1,7 @@
 """A decoder of LLaMA's kind (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
 
 Linear attention divides nothing by itself: its output is normed, a head at a time and without a scale (Qin et al. 2022,
-arXiv:2210.10340, section 4.1).
+arXiv:2210.10340).
 
 Rotary embeddings are those of the layout's positions, so that a sequence that was permuted once at the input passes
 through every layer as it lies. Layers are stacked, and a scan goes through them. What a compiled step takes is told by

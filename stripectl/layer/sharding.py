@@ -4,8 +4,7 @@ Tokens lie over the batch's and the sequence's axes, a layer's heads, feed-forwa
 parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020), gathered
 where a layer uses it, and its gradient scattered back. With ZeRO-1 that is where its optimizer state is stored alone:
 gradients are scattered, and what the optimizer makes of parameters is gathered; with `zero=0` all is as it is used.
-Hidden
-states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
+Hidden states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
 
 Feed-forward and loss work *blockwise* (Liu and Abbeel 2023): on a chunk of the rows of every shard at a time, so that
 chunking moves no data, with the intermediate results of one chunk in memory, in the backward pass too.

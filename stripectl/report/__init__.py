@@ -6,7 +6,6 @@
 import base64
 import functools
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl import BadInput, __version__, console, notes, scoreboard
+from stripectl import BadInput, __version__, console, notes, scoreboard, usage
 from stripectl.files import data_folder, write_atomically
 from stripectl.measurement import Measurement, attention_bound, simulation_error, with_speedups
 from stripectl.plan import parse_plan
@@ -23,7 +22,6 @@ from stripectl.recommend import recommend
 from stripectl.report import figures, lengths, recommendation, sources, timeline, traces
 from stripectl.run import Run
 from stripectl.units import NOTHING, in_unit, nbytes, rate, times
-from stripectl.workload import format_length
 
 WORDS = {
     "whole_s": "a whole tile",
@@ -109,7 +107,7 @@ def context(run: Run) -> dict[str, Any]:
         "published_said": notes.published_said(shown),
         "longest": [str(line) for line in notes.longest(shown)],
         "said": [str(line) for line in (*notes.packing(shown), *notes.pass_rules(shown), *notes.exchanges(shown))],
-        "reproduce": [{"command": command_line(m)} for m in shown if m.status == "ok"],
+        "reproduce": [{"command": usage.command_line(m)} for m in shown if m.status == "ok"],
         "run_json": base64.b64encode(text.encode()).decode(),
         "run_json_left_out": left_out,
     }
@@ -281,19 +279,3 @@ def quantity(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{words(key)} {quantity(key, each)}" for key, each in value.items())
     return in_unit(name, value)
-
-
-def command_line(m: Measurement) -> str:
-    """The command that obtains this number again."""
-    work = m.workload
-    shape = ["--model", work.model] if work.model else ["--heads", work.heads, "--head-dim", work.head_dim]
-    if not work.model and work.kv_heads != work.heads:
-        shape += ["--kv-heads", work.kv_heads]
-    options = ["--seqlen", format_length(work.seq_len), *shape, "--dtype", work.dtype, "--pass", work.passes]
-    options += ["--batch", work.batch] if work.batch > 1 else []
-    options += ["--mask", work.mask] if work.mask != "causal" else []
-    options += ["--query-len", format_length(work.query_len)] if work.query_len else []
-    options += ["--documents", ",".join(map(format_length, work.documents))] if work.documents else []
-    options += ["--target", m.target, "--method", m.method]
-    options += [part for name, value in (m.flags or {}).items() for part in ("--xla-flag", f"{name}={value}")]
-    return shlex.join(["stripectl", "bench", "--plan", m.plan, *map(str, options)])

@@ -47,7 +47,9 @@ def backward(saved, kv, attend, comm):
     def local(part, dq):
         return attend.share_backward(saved, kv, me, part, into=dq)
 
-    before = attend.kept(saved) if attend.keeps else chain(attend.state(kv), attend, comm, 1)[0]
+    before = attend.kept(saved)
+    if before is None:
+        before, _ = chain(attend.state(kv), attend, comm, 1)
     behind, dq = chain(attend.dstate(saved, kv), attend, comm, -1, local, attend.zeros(saved))
     return attend.state_backward(saved, kv, before, behind, into=(dq, attend.keys_backward(saved, kv, me)))
 

@@ -25,7 +25,9 @@ def backward(saved, kv, attend, comm):
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    before = attend.kept(saved) if attend.keeps else gather(attend.state(kv), attend, comm, 1)
+    before = attend.kept(saved)
+    if before is None:
+        before = gather(attend.state(kv), attend, comm, 1)
     behind = gather(attend.dstate(saved, kv), attend, comm, -1)
     own = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
     return attend.state_backward(saved, kv, before, behind, into=own)

@@ -106,10 +106,9 @@ class Workload:
                 f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
             )
 
-    @property
-    def but_for_length(self) -> tuple[Any, ...]:
-        """Equal for workloads that differ in the length of the sequence alone."""
-        return tuple(getattr(self, field.name) for field in fields(self) if field.name != "seq_len")
+    def but_for(self, *names: str) -> tuple[Any, ...]:
+        """Equal for workloads that differ in such fields alone."""
+        return tuple(getattr(self, field.name) for field in fields(self) if field.name not in names)
 
     @property
     def window(self) -> Window:
