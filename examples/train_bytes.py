@@ -76,11 +76,11 @@ def train(plans: list[str], steps: int, model: Model = MODEL) -> float:
     return apart
 
 
-def memory(plans: list[str], lengths: list[int], device_bytes: int) -> None:
+def memory(plans: list[str], lengths: list[int], device_bytes: int, model: Model = MODEL) -> None:
     """Print what a step on one sequence needs at its peak on each device, and what does not fit; nothing runs."""
     print("tokens  " + "  ".join(f"{plan:>24}" for plan in plans))
     for length in lengths:
-        needs = [peak_bytes(make_training(MODEL, plan, seq_len=length, dtype="float32").compile()) for plan in plans]
+        needs = [peak_bytes(make_training(model, plan, seq_len=length, dtype="float32").compile()) for plan in plans]
         told = (f"{need / 2**20:.0f} MiB" + ", too large" * (need > device_bytes) for need in needs if need)
         print(f"{format_length(length):>6}  " + "  ".join(f"{each:>24}" for each in told))
     print(f"for devices of {device_bytes / 2**20:.0f} MiB; by the compiler, nothing ran")
@@ -95,8 +95,9 @@ if __name__ == "__main__":
     parser.add_argument("--seqlen", default="16k,32k,128k", help="the lengths of --memory")
     parser.add_argument("--device-mib", type=int, default=100, help="what a device of --memory has")
     given = parser.parse_args()
-    usual = PLANS if given.attention == "softmax" else LINEAR
+    usual, model = PLANS if given.attention == "softmax" else LINEAR, with_attention(given.attention)
     if given.memory:
-        memory(given.plan or [ONE, "ring/striped@ring=8"], parse_lengths(given.seqlen), given.device_mib * 2**20)
-    elif train(given.plan or usual, given.steps, with_attention(given.attention)) > 1e-3:
+        plans = given.plan or [usual[0], usual[-1]]
+        memory(plans, parse_lengths(given.seqlen), given.device_mib * 2**20, model)
+    elif train(given.plan or usual, given.steps, model) > 1e-3:
         raise SystemExit("the loss curves differ")

@@ -86,17 +86,17 @@ class Compilers:
         key = {**request, "versions": list(map(version, packages)), "around": around}
         if self.cached and isinstance(known := cache.get(key), dict):
             return known
-        pallas = tools.kind == "tpu" and kernels[plan.kernel].bundles
+        alike = layers_of(workload, plan)
+        pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
         dump = self.dump if pallas and workload.passes != STEP else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
-        alike = layers_of(workload, plan)
-        if len(alike) > 1 and "refused" not in found:  # in the program of both kinds their tiles cannot be told apart
+        if "refused" not in found and (len(alike) > 1 or (pallas and workload.passes == STEP)):
+            # in a program of both kinds their tiles cannot be told apart, and a dump of a whole step is a GiB
             alone = [self.facts(own.of_layer("forward-backward"), each, target, flags) for _, own, each in alike]
-            found = next((each for each in alone if "refused" in each), found | {"alone": alone})
-        elif pallas and workload.passes == STEP and "refused" not in found:  # a dump of a whole step is a GiB
-            attention = self.facts(workload.of_layer("forward-backward"), plan, target, flags)
-            found |= {"bundles": attention.get("bundles")}
+            told = {"alone": alone} if len(alike) > 1 else {}
+            bundles = next((each["bundles"] for each in alone if each.get("bundles")), None)
+            found = next((each for each in alone if "refused" in each), found | told | {"bundles": bundles})
         if not pallas or found.get("bundles") or "refused" in found:
             cache.put(key, found)
         return found

@@ -2,7 +2,10 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from stripectl.bounds import layer_speedup, ring_work
 from stripectl.hardware import Hardware
@@ -15,6 +18,7 @@ from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, parse_plan
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
+from stripectl.timed import Round
 from stripectl.units import nbytes
 from stripectl.workload import STEP, Workload
 from stripectl.workload.model import Model
@@ -45,15 +49,28 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
             "computed": computed,
             "useful": useful,
             "efficiency": useful / scores if scores else 1.0,
-            "per_round": [
-                list(device) for device in zip(*(each.tiles.computed.tolist() for each in forward), strict=True)
-            ],
+            "per_round": [list(device) for device in zip(*whole_rounds(forward), strict=True)],
         },
         bytes=counted.sent,
         bound=bounds_of(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
+
+
+def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:
+    """Tiles of every device by round, those of a head; calls for some of the heads together as one round."""
+    found, part = list[tuple[np.ndarray, int]](), 1.0
+    for each in rounds:
+        tiles, heads = each.tiles.computed * each.heads, each.heads
+        if part > 1 - 1e-9:
+            part = 0.0
+        else:
+            before, known = found.pop()
+            tiles, heads = before + tiles, known + heads
+        part += each.part
+        found.append((tiles, heads))
+    return [(tiles // heads).tolist() for tiles, heads in found]
 
 
 def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:

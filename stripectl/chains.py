@@ -3,44 +3,65 @@ beside which a device computes (LASP), or one collective, which may go both ways
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from stripectl.measurement import Measurement
 from stripectl.plan import STATES, parse_plan
+from stripectl.ranking import Ranking, margin, rankings
 from stripectl.units import duration, nbytes
 from stripectl.workload import STEP, format_length
 
 CHAIN, GATHER = "lasp", "lasp2"
-ALIKE = 0.005  # of the time: a difference that no method here can tell
+
+
+class Pair(NamedTuple):
+    """The fastest plan of either on one mesh, and whether their times are too close to tell which is faster."""
+
+    chain: Measurement
+    gather: Measurement
+    close: bool
 
 
 def chains(measurements: Iterable[Measurement]) -> list[str]:
-    """A line for every linear attention that both schemes computed on a mesh of several devices, by method and pass."""
-    groups: dict[Any, dict[int, dict[str, Measurement]]] = {}
-    for m in (m for m in measurements if m.median_s):
-        plan, work = parse_plan(m.plan), m.workload
-        if plan.scheme in (CHAIN, GATHER) and plan.shards > 1 and work.passes != STEP:
-            key = work.but_for("seq_len"), m.target, m.method, plan.mesh, plan.states
-            groups.setdefault(key, {}).setdefault(work.seq_len, {}).setdefault(plan.scheme, m)
+    """A line for every workload but for its length that both schemes computed on a mesh of several devices, by the
+    strongest method that timed it."""
+    groups: dict[Any, dict[int, Pair]] = {}
+    for ranking in rankings(list(measurements)):
+        if pair := paired(ranking):
+            key = ranking.workload.but_for("seq_len"), ranking.best.target, ranking.best.method
+            groups.setdefault(key, {})[ranking.workload.seq_len] = pair
     found = []
     for lengths in groups.values():
-        both = {length: pair for length, pair in sorted(lengths.items()) if len(pair) == 2}
-        if both:
-            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may be anybody's
-                found.append(f"{won(both)} {sent(both[max(both)])}")
+        both = dict(sorted(lengths.items()))
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may be anybody's
+            found.append(f"{won(both)} {sent(both[max(both)])}".strip())
     return found
 
 
-def won(both: Mapping[int, Mapping[str, Measurement]]) -> str:
+def paired(ranking: Ranking) -> Pair | None:
+    """Of the fastest mesh that both computed on."""
+    meshes: dict[Any, dict[str, Measurement]] = {}
+    for m in ranking.rivals:
+        plan = parse_plan(m.plan)
+        if plan.scheme in (CHAIN, GATHER) and plan.shards > 1:
+            meshes.setdefault((plan.mesh, plan.states), {}).setdefault(plan.scheme, m)
+    found = next((each for each in meshes.values() if len(each) == 2), None)
+    return Pair(found[CHAIN], found[GATHER], ranking.too_close(*found.values())) if found else None
+
+
+def won(both: Mapping[int, Pair]) -> str:
     """Which of the two is faster at which lengths, and by how much at the most."""
+    told = {length: pair for length, pair in both.items() if not pair.close}
+    gains = {length: margin(pair.chain, pair.gather) for length, pair in told.items()}
+    lost = {length: margin(pair.gather, pair.chain) for length, pair in told.items()}
     said = []
-    for name, other in ((CHAIN, GATHER), (GATHER, CHAIN)):
-        gains = {length: (pair[other].median_s or 0) / (pair[name].median_s or 1) - 1 for length, pair in both.items()}
-        if faster := {length: gain for length, gain in gains.items() if gain > ALIKE}:
+    for name, over in ((CHAIN, gains), (GATHER, lost)):
+        if faster := {length: gain for length, gain in over.items() if gain > 0}:
             said.append(f"{name} is faster at {ranges(list(both), faster)} tokens, by up to {max(faster.values()):.1%}")
-    one = next(iter(next(iter(both.values())).values()))
-    where = f"{one.workload.passes} on {one.target}, {one.method}"
-    return f"{where}: {'; '.join(said) or f'{CHAIN} and {GATHER} take the same time'}."
+    if close := [length for length, pair in both.items() if pair.close]:
+        said.append(f"at {ranges(list(both), close)} they are too close to tell")
+    one = next(iter(both.values())).chain
+    return f"{one.workload.passes} on {one.target}, {one.method}: {'; '.join(said)}."
 
 
 def ranges(lengths: list[int], chosen: Iterable[int]) -> str:
@@ -55,9 +76,12 @@ def ranges(lengths: list[int], chosen: Iterable[int]) -> str:
     return ", ".join(" to ".join(dict.fromkeys(each)) for each in ends)
 
 
-def sent(pair: Mapping[str, Measurement]) -> str:
-    """What each of them sends, how long that takes, and how much of it hides; the shares are of this length."""
-    chain, gather = pair[CHAIN], pair[GATHER]
+def sent(pair: Pair) -> str:
+    """What each of them sends, how long that takes, and how much of it hides; the shares are of this length. Of a
+    training step bytes do not tell whose they are."""
+    chain, gather, _ = pair
+    if chain.workload.passes == STEP:
+        return ""
     plan = parse_plan(chain.plan)
     travels = 1 if chain.workload.passes == "forward" else 2 if plan.states == STATES[0] else 3
     hops = travels * (plan.shards - 1)

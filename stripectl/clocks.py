@@ -238,8 +238,8 @@ class Clocks:
             return ready
         per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
         ways = self.machine.ways(axis, self.size(axis))
-        busy_s, far_s = hops * block.nbytes / per_s.min(), latency_s.sum() - latency_s.min()
-        return self._together(opcode, block, hops, ready, axis, busy_s / ways, far_s / ways, ways)
+        far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil(hops / ways) * latency_s.max()
+        return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s.min() / ways, far_s, ways)
 
     def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-to-all ends: on a torus every part goes round its ring the shorter way."""
@@ -257,7 +257,7 @@ class Clocks:
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency, ways = rates.min(), latencies.max(), self.machine.ways(axis, size)
-        ring = 2 * (size - 1) * (leaf.nbytes / size / rate + latency) / ways
+        ring = 2 * ((size - 1) / ways * leaf.nbytes / size / rate + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
         block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))

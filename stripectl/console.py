@@ -27,6 +27,7 @@ from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 from stripectl.workload.linear import ATTENTIONS, FEATURES
+from stripectl.workload.model import Model
 
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
@@ -67,12 +68,16 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    linear = ""
-    if workload.attention != ATTENTIONS[0]:
-        decay = f", decay {workload.decay}" if workload.decay != "1" else ""
-        features = f", {workload.features}" if workload.features != FEATURES[0] else ""
-        linear = f"{workload.attention} attention{decay}{features}, "
-    return f"{model}{length}, {heads}, {linear}{workload.dtype}, {workload.mask}{documents}{batch}"
+    return f"{model}{length}, {heads}, {attention(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
+
+
+def attention(of: Workload | Model) -> str:
+    """What the attention is, before other words; nothing where it is softmax."""
+    if of.attention == ATTENTIONS[0]:
+        return ""
+    decay = f", decay {of.decay}" if of.decay != "1" else ""
+    features = f", {of.features}" if of.features != FEATURES[0] else ""
+    return f"{of.attention} attention{decay}{features}, "
 
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")

@@ -1,5 +1,6 @@
 """A machine as its compiler has it: tiles by estimated cycles or by bundles, hidden what the schedule hides."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stripectl.arithmetic import COUNTING
 from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
@@ -16,12 +18,14 @@ from stripectl.machine import Machine, TileCost
 from stripectl.pairing import pairing_of
 from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
 from stripectl.schedule import ATTENTION
+from stripectl.simulate import simulate
 from stripectl.wiring import Wiring
 from stripectl.workload import Workload
 
 LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
+PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
 COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
 
 
@@ -64,7 +68,8 @@ def estimated_costs(
     if not clock or not cycles:
         return None
     live = live_rectangles(workload, plan)
-    costs = {passes: cycle_cost(each, clock, plan.shards, live) for passes, each in cycles.items()}
+    calls = calls_of(workload, plan, list(cycles))
+    costs = {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
     pallas = kernels[plan.kernel].bundles
     if not pallas:
         return "estimated_cycles", costs
@@ -78,7 +83,16 @@ def estimated_costs(
     }
 
 
-def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: int, live: float) -> TileCost:
+def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str, float]:
+    """How often a device calls the kernel in each of such passes, parts of calls in proportion to their work."""
+    found = {}
+    for each in (each for each in PASS_BY_NAME if each in passes):
+        rounds = simulate(replace(workload, passes=PASS_BY_NAME[each]), plan, COUNTING).rounds
+        found[each] = math.fsum(one.part * one.share for one in rounds) - sum(found.values())
+    return found
+
+
+def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: float, live: float) -> TileCost:
     """Seconds from cycles; what is no tile, copies and merges of a shard's rows, is spread over the calls of the
     kernel, branches as far as they are live."""
     whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))

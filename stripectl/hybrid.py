@@ -28,4 +28,7 @@ def layers_of(workload: Workload, plan: Plan) -> list[Layers]:
 def joined(plans: Sequence[Plan]) -> Plan:
     """One plan from those of `layers_of`."""
     first, *rest = plans
-    return replace(first, softmax=Softmax(rest[0].scheme, rest[0].kernel, rest[0].tile)) if rest else first
+    if not rest:
+        return first
+    (other,) = rest
+    return replace(first, softmax=Softmax(other.scheme, other.kernel, other.tile, other.backward))

@@ -14,6 +14,7 @@ from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.defaults import with_tile
 from stripectl.devices import Place
+from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import LEAST_SIDE, kernels
 from stripectl.layout import Tile, layouts
 from stripectl.measurement import Measurement
@@ -25,17 +26,22 @@ from stripectl.workload import LONGEST, Workload, format_length
 Compile = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
 
-def with_default_tile(plan: Plan, kind: str) -> Plan:
-    """The plan with the kernel's own tile: that of a sequence that is long. One without tiles gets them by length."""
-    kernel = kernels[plan.kernel]
-    return plan if plan.tile or kernel.whole else replace(plan, tile=kernel.default_tile(kind))
+def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
+    """The plan with its kernels' own tiles: those of a sequence that is long. One without tiles gets them by length."""
+
+    def tiled(plan: Plan) -> Plan:
+        kernel = kernels[plan.kernel]
+        return plan if plan.tile or kernel.whole else replace(plan, tile=kernel.default_tile(kind))
+
+    return joined([tiled(each) for _, _, each in layers_of(workload, plan)])
 
 
 def step_of(plan: Plan, workload: Workload) -> int:
     """The smallest sequence that fills every device with whole tiles, and holds the queries; the answer is a multiple
     of it."""
-    tile = plan.tile or Tile(LEAST_SIDE, LEAST_SIDE)
-    piece = math.lcm(*tile, *(plan.backward or tile), plan.cut // plan.shards)
+    tiles = [tile for _, _, each in layers_of(workload, plan) for tile in (each.tile, each.backward) if tile]
+    sides = itertools.chain.from_iterable(tiles or [Tile(LEAST_SIDE, LEAST_SIDE)])
+    piece = math.lcm(*sides, plan.cut // plan.shards)
     step = plan.shards * layouts[plan.layout].pieces * piece
     return step * -(-(workload.query_len or 1) // step)
 
@@ -44,10 +50,9 @@ def longest_cases(request: Request, place: Place) -> list[Measurement]:
     """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
     found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        usual = with_default_tile(request.meshed(plan, workload, place), kind)
-        meshed = with_default_tile(
-            request.meshed(plan, replace(workload, seq_len=step_of(usual, workload)), place), kind
-        )
+        usual = with_default_tile(request.meshed(plan, workload, place), workload, kind)
+        shorter = replace(workload, seq_len=step_of(usual, workload))
+        meshed = with_default_tile(request.meshed(plan, shorter, place), workload, kind)
         shortest = replace(workload, seq_len=step_of(meshed, workload))
         case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
         reason = unsupported(meshed, shortest, kind, place.target.devices)

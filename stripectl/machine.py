@@ -43,12 +43,13 @@ class TileCost:
         """The cost on shards of so many times the rows."""
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
 
-    def seconds(self, tiles: TileCount, heads: int) -> np.ndarray:
+    def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
+        """Of a call with so many tiles of so many heads, which are a part of a shard's."""
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
         if self.masks_all:
             masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
             each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
-        return self.call_s + heads * (each + tiles.rows * self.row_s)
+        return self.call_s * (part if self.call_grows else 1.0) + heads * (each + tiles.rows * self.row_s)
 
 
 class Hops(NamedTuple):

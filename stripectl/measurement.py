@@ -105,6 +105,12 @@ class Measurement:
         return cls(**known)
 
 
+def badness(check: Mapping[str, Any]) -> float:
+    """The error that a check found, the larger the worse: one that is no number, or that nothing says, is infinite."""
+    error = check.get("max_rel_error", float("nan"))
+    return float("inf") if error != error else error
+
+
 def spelled(flags: Mapping[str, str] | None) -> str:
     """The compiler's flags, after a plan."""
     return "".join(f" {name}={value}" for name, value in (flags or {}).items())

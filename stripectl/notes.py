@@ -3,6 +3,7 @@
 import contextlib
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
@@ -33,6 +34,10 @@ def calibrations(run: Run) -> list[Text]:
             KeyError, TypeError, ValueError, AttributeError
         ):  # a run that is resumed may be anybody's
             lines |= dict.fromkeys(_calibration(m))
+            if beside := (m.calibration or {}).get("softmax"):
+                tile = parse_plan(m.plan).of("softmax").tile
+                other = replace(m, calibration=beside, tiles={"tile": str(tile)})
+                lines |= {f"softmax layers: {line}": None for line in _calibration(other) if line not in lines}
     return [Text(f"costs   {line}") for line in lines]
 
 

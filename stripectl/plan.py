@@ -3,12 +3,13 @@
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
 Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
-is not the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` matter to a training step only: how
-many rows of a device feed-forward and loss take at once, what the backward pass finds kept, what of a parameter the
-devices of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel and tile of
-the latter (`softmax=all_gather/xla/512x1024`). `states` says whether linear attention keeps for its backward pass what
-shards told each other, or asks again. `parts` matters to schemes that can take K/V in parts. Whether a plan
-can compute a workload is one question, `refusal.unsupported`, answered with a reason.
+is not the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` matter to a training step only: how many
+rows of a device feed-forward and loss take at once, what the backward pass finds kept, what of a parameter the devices
+of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel, tile and backward
+tile of the latter (`softmax=all_gather/xla/512x1024`): the plan's own tiles are those of linear layers. `states` says
+whether linear attention keeps for its backward pass what shards told each other, or asks again. `parts` matters to
+schemes that can take K/V in parts. Whether a plan can compute a workload is one question, `refusal.unsupported`,
+answered with a reason.
 """
 
 import math
@@ -53,9 +54,10 @@ class Softmax:
     scheme: str
     kernel: str
     tile: Tile | None = None
+    backward: Tile | None = None
 
     def __str__(self) -> str:
-        return "/".join([self.scheme, self.kernel, *([str(self.tile)] if self.tile else [])])
+        return "/".join([self.scheme, self.kernel, *(str(tile) for tile in (self.tile, self.backward) if tile)])
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,17 @@ class Plan:
         return () if self.zero == "0" else STORED_AXES
 
     def of(self, attention: str) -> "Plan":
-        """The plan of a model's layers of such attention; where it says nothing of softmax layers, they have its own
-        scheme if that can, or else BESIDE_LINEAR."""
-        if kernels[self.kernel].attention == attention:
-            return replace(self, softmax=None)
-        own = self.scheme if attention in schemes[self.scheme].kernels else BESIDE_LINEAR
-        said = vars(self.softmax) if self.softmax and attention == "softmax" else {}
-        usual = {"scheme": own, "kernel": DEFAULT_KERNELS[attention], "tile": None, "softmax": None}
-        return replace(self, **{**usual, **said, "backward": None, "parts": 1, "states": STATES[0]})
+        """The plan of a model's layers of such attention, beside others of the other kind. Where it says nothing of
+        softmax layers, they have its own scheme if that can, or else BESIDE_LINEAR, and its kernel where that is one of
+        theirs."""
+        linear = kernels[self.kernel].attention == "linear"
+        if attention == "linear":
+            return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[attention], softmax=None)
+        scheme = BESIDE_LINEAR if schemes[self.scheme].kernels == ("linear",) else self.scheme
+        usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernels[0]] if linear else self.kernel)
+        said = self.softmax or usual
+        parts = self.parts if said.scheme == self.scheme else 1
+        return replace(self, **vars(said), parts=parts, states=STATES[0], softmax=None)
 
     @property
     def cut_by(self) -> str:
@@ -209,17 +214,18 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_softmax(text: str) -> Softmax:
-    """`all_gather/xla/512x1024`; kernel and tile may be left out.
+    """`all_gather/xla/512x1024`; kernel and tile may be left out, and a backward tile may follow.
 
     Raises:
         BadInput: not a scheme and kernel of softmax attention, or more than that.
     """
     name, *rest = text.split("/")
     scheme: Scheme = schemes[name]
-    if "linear" in scheme.kernels[:1] or len(rest) > 2:
-        raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
     kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernels[0]]]
-    return Softmax(scheme.name, kernel.name, parse_tile(rest[1]) if len(rest) == 2 else None)
+    if kernel.attention == "linear" or len(rest) > 3:
+        raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
+    tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
+    return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None)
 
 
 def parse_plan(text: str) -> Plan:

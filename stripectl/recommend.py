@@ -5,7 +5,7 @@ measurements do not. The recommendation is of the strongest pass and, of that, t
 of the run have theirs in `others`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,7 +107,8 @@ def gain(ranking: Ranking) -> dict[str, Any] | None:
 def default_plan(m: Measurement) -> str:
     """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
     plan = parse_plan(m.plan)
-    bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None), plan.devices)
+    softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
+    bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None, softmax=softmax), plan.devices)
     return str(with_tile(bare, m.workload, hardware_kind(m.target)))
 
 
@@ -170,12 +171,19 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
 
 
 def _predicted(ranking: Ranking) -> tuple[str, str]:
-    source = str((ranking.best.calibration or {}).get("source"))
-    tiles = {
-        "estimated_cycles": "tiles take the compiler's estimated cycles",
-        "bundles": "tiles take the bundles of the compiler's final schedule",
-        "datasheet": "tiles take what the published figures allow",
-    }.get(source, f"tiles from {source}")
+    words = {
+        "estimated_cycles": "the compiler's estimated cycles",
+        "bundles": "the bundles of the compiler's final schedule",
+        "datasheet": "what the published figures allow",
+    }
+
+    def taken(known: Mapping[str, Any]) -> str:
+        return words.get(str(known.get("source")), f"what {known.get('source')} says")
+
+    known = ranking.best.calibration or {}
+    tiles = f"tiles take {taken(known)}"
+    if beside := known.get("softmax"):
+        tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
     return "predicted", f"Compiled and not run: the time is predicted, {tiles}; memory is the compiler's word."
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from stripectl.hybrid import Layers, layers_of
 from stripectl.kernels import Kernel, kernels
@@ -10,7 +11,6 @@ from stripectl.layout import Layout, Pairing, layouts
 from stripectl.pairing import dealing, pairing_of
 from stripectl.plan import (
     BATCH_AXES,
-    BESIDE_LINEAR,
     DEFAULT_KERNELS,
     HEAD_AXES,
     MEETING_AXES,
@@ -37,7 +37,8 @@ def _layer_reasons(plan: Plan, alike: Sequence[Layers]) -> Iterator[str]:
         yield f"no layer is beside others of another kind. Leave softmax={plan.softmax} out."
     names = [each.plan.scheme for each in alike]
     if len({schemes[name].rows_over for name in names}) > 1:
-        yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={BESIDE_LINEAR}."
+        usual = replace(plan, softmax=None).of("softmax").scheme
+        yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={usual}."
 
 
 def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:

@@ -2,12 +2,12 @@
 speeds up or slows down does so for all of them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import Measurement, median_interval
+from stripectl.measurement import Measurement, badness, median_interval
 from stripectl.trace import Tracer
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
@@ -107,7 +107,7 @@ def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = Tr
     except PlanFailed as failure:
         return case.fail(*why(failure))
     checks = [answer["check"] for answer in answers if answer["check"]] or [wanted.check or {}]
-    worst: dict[str, Any] = dict(max(checks, key=_badness))
+    worst: dict[str, Any] = dict(max(checks, key=badness))
     case.warm_s = max(answer["warm_s"] for answer in answers)
     case.measurement = replace(
         wanted,
@@ -125,11 +125,6 @@ def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
     """(reason, status) of a plan that was not compiled."""
     hint = ". Give it more by --compile-limit" if failure.late else ""
     return f"{failure}{hint}", "refused" if failure.refused else "failed"
-
-
-def _badness(check: Mapping[str, Any]) -> float:
-    error = check.get("max_rel_error", float("nan"))
-    return float("inf") if error != error else error
 
 
 def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:

@@ -41,8 +41,9 @@ class Simulation:
 
     @property
     def overlap(self) -> Overlap | None:
-        """Of the device that computes longest, the most exposed of those that are alike; None where nothing was sent.
-        Devices that wait for it have little to hide behind, which is imbalance and not slow communication."""
+        """Of the device that computes longest, of those that are alike the most exposed, or else the one that hides
+        most; None where nothing was sent. Devices that wait for it have little to hide behind, which is imbalance and
+        not slow communication."""
         if not self.windows:
             return None
         compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
@@ -50,7 +51,7 @@ class Simulation:
         each = [(union_s([c[d] for c in compute]), [w[d] for w in windows], d) for d in range(len(compute[0]))]
         longest = max(busy for busy, _, _ in each)
         found = [overlap([c[d] for c in compute], sent) for busy, sent, d in each if busy > 0.999 * longest]
-        return max(found, key=lambda one: one.exposed_s)
+        return max(found, key=lambda one: (one.exposed_s, one.hidden_s))
 
 
 def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence[TileCount] = ()) -> Simulation:

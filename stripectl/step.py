@@ -10,6 +10,7 @@ pass computes again is `remat`'s and, of what goes through in chunks, the chunks
 rotations, residuals) is left out.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -120,9 +121,9 @@ def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
     hops = [machine.hops[axis] for axis in sent.axes if axis in machine.hops]
     rate = min([machine.link_bytes_per_s_one_way, *(float(hop.bytes_per_s.min()) for hop in hops)])
     latency_s = max([machine.hop_latency_s, *(float(hop.latency_s.max()) for hop in hops)])
-    rounds = (plan.product(sent.axes) - 1) * (2 if sent.opcode == "all-reduce" else 1)
     ways = min(machine.ways(axis, plan.size(axis)) for axis in sent.axes if plan.size(axis) > 1)
-    return sent.times * (sent.nbytes / rate + rounds * latency_s) / ways
+    rounds = math.ceil((plan.product(sent.axes) - 1) / ways) * (2 if sent.opcode == "all-reduce" else 1)
+    return sent.times * (sent.nbytes / rate / ways + rounds * latency_s)
 
 
 def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:

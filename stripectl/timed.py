@@ -22,14 +22,17 @@ VALUES = "values"  # a round that weighs values, whose scores had a round of the
 
 
 class Round(NamedTuple):
-    """One call of a kernel on every device: when it starts and ends there, its tiles, and of how many heads of how many
-    requests together each of them is."""
+    """One call of a kernel on every device: when it starts and ends there, its tiles, of how many heads of how many
+    requests together each of them is, what part of a shard's heads these are, and what share of a call's work it is
+    for them."""
 
     passes: str
     start_s: np.ndarray
     end_s: np.ndarray
     tiles: TileCount
     heads: int
+    part: float
+    share: float
 
 
 class TimedAttend:
@@ -133,7 +136,7 @@ class TimedAttend:
         tile = cost.forward if passes == "forward" else cost.backward
         if passes not in self.alone:
             self.alone[passes] = self._count(passes, me, me, WHOLE)
-        return self._spend(passes, tile, own, needs, self.alone[passes], share)
+        return self._spend(passes, tile, own, needs, self.alone[passes], share, (last - first) / pairs)
 
     def kept(self, saved: Any) -> Timed | None:
         q, _, residual, _ = saved
@@ -173,10 +176,12 @@ class TimedAttend:
     def _chunks(
         self, passes: str, of: Timed, inputs: Sequence[Timed], share: float = 1.0, *, whole: int = 0, rows: int = 0
     ) -> np.ndarray:
-        """When each device has so much for every chunk of a shard; a chunk's backward pass has three of each kind."""
-        count, machine = -(-self.pairing.rows // self.tiles[passes].block_kv), self.clocks.machine
-        kinds = np.full((4, self.clocks.grid.size), count) * np.array([whole, 0, 0, rows])[:, None]
+        """When each device has so much for every chunk of a shard, in products of all its rows, which are in what a
+        call takes where that grows with them; a chunk's backward pass has three of each kind."""
+        machine = self.clocks.machine
         cost = machine.forward if passes == "forward" else machine.backward
+        count = 0 if cost.call_grows else -(-self.pairing.rows // self.tiles[passes].block_kv)
+        kinds = np.full((4, self.clocks.grid.size), count) * np.array([whole, 0, 0, rows])[:, None]
         return self._spend(passes, cost, of, list(inputs), TileCount(*kinds), share)
 
     def scores(self, q: Timed, k: Timed, me: Any, src: Any) -> Timed:
@@ -245,13 +250,20 @@ class TimedAttend:
         return self._spend(passes, cost, q, needs, tiles, share)
 
     def _spend(
-        self, passes: str, cost: TileCost, q: Timed, needs: list[Timed], tiles: TileCount, share: float = 1.0
+        self,
+        passes: str,
+        cost: TileCost,
+        q: Timed,
+        needs: list[Timed],
+        tiles: TileCount,
+        share: float = 1.0,
+        part: float = 1.0,
     ) -> np.ndarray:
-        """When each device has computed so many tiles of all heads of an array."""
+        """When each device has computed so many tiles of all heads of an array, which are a part of a shard's."""
         start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
         heads = q.shape[0] * q.shape[HEADS]
-        end = self.clocks.now = start + share * cost.seconds(tiles, heads)
-        self.rounds_run.append(Round(passes, start, end, tiles, heads))
+        end = self.clocks.now = start + share * cost.seconds(tiles, heads, part)
+        self.rounds_run.append(Round(passes, start, end, tiles, heads, part, share))
         return end
 
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:

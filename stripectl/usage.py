@@ -125,12 +125,16 @@ def command_line(m: Measurement) -> str:
 
 
 def own(work: Workload) -> dict[str, Any]:
-    """Layers and attention of a workload where they are not what the profile of its model says."""
+    """Layers and attention of a workload where they are not what the profile of its model says; of a model of one's
+    own, which is not looked at, all of them."""
     if work.model in profile_names("models"):
         usual = vars(Model.load(work.model)) | ({} if work.passes == STEP else {"layers": None})
+    elif work.passes == STEP:
+        usual = {}
     else:
         usual = {field.name: field.default for field in fields(Workload)}
-    return {name: value for name in ("layers", *LINEAR) if (value := getattr(work, name)) != usual[name]}
+    found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
+    return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
 
 
 def snippet(work: Workload, plan: Plan) -> str:

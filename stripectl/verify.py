@@ -15,6 +15,7 @@ from stripectl.execute import Program
 from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
+from stripectl.measurement import badness
 from stripectl.pairing import dealing, fewest_kv_heads, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.reference import by_definition
@@ -81,7 +82,7 @@ def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, A
     holds; of a training step that of a layer, of layers of two kinds that of the worse."""
     passes = "forward-backward" if workload.passes == STEP else workload.passes
     found = [check_layer(own.of_layer(passes), each, devices) for _, own, each in layers_of(workload, plan)]
-    worst = max(found, key=lambda each: each["max_rel_error"])
+    worst = max(found, key=badness)
     return worst | {"reference": "; ".join(each["reference"] for each in found)}
 
 

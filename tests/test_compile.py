@@ -14,14 +14,19 @@ import pytest
 from stripectl.ahead import Compilers, compiled, memory_of
 from stripectl.arithmetic import COUNTING, described
 from stripectl.bench import Request, cases
+from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
-from stripectl.longest import longest, step_of
+from stripectl.estimate import calls_of
+from stripectl.kernels import kernels
+from stripectl.longest import longest, longest_cases, step_of
+from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, unknown_flag
 from stripectl.topology import parse_target
 from stripectl.workload import Workload
+from stripectl.workload.model import SIZES, Model
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that splash compiles for
@@ -208,6 +213,36 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
         assert found.workload.seq_len == most * step
         assert found.program and found.program["longest"]["refused"] == (most + 1) * step
         assert {most, most + 1} <= set(asked) and len(asked) == len(set(asked)) < 40
+
+
+def test_a_search_of_lengths_names_the_tiles_of_both_kinds_of_layers() -> None:
+    model = Model.load("linear-llama-1b-hybrid")
+    sizes = {name: getattr(model, name) for name in (*SIZES, "heads", "kv_heads", "head_dim", "attention")}
+    work, place = Workload(seq_len=2**14, passes="step", model=model.name, **sizes), Place(parse_target("v5e:2x4"))
+    for text, step in (("lasp2", 4096), ("lasp2@ring=8,softmax=all_gather/xla/768", 768)):
+        (case,) = longest_cases(Request(workloads=[work], plans=[parse_plan(text)], longest=True), place)
+        plan = parse_plan(case.plan)
+        assert case.status == "ok" and plan.tile and plan.softmax and plan.softmax.tile, case.reason
+        assert case.workload.seq_len == step_of(plan, work) == 8 * step
+        assert str(with_tile(plan, case.workload, "tpu")) == case.plan
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *("lasp", "lasp2", "ring/contiguous/chunked@ring=8", "ring", "bidirectional", "dist_flash", "double_ring"),
+        *("all_gather@ring=8,parts=4", "ulysses", "usp"),
+    ],
+)
+def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> None:
+    found = with_mesh(parse_plan(plan), 8)
+    kind = "linear" if kernels[found.kernel].attention == "linear" else "softmax"
+    work = Workload(seq_len=2**12, heads=8, kv_heads=8, head_dim=64, attention=kind, passes=BOTH)
+    found = with_tile(found, work, "tpu")
+    calls = calls_of(work, found, ["forward", "backward"])
+    costs = [TileCost(0.0, 0.0, call_s=1 / calls[each], call_grows=True) for each in ("forward", "backward")]
+    machine = Machine(costs[0], costs[1], 0.0, float("inf"), True, "estimated_cycles")
+    assert simulate(work, found, machine).seconds == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def test_defaults_and_short_forms() -> None:
         "ring@zero=2",
         "lasp@softmax=lasp2",
         "lasp@softmax=",
-        "lasp@softmax=ring/xla/8/8",
+        "lasp@softmax=ring/xla/8/8/8",
+        "lasp@softmax=ring/chunked",
         "lasp@softmax=ring/xlo",
         "lasp@softmax=ring,softmax=ring",
     ],
@@ -130,6 +131,18 @@ def test_softmax_layers_have_their_scheme_kernel_and_tile() -> None:
     assert str(plan.of("linear")) == "lasp2/contiguous/chunked@ring=4,tile=256x256"
     assert str(parse_plan("lasp@ring=4").of("softmax")) == "all_gather/contiguous/xla@ring=4"
     assert str(parse_plan("ulysses/contiguous/chunked@ulysses=4").of("softmax")) == "ulysses/contiguous/xla@ulysses=4"
+    both = parse_plan("ring/contiguous/chunked@ring=4,tile=64,softmax=ring/xla/32/16")
+    assert str(both.of("softmax")) == "ring/contiguous/xla@ring=4,tile=32x32,backward=16x16"
+
+
+def test_a_plan_of_softmax_layers_has_linear_ones_beside_them_and_its_tile_is_theirs() -> None:
+    plan = parse_plan("ring/contiguous@ring=4,tile=64,backward=32,softmax=all_gather")
+    assert str(plan.of("linear")) == "ring/contiguous/chunked@ring=4,tile=64x64,backward=32x32"
+    assert str(plan.of("softmax")) == "all_gather/contiguous/xla@ring=4"
+    assert str(parse_plan("all_gather@ring=4,parts=2").of("softmax")) == "all_gather/striped/xla@ring=4,parts=2"
+    sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
+    hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
+    assert "no linear form" in (unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8) or "")
 
 
 def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
@@ -139,9 +152,10 @@ def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
     assert "all_gather has no axis" in (
         unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8) or ""
     )
-    assert "lay hidden states out differently" in (
-        unsupported(parse_plan("megatron_sp/contiguous/chunked@tensor=4,softmax=ring"), hybrid, "cpu", 8) or ""
-    )
+    for plan, hint in (("megatron_sp/contiguous/chunked", "megatron_sp"), ("lasp", "all_gather")):
+        other = "ring" if plan != "lasp" else "megatron_sp"
+        reason = unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
+        assert reason and "lay hidden states out differently" in reason and f"Try softmax={hint}." in reason
     assert "Leave softmax=ring/xla out" in (
         unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.of_kind("linear"), "cpu", 8) or ""
     )

@@ -400,6 +400,12 @@ def test_the_yaml_holds_the_options_of_a_bench() -> None:
     assert yaml.safe_load(as_yaml(strange))["kv-heads"] == 16
 
 
+def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
+    words = shlex.split("--plan ring@ring=8 --kernel chunked --model tnl-1b --heads 8 --seqlen 64k --pass forward")
+    (work,) = parse_request(command.make_context("bench", words).params).workloads
+    assert (work.attention, work.decay, work.heads, work.model) == ("linear", "tnl", 8, None)
+
+
 @pytest.mark.parametrize(
     "asked",
     [

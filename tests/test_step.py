@@ -1,16 +1,18 @@
 """A training step as a workload: what it computes and sends, by arithmetic, by compilers and by running it."""
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 from test_compile import needs, silent
 from test_counts import transfers
 
-from stripectl import BadInput
+from stripectl import BadInput, verify
 from stripectl.ahead import Compilers, compiled
 from stripectl.bench import cases
 from stripectl.cli import main
@@ -111,6 +113,16 @@ def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     assert found.calibration["source"] == found.calibration["softmax"]["source"] == "estimated_cycles"
     assert found.calibration["forward"] != found.calibration["softmax"]["forward"]
     assert found.median_s == pytest.approx(sum(found.parts.values()))
+
+
+@pytest.mark.parametrize("wrong", ["linear", "softmax"])
+def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monkeypatch) -> None:
+    def found(workload: Workload, *_: Any) -> dict[str, Any]:
+        return {"max_rel_error": math.nan if workload.attention == wrong else 1e-7, "reference": workload.attention}
+
+    monkeypatch.setattr(verify, "check_layer", found)
+    said = verify.check(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
+    assert math.isnan(said["max_rel_error"]) and said["reference"] == "linear; softmax"
 
 
 def test_what_layers_of_two_kinds_send_is_the_programs() -> None:

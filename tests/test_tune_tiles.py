@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,13 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     found = [m for m in Run.load(Path("run")).measurements if m.status == "ok"]
     kinds = {(m.workload.attention, parse_plan(m.plan).scheme, parse_plan(m.plan).kernel) for m in found}
     assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
-    assert "linear attention" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "linear attention" in printed
+    named = next(line.split()[1] for line in printed.splitlines() if line.startswith("step "))
+    step, work = parse_plan(named), found[0].workload
+    for kind in ("linear", "softmax"):
+        both = [m for m in found if m.workload == replace(work.of_kind(kind), passes="forward-backward")]
+        assert parse_plan(min(both, key=lambda m: m.median_s or 0.0).plan) == step.of(kind)
     assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
 
 

@@ -171,7 +171,7 @@ def test_the_end_of_a_line_gathers_by_one_link_and_a_cycle_both_ways_round() -> 
     latency_s, link = v5e.figure("hop_latency_s"), v5e.figure("link_bytes_per_s_one_way")
     assert latency_s and link
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 8
-    line, cycle = 7 * block / link + (7 + 6) * latency_s, (7 * block / link + 7 * latency_s) / 2
+    line, cycle = 7 * block / link + (7 + 6) * latency_s, 7 / 2 * block / link + 4 * latency_s
     gather_s = seconds("v5e:1x8", "all_gather/striped@ring=8") - seconds("v5e:2x4", "all_gather/striped@ring=8")
     assert gather_s == pytest.approx(line - cycle)
 

@@ -24,8 +24,9 @@ def command(kind: str | None) -> None:
     screen = console()
     for each in [kind] if kind else KINDS:
         screen.print(f"[bold]{each}[/bold]")
-        width = 18 if each == "schemes" else 14
-        for name, text in every_target() if kind == "targets" else rows(each):
+        shown = every_target() if kind == "targets" else rows(each)
+        width = max(len(name) for name, _ in shown) + 2
+        for name, text in shown:
             screen.print(f"  {name:{width}}{text}", markup=False)
 
 
@@ -104,8 +105,10 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model(shape) -> str:
+    from stripectl.console import attention
+
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
-    return (
+    return attention(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads{shared} of {shape.head_dim}, "
         f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}"
     )

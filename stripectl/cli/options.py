@@ -37,13 +37,15 @@ WORKLOAD = (
     ),
     click.option(
         "--attention",
-        help="softmax or linear. [default: softmax; linear where a scheme of it is asked for: lasp, lasp2]",
+        help="softmax, linear, or of a step a letter a layer: LLLS. [default: the model's; linear with lasp, lasp2]",
     ),
     click.option(
-        "--decay", help="What a token leaves of linear attention's state: 0.99, or tnl, TransNormerLLM's. [default: 1]"
+        "--decay",
+        help="What a token leaves of linear attention's state: 0.99, or tnl: TransNormerLLM's. [default: model's, 1]",
     ),
     click.option(
-        "--features", help="Map of linear attention's queries and keys: none, or elu: 1 + elu. [default: none]"
+        "--features",
+        help="Map of linear attention's queries and keys: none, or elu: 1 + elu. [default: the model's, none]",
     ),
     click.option(
         "--documents", metavar="LENS", help="Pack documents of these lengths, in turn, in the sequence: 4k,1k,16k."

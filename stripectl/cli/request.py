@@ -46,7 +46,7 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
     if seqlen != given["seqlen"] != DEFAULT_LEN:
         raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
-    longest, linear = seqlen.strip() == "max", parse_linear(given, shape)
+    longest, linear = seqlen.strip() == "max", parse_linear(given)
     workloads = parse_workloads(
         given["dtype"] or "bfloat16",
         seqlen=str(max(parse_lengths(given["query_len"] or "1"))) if longest else seqlen,
@@ -80,10 +80,10 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     )
 
 
-def parse_linear(given: Mapping[str, Any], shape: Shape) -> dict[str, str]:
-    """The attention that is asked for: the options', of what they leave out the model's, and of a scheme that can
-    nothing else linear."""
-    model = Model.load(shape.model) if shape.model else None
+def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
+    """The attention that is asked for: the options', of what they leave out the model's, also of one whose heads are
+    replaced, and of a scheme that can nothing else linear."""
+    model = Model.load(given["model"]) if given["model"] else None
     named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
     linear = any(schemes[name.strip()].kernels == ("linear",) for name in named if name.strip() in schemes.names())
     asked = {name: given[name] for name in LINEAR if given[name] is not None}

@@ -66,7 +66,7 @@ class Placement:
         return PartitionSpec(*(tuple(each) or None for each in used))
 
     def stored(self, dims: Dims) -> NamedSharding:
-        """The sharding of a parameter and of its gradient."""
+        """The sharding of a parameter where it is stored."""
         return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.stored_over else USED))
 
     def updated(self, dims: Dims) -> NamedSharding:
@@ -138,7 +138,7 @@ def _gather_forward(placement, dims, stored):
 
 def _gather_backward(placement, dims, _, gradient):
     # First the sum, then the shards: one step would let the compiler move activations to where the shards are.
-    return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.stored(dims)),)
+    return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
 
 
 gathered.defvjp(_gather_forward, _gather_backward)
