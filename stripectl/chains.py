@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stripectl.measurement import Measurement
-from stripectl.plan import STATES, parse_plan
+from stripectl.plan import BATCH_AXES, HEAD_AXES, STATES, parse_plan
 from stripectl.ranking import Ranking, margin, rankings
+from stripectl.timed import ACCUMULATOR_BYTES
 from stripectl.units import duration, nbytes
 from stripectl.workload import STEP, format_length
 
@@ -85,9 +86,10 @@ def sent(pair: Pair) -> str:
     plan = parse_plan(chain.plan)
     travels = 1 if chain.workload.passes == "forward" else 2 if plan.states == STATES[0] else 3
     hops = travels * (plan.shards - 1)
-    each = sum((chain.bytes or {}).values()) / hops
-    hop = (chain.calibration or {}).get("hop") or {}
-    rate, overlap = hop.get("bytes_per_s_one_way"), gather.overlap or {}
+    work, hop = chain.workload, (chain.calibration or {}).get("hop") or {}
+    states = work.batch * work.kv_heads // plan.product((*BATCH_AXES, *HEAD_AXES))
+    each = states * work.head_dim**2 * ACCUMULATOR_BYTES
+    rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}
     chained_s = hops * (each / rate + (hop.get("latency_s") or 0.0)) if rate else None
     gathered_s = overlap["hidden_s"] + overlap["exposed_s"] if overlap.get("ratio") is not None else None
     return (

@@ -70,6 +70,18 @@ class Measurement:
         return parse_plan(self.plan).devices
 
     @property
+    def slowest_bytes_per_s(self) -> float | None:
+        """Of the hops that its time stands on."""
+        known = self.calibration or {}
+        hop = (known.get("hop") or {}).get("bytes_per_s_one_way")
+        slower = [
+            each["slowest_bytes_per_s"]
+            for each in (known.get("slower_hops") or {}).values()
+            if "slowest_bytes_per_s" in each
+        ]
+        return min([*([hop] if hop else []), *slower], default=None)
+
+    @property
     def tokens_per_s(self) -> float | None:
         return self.workload.queries * self.workload.batch / self.median_s if self.median_s else None
 

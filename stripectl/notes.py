@@ -92,7 +92,7 @@ def _rule(best: Mapping[str, Measurement]) -> str:
     plan, known, work = parse_plan(m.plan), m.calibration or {}, m.workload
     tile_s = (known.get("forward") or {}).get("whole_s")
     tile_flops = 4 * plan.tile.block_q * plan.tile.block_kv * work.head_dim if plan.tile else 0
-    rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), _link(known)
+    rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
     rule = PassRule(work, plan.shards, *rates)
     many = f"{rule.enough_queries:,.0f}" if rule.enough_queries else "n/a (no rates)"
     ratio = (best[PASS_KV].median_s or 0.0) / (m.median_s or 1.0)
@@ -103,17 +103,6 @@ def _rule(best: Mapping[str, Measurement]) -> str:
         f"{rule.scheme} by arXiv:2411.01783, Algorithm 1: {misses}, queries {work.queries:,} (pass_kv from {many} on "
         f"{machine}); {here}"
     )
-
-
-def _link(calibration: Mapping[str, Any]) -> float | None:
-    """Bytes/s of the slowest hop that a simulation had."""
-    hop = (calibration.get("hop") or {}).get("bytes_per_s_one_way")
-    slower = [
-        each["slowest_bytes_per_s"]
-        for each in (calibration.get("slower_hops") or {}).values()
-        if "slowest_bytes_per_s" in each
-    ]
-    return min([*([hop] if hop else []), *slower], default=None)
 
 
 def exchanges(measurements: Iterable[Measurement]) -> list[Text]:
