@@ -3,9 +3,10 @@ beside which a device computes (LASP), or one collective, which may go both ways
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stripectl.measurement import Measurement
+from stripectl.measurement import Measurement, spelled
 from stripectl.plan import BATCH_AXES, HEAD_AXES, STATES, parse_plan
 from stripectl.ranking import Ranking, margin, rankings
 from stripectl.timed import ACCUMULATOR_BYTES
@@ -16,7 +17,7 @@ CHAIN, GATHER = "lasp", "lasp2"
 
 
 class Pair(NamedTuple):
-    """The fastest plan of either on one mesh, and whether their times are too close to tell which is faster."""
+    """The fastest plan of either, on one mesh with the same options, and whether they are too close to tell apart."""
 
     chain: Measurement
     gather: Measurement
@@ -40,13 +41,14 @@ def chains(measurements: Iterable[Measurement]) -> list[str]:
 
 
 def paired(ranking: Ranking) -> Pair | None:
-    """Of the fastest mesh that both computed on."""
-    meshes: dict[Any, dict[str, Measurement]] = {}
+    """Of the fastest mesh and options that both were computed with."""
+    options: dict[Any, dict[str, Measurement]] = {}
     for m in ranking.rivals:
         plan = parse_plan(m.plan)
         if plan.scheme in (CHAIN, GATHER) and plan.shards > 1:
-            meshes.setdefault((plan.mesh, plan.states), {}).setdefault(plan.scheme, m)
-    found = next((each for each in meshes.values() if len(each) == 2), None)
+            alike = replace(plan, scheme=CHAIN, tile=None, backward=None), spelled(m.flags)
+            options.setdefault(alike, {}).setdefault(plan.scheme, m)
+    found = next((each for each in options.values() if len(each) == 2), None)
     return Pair(found[CHAIN], found[GATHER], ranking.too_close(*found.values())) if found else None
 
 

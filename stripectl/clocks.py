@@ -231,24 +231,25 @@ class Clocks:
         return arrived
 
     def _gather(self, opcode: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round: the slowest hop
-        sets the pace."""
+        """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round."""
         hops = self.size(axis) - 1
         if hops == 0:
             return ready
-        per_s, latency_s = self.machine.hop(axis, self.size(axis), 1)
-        ways = self.machine.ways(axis, self.size(axis))
+        _, latency_s = self.machine.hop(axis, self.size(axis), 1)
+        per_s, ways = self.machine.together({axis: self.size(axis)}), self.machine.ways(axis, self.size(axis))
         far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil(hops / ways) * latency_s.max()
-        return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s.min() / ways, far_s, ways)
+        return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s / ways, far_s, ways)
 
     def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
-        """When an all-to-all ends: on a torus every part goes round its ring the shorter way."""
+        """When an all-to-all ends: on a torus every part goes round its ring the shorter way; elsewhere what stays in a
+        node and what leaves it go side by side."""
         size, block = self.size(axis), leaf._replace(shape=(math.prod(leaf.shape) // self.size(axis),))
         per_s, latency_s = self.machine.hop(axis, size, 1)
         far = [min(places, size - places) for places in range(1, size)]
-        crossed = sum(far) / min(2, size - 1) if self.machine.torus else size - 1
         latency = latency_s.max() * (max(far) if self.machine.torus else 1)
-        busy_s = crossed * block.nbytes / per_s.min()
+        near = self.machine.near(axis, size)
+        within_s = sum(far) / min(2, size - 1) / per_s.min() if self.machine.torus else (near - 1) / per_s.max()
+        busy_s = block.nbytes * max(within_s, (size - near) / per_s.min())
         return self._together("all-to-all", block, size - 1, leaf.ready, axis, busy_s, latency, 2)
 
     def _reduce(self, leaf: Timed, axis: str) -> np.ndarray:
@@ -257,7 +258,8 @@ class Clocks:
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency, ways = rates.min(), latencies.max(), self.machine.ways(axis, size)
-        ring = 2 * ((size - 1) / ways * leaf.nbytes / size / rate + math.ceil((size - 1) / ways) * latency)
+        together = self.machine.together({axis: size})
+        ring = 2 * ((size - 1) / ways * leaf.nbytes / size / together + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
         block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))

@@ -106,6 +106,21 @@ class Machine:
         both = self.hops.get(axis, alike)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
+    def near(self, axis: str, size: int) -> float:
+        """How many devices of an axis links join that are no network between nodes."""
+        crossings = int((self.hop(axis, size, 1)[0] < self.link_bytes_per_s_one_way).sum())
+        return size if self.torus or not crossings else size / crossings
+
+    def together(self, axes: Mapping[str, int]) -> float:
+        """Bytes/s at which an all-gather, a reduce-scatter or an all-reduce goes round axes: those of the slowest hop;
+        but between nodes by as many rings at once as a node has devices of them, each through the network of another
+        (NVIDIA/nccl issue 601), up to what links carry within it."""
+        slowest = min(float(self.hop(axis, size, 1)[0].min()) for axis, size in axes.items())
+        if self.torus or slowest >= self.link_bytes_per_s_one_way:
+            return slowest
+        rings = math.prod(self.near(axis, size) for axis, size in axes.items())
+        return min(self.link_bytes_per_s_one_way, slowest * rings)
+
     def ways(self, axis: str, size: int) -> int:
         """In how many directions at once an all-gather or a reduce-scatter goes round an axis: both, where links close
         it to a ring of hops that are all alike (Austin et al. 2025, How to Scale Your Model, section 3); the others go

@@ -118,10 +118,9 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
     """A collective round the devices of its axes, one link of each at a time, or where they all are rings of a torus
     both, the slowest setting the pace."""
-    hops = [machine.hops[axis] for axis in sent.axes if axis in machine.hops]
-    rate = min([machine.link_bytes_per_s_one_way, *(float(hop.bytes_per_s.min()) for hop in hops)])
-    latency_s = max([machine.hop_latency_s, *(float(hop.latency_s.max()) for hop in hops)])
-    ways = min(machine.ways(axis, plan.size(axis)) for axis in sent.axes if plan.size(axis) > 1)
+    axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
+    latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
+    rate, ways = machine.together(axes), min(machine.ways(axis, size) for axis, size in axes.items())
     rounds = math.ceil((plan.product(sent.axes) - 1) / ways) * (2 if sent.opcode == "all-reduce" else 1)
     return sent.times * (sent.nbytes / rate / ways + rounds * latency_s)
 

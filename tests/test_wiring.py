@@ -1,6 +1,7 @@
 """Where meshes lie on links: cycles, long ways home, networks, and what the simulator makes of them."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from stripectl import BadInput
 from stripectl.datasheet import datasheet_machine
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.layout import Tile
+from stripectl.machine import TileCost
 from stripectl.plan import AXES, parse_mesh, parse_plan
 from stripectl.simulate import simulate
 from stripectl.topology import Target, parse_target
@@ -185,6 +187,26 @@ def test_two_nodes_are_limited_by_their_network() -> None:
     assert seconds("h100:8", "ring/striped@ring=8") < 7 * 2 * block / network
     rates, _ = wired("2*h100:8", "ring=16").hops()["ring"]
     assert sorted(set(rates.reshape(-1))) == [network, link]
+
+
+def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() -> None:
+    h100 = Hardware.load("h100")
+    network, link = h100.figure("network_bytes_per_s_one_way"), h100.figure("link_bytes_per_s_one_way")
+    assert network and link and 8 * network < link
+    costs = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
+    assert costs.together({"ring": 16}) == 8 * network
+    apart = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
+    assert apart.together({"data": 2}) == network and apart.together({"ring": 8}) == link
+    assert apart.together({"data": 2, "ring": 8}) == 8 * network
+    block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
+    free = replace(costs, forward=TileCost(0.0, 0.0))
+    plan = parse_plan(f"all_gather/striped@ring=16,tile={TILE}")
+    assert simulate(WORK, plan, free).seconds == pytest.approx(15 * block / (8 * network))
+    exchanged = parse_plan(f"ulysses@ulysses=8,tile={TILE}")
+    wide = datasheet_machine(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
+    moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
+    seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0))).seconds
+    assert seconds == pytest.approx(moved * max(4 / network, 3 / link))
 
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
