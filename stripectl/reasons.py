@@ -90,7 +90,7 @@ def sent(m: Measurement, run: Sequence[Measurement]) -> str:
         busy_s = total / per_s
         text += f", for which a link at {rate(per_s, 'B/s')} takes {duration(busy_s)}"
         share = busy_s / m.median_s
-        text += f": {share:.0%} of the time" if share <= 1 else ", more than it has: it uses links both ways"
+        text += f": {share:.0%} of the time" if share <= 1 else ", more than it has: it uses several at once"
     overlap = m.overlap or {}
     if overlap.get("ratio") is not None:
         text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"
