@@ -94,9 +94,9 @@ class Compilers:
         if "refused" not in found and (len(alike) > 1 or (pallas and workload.passes == STEP)):
             # in a program of both kinds their tiles cannot be told apart, and a dump of a whole step is a GiB
             alone = [self.facts(own.of_layer("forward-backward"), each, target, flags) for _, own, each in alike]
-            told = {"alone": alone} if len(alike) > 1 else {}
-            bundles = next((each["bundles"] for each in alone if each.get("bundles")), None)
-            found = next((each for each in alone if "refused" in each), found | told | {"bundles": bundles})
+            found["bundles"] = next((each["bundles"] for each in alone if each.get("bundles")), None)
+            found |= {"alone": alone} if len(alike) > 1 else {}
+            found = next((each for each in alone if "refused" in each), found)
         if not pallas or found.get("bundles") or "refused" in found:
             cache.put(key, found)
         return found

@@ -2,16 +2,18 @@
 beside which a device computes (LASP), or one collective, which may go both ways round (LASP-2)."""
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from stripectl.arithmetic import COUNTING
 from stripectl.measurement import Measurement, spelled
-from stripectl.plan import BATCH_AXES, HEAD_AXES, STATES, parse_plan
+from stripectl.plan import parse_plan
 from stripectl.ranking import Ranking, margin, rankings
-from stripectl.timed import ACCUMULATOR_BYTES
+from stripectl.simulate import simulate
 from stripectl.units import duration, nbytes
-from stripectl.workload import STEP, format_length
+from stripectl.workload import STEP, at_lengths, format_length
 
 CHAIN, GATHER = "lasp", "lasp2"
 
@@ -54,43 +56,32 @@ def paired(ranking: Ranking) -> Pair | None:
 
 def won(both: Mapping[int, Pair]) -> str:
     """Which of the two is faster at which lengths, and by how much at the most."""
-    told = {length: pair for length, pair in both.items() if not pair.close}
-    gains = {length: margin(pair.chain, pair.gather) for length, pair in told.items()}
-    lost = {length: margin(pair.gather, pair.chain) for length, pair in told.items()}
     said = []
-    for name, over in ((CHAIN, gains), (GATHER, lost)):
-        if faster := {length: gain for length, gain in over.items() if gain > 0}:
-            said.append(f"{name} is faster at {ranges(list(both), faster)} tokens, by up to {max(faster.values()):.1%}")
-    if close := [length for length, pair in both.items() if pair.close]:
-        said.append(f"at {ranges(list(both), close)} they are too close to tell")
+    for name, group in itertools.groupby(both.items(), key=lambda each: faster(each[1])):
+        pairs = dict(group)
+        most = max(max(margin(pair.chain, pair.gather), margin(pair.gather, pair.chain)) for pair in pairs.values())
+        how = f"{name} is faster, by up to {most:.1%}" if name else "they are too close to tell"
+        said.append(f"{at_lengths(list(pairs))} {how}")
     one = next(iter(both.values())).chain
     return f"{one.workload.passes} on {one.target}, {one.method}: {'; '.join(said)}."
 
 
-def ranges(lengths: list[int], chosen: Iterable[int]) -> str:
-    """Chosen ones of lengths, which ascend: `2k to 64k, 1M`."""
-    runs: list[list[int]] = []
-    for index in (lengths.index(each) for each in chosen):
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    ends = ([format_length(lengths[run[0]]), format_length(lengths[run[-1]])] for run in runs)
-    return ", ".join(" to ".join(dict.fromkeys(each)) for each in ends)
+def faster(pair: Pair) -> str | None:
+    """The name of the faster one, where that can be told."""
+    if pair.close:
+        return None
+    return CHAIN if margin(pair.chain, pair.gather) > 0 else GATHER
 
 
 def sent(pair: Pair) -> str:
-    """What each of them sends, how long that takes, and how much of it hides; the shares are of this length. Of a
-    training step bytes do not tell whose they are."""
+    """What each of them sends, how long that takes, and how much of it hides; the shares are of this length. Nothing of
+    a training step, which sends more than states."""
     chain, gather, _ = pair
     if chain.workload.passes == STEP:
         return ""
-    plan = parse_plan(chain.plan)
-    travels = 1 if chain.workload.passes == "forward" else 2 if plan.states == STATES[0] else 3
-    hops = travels * (plan.shards - 1)
-    work, hop = chain.workload, (chain.calibration or {}).get("hop") or {}
-    states = work.batch * work.kv_heads // plan.product((*BATCH_AXES, *HEAD_AXES))
-    each = states * work.head_dim**2 * ACCUMULATOR_BYTES
+    transfers = simulate(chain.workload, parse_plan(chain.plan), COUNTING).transfers
+    (((_, elements, itemsize), hops),) = transfers.items()
+    each, hop = elements * itemsize, (chain.calibration or {}).get("hop") or {}
     rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}
     chained_s = hops * (each / rate + (hop.get("latency_s") or 0.0)) if rate else None
     gathered_s = overlap["hidden_s"] + overlap["exposed_s"] if overlap.get("ratio") is not None else None
@@ -104,7 +95,7 @@ def taken(m: Measurement, seconds: float | None) -> str:
     """How long communication takes, and how much of it hides, as far as anything says so."""
     length = format_length(m.workload.seq_len)
     said = [f"{duration(seconds)}, {seconds / (m.median_s or 1):.1%} of the time at {length}" if seconds else ""]
-    if (m.overlap or {}).get("ratio") is not None:
-        said.append(f"{m.overlap['ratio']:.0%} of it hidden behind tiles" if m.overlap else "")
+    if m.overlap and m.overlap.get("ratio") is not None:
+        said.append(f"{m.overlap['ratio']:.0%} of it hidden behind tiles")
     known = "; ".join(filter(None, said))
     return f" ({known})" if known else ""

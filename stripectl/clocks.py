@@ -6,7 +6,8 @@ run beside compute (a CPU), it also holds both. Each operation leaves behind wha
 as JAX does it.
 
 An axis is charged as a ring of its hops: on a torus a transfer between devices that are not neighbours takes the links
-between, the shorter way, and shares them with those of the others; a switch joins any two.
+between, the shorter way, and shares them with those of the others; a switch joins any two. What all devices do together
+may go both ways round a torus, and between nodes through the network of all their devices (`Machine`).
 """
 
 import math

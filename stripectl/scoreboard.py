@@ -12,7 +12,7 @@ from stripectl.measurement import Measurement
 from stripectl.plan import UNCUT
 from stripectl.schema import METHODS
 from stripectl.units import NOTHING, duration, times
-from stripectl.workload import format_length
+from stripectl.workload import at_lengths, format_length
 
 QUESTION = "Which scheme wins at which length?"
 COLUMNS: tuple[str, ...] = ("tokens", "winner", "plan", "time", "margin", "memory", "next", "refused")
@@ -59,9 +59,7 @@ def answer(contest: Contest) -> str:
     """Who wins where, in a sentence; neighbouring lengths with the same answer together."""
     said = []
     for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
-        lengths = [format_length(each.seq_len) for each in group]
-        where = f"at {lengths[0]}" if len(lengths) == 1 else f"from {lengths[0]} to {lengths[-1]}"
-        said.append(f"{_named(leaders)} {where}")
+        said.append(f"{_named(leaders)} {at_lengths([each.seq_len for each in group])}")
     return f"{'; '.join(said)}."
 
 

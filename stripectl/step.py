@@ -116,8 +116,8 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 
 
 def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
-    """A collective round the devices of its axes, one link of each at a time, or where they all are rings of a torus
-    both, the slowest setting the pace."""
+    """A collective round the devices of its axes, at the rate of `Machine.together`, and where they all are rings of a
+    torus both ways round."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rate, ways = machine.together(axes), min(machine.ways(axis, size) for axis, size in axes.items())

@@ -8,7 +8,7 @@ calibration; for a machine that is not here a few are compiled, or all are simul
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from stripectl import BadInput, Missing, cache
@@ -30,17 +30,16 @@ from stripectl.workload import STEP, Workload
 
 RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
 
-BOTH = "forward-backward"
-
 Told = Callable[[str], None]
 Wanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
 def tune(
-    tuning: Tuning, say: Say, found: list[dict[str, Any]] | None = None, told: Told | None = None
+    tuning: Tuning, say: Say, found: list[dict[str, Any]] | None = None, told: Told = lambda _: None
 ) -> Iterator[Measurement]:
     """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
-    earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache.
+    earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache, and the plans
+    of steps whose layers are of two kinds.
 
     Raises:
         BadInput: nothing is left to try.
@@ -55,36 +54,37 @@ def tune(
         tuning = replace(tuning, request=request.on(place))
         key = key_of(tuning, place, found)
         known = cache.get(key) if request.cached and not request.done else None
-        if isinstance(known, list):
-            if told:
-                told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
-            yield from (recalled := list(map(Measurement.from_json, known)))
-            tell_steps(tuning.request, recalled, told)
-            return
+        cached = isinstance(known, list)
+        if cached:
+            told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
         made: dict[tuple[str, ...], Measurement] = {}
-        for m in with_best_mesh(tuning, place, devices, compilers):
+        searched = with_best_mesh(tuning, place, devices, compilers)
+        for m in map(Measurement.from_json, known) if cached else searched:
             made[m.what] = m
             yield m
-        tell_steps(tuning.request, list(made.values()), told)
-        if not any(m.status == "failed" for m in made.values()):
+        for plan in of_both_kinds(tuning.request, list(made.values())):
+            told(f"step    {plan} has the tiles of both kinds of layers")
+        if not cached and not any(m.status == "failed" for m in made.values()):
             cache.put(key, [m.to_json() for m in made.values()])
 
 
-def tell_steps(request: Request, made: Sequence[Measurement], told: Told | None) -> None:
-    """Tell the plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax
-    ones the fastest on the same mesh."""
+def of_both_kinds(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
+    """The plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax ones
+    the fastest on the same mesh."""
     by_work = {ranking.workload: [parse_plan(m.plan) for m in ranking.rivals] for ranking in rankings(made)}
-    for workload, plan in itertools.product(request.workloads, request.plans):
+    steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
+    for workload, plan in itertools.product(steps, request.plans):
         best: list[Plan] = []
-        for _, own, each in layers_of(workload, plan) if workload.passes == STEP else ():
-            same = replace(each, mesh=best[0].mesh if best else each.mesh)
-            best += itertools.islice(filter(partial(_alike, same), by_work.get(own.of_layer(BOTH), ())), 1)
-        if len(best) == 2 and told:
-            told(f"step    {joined(best)} has the tiles of both kinds of layers")
-
-
-def _alike(asked: Plan, plan: Plan) -> bool:
-    return (plan.scheme, plan.layout) == (asked.scheme, asked.layout) and asked.mesh in (None, plan.mesh)
+        for _, own, each in layers_of(workload, plan):
+            mesh = best[0].mesh if best else each.mesh
+            alike = (
+                known
+                for known in by_work.get(own.of_layer("forward-backward"), ())
+                if (known.scheme, known.layout) == (each.scheme, each.layout) and mesh in (None, known.mesh)
+            )
+            best += itertools.islice(alike, 1)
+        if len(best) == len(workload.kinds):
+            yield joined(best)
 
 
 def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Compilers) -> Iterator[Measurement]:
@@ -133,7 +133,7 @@ def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
             forward = forward_cases(tuning, shape, plan, flags, place)
             made += forward
             first = next((case for case in forward if case.status == "ok"), None)
-            if BOTH in passes and first:
+            if "forward-backward" in passes and first:
                 tile = parse_plan(first.plan).tiles["forward"]
                 made += backward_cases(tuning, shape, plan, flags, place, tile)
     return made
@@ -144,7 +144,7 @@ def searches(request: Request, place: Place) -> Iterator[Wanted]:
     training step are those of its attention, of layers of two kinds those of each."""
     found: dict[Any, Wanted] = {}
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        own = BOTH if workload.passes == STEP else workload.passes
+        own = "forward-backward" if workload.passes == STEP else workload.passes
         for _, alike, each in layers_of(workload, plan):
             shape = alike.of_layer("forward")
             meshed = request.meshed(replace(each, tile=None, backward=None), shape, place)
@@ -175,7 +175,7 @@ class Searches:
                 continue
             way = self.way(forward)
             ranked = yield from search(way, forward, "forward")
-            if ranked and BOTH in passes:
+            if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.status == "ok")
                 tile, usual = (parse_plan(each.plan).tiles["forward"] for each in (ranked[0], first))
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")

@@ -98,7 +98,7 @@ def options(m: Measurement) -> dict[str, Any]:
     shape: dict[str, Any] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
-    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **own(work)}
+    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **not_in_profile(work)}
     found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
     if work.batch > 1:
         found["batch"] = work.batch
@@ -124,7 +124,7 @@ def command_line(m: Measurement) -> str:
     return shlex.join(["stripectl", "bench", *words])
 
 
-def own(work: Workload) -> dict[str, Any]:
+def not_in_profile(work: Workload) -> dict[str, Any]:
     """Layers and attention of a workload where they are not what the profile of its model says; of a model of one's
     own, which is not looked at, all of them."""
     if work.model in profile_names("models"):
@@ -141,7 +141,7 @@ def snippet(work: Workload, plan: Plan) -> str:
     """A Python program that attends by the plan, or trains by it, on as many devices as it has."""
     if work.passes == STEP:
         sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
-        changes = "".join(f", {name}={value!r}" for name, value in own(work).items())
+        changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
         model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
         return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
     if work.query_len:

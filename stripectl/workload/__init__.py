@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -256,3 +256,9 @@ def format_length(length: int) -> str:
         if length % unit == 0:
             return f"{length // unit}{suffix}"
     return str(length)
+
+
+def at_lengths(lengths: Sequence[int]) -> str:
+    """Where neighbouring lengths lie, the shortest first: `at 64k`, `from 64k to 1M`."""
+    first, last = (format_length(lengths[end]) for end in (0, -1))
+    return f"at {first}" if len(lengths) == 1 else f"from {first} to {last}"
