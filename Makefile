@@ -1,5 +1,5 @@
 # Every target sets up what it needs: a virtual environment in .venv, the extras, and for tests the distribution's
-# Chromium. On Debian or Ubuntu that needs only python3 (3.11 or newer) and make.
+# Chromium and the axe-core package of npm, which audits a page. On Debian or Ubuntu that needs only python3 (3.11 or newer) and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,10 +14,10 @@ help:                 ## this list
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
 
-test: $(VENV)/dev $(VENV)/browser    ## the tests
+test: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests
 	$(BIN)/python -m pytest -n 2
 
-test-all: $(VENV)/dev $(VENV)/browser    ## the tests, with the full product of the exactness matrix
+test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests, with the full product of the exactness matrix
 	$(BIN)/python -m pytest -n 2 -m "full or not full"
 
 lint: $(VENV)/dev    ## ruff and pyright
@@ -47,3 +47,8 @@ $(VENV)/browser: | $(BIN)/python
 	{ command -v chromium && command -v chromedriver; } >/dev/null || \
 	  { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium chromium-driver; }
 	touch $@
+
+$(VENV)/axe: | $(BIN)/python
+	command -v npm >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y --no-install-recommends npm; }
+	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4 || \
+	  echo "axe-core cannot be installed; the audit of accessibility is skipped"

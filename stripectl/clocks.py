@@ -67,8 +67,8 @@ Tape = list[Callable[[Gradients], None]]
 
 
 class Clocks:
-    """Every device's time and every link's, the transfers (opcode, elements, itemsize) that each device has sent, and
-    when each of them was under way to a device."""
+    """Every device's time and every link's, the transfers (opcode, elements, itemsize) that each device has sent, bytes
+    of them by (axis, opcode), and when each of them was under way to a device."""
 
     def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
         self.plan, self.machine, self.parts = plan, machine, plan.parts
@@ -77,6 +77,7 @@ class Clocks:
         self.passes = "forward"
         self.now = np.zeros(self.grid.size)
         self.transfers: Counter[tuple[str, int, int]] = Counter()
+        self.along: Counter[tuple[str, str]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
@@ -226,7 +227,7 @@ class Clocks:
         comes = sends[self.index(axis)[source]]
         free[source] = np.where(comes, sent, free[source])
         start, arrived = (np.where(comes, when, self.now) for when in (start, sent + latency_s))
-        if not self._hides("collective-permute", leaf, 1, start, arrived):
+        if not self._hides("collective-permute", axis, leaf, 1, start, arrived):
             self.now = np.maximum(self.now, arrived)
             self.now[source] = np.maximum(self.now[source], np.where(comes, sent, 0))
         return arrived
@@ -286,12 +287,13 @@ class Clocks:
         for free in links:
             free[:] = start + busy_s
         end = start + busy_s + latency_s
-        if not self._hides(opcode, block, blocks, start, end):
+        if not self._hides(opcode, axis, block, blocks, start, end):
             self.now = np.maximum(self.now, end)
         return end
 
-    def _hides(self, opcode: str, block: Timed, blocks: int, start: np.ndarray, end: np.ndarray) -> bool:
+    def _hides(self, opcode: str, axis: str, block: Timed, blocks: int, start: np.ndarray, end: np.ndarray) -> bool:
         """Take down a transfer of so many blocks; whether compute runs beside it."""
+        self.along[axis, opcode] += blocks * block.nbytes
         self.transfers[opcode, blocks * math.prod(block.shape), block.itemsize] += 1
         self.windows.append((start, end))
         alike = self.passes, opcode, block.itemsize

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from stripectl.workload import Workload, format_length
 from stripectl.workload.linear import ATTENTIONS, FEATURES
 from stripectl.workload.model import Model
 
+Say = Callable[[str, int, int], None]  # what runs now, how many steps are done, how many there are
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
 

@@ -6,7 +6,7 @@ Between two lengths the logarithm of the ratio of times is taken to be linear in
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,12 +39,19 @@ class Point:
         return fastest if beaten else None
 
 
+def curves(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[Point], Callable[[Measurement], str]]:
+    """(what plans take at each length, the shortest first; what a plan is called there)."""
+    alike = [other for other in others if but_for_length(other) == but_for_length(ranking)]
+    if len(alike) > 1:
+        return _of_run(alike), _named(alike)
+    return _of_scaling(ranking), lambda m: m.plan + spelled(m.flags)
+
+
 def crossover(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(at most one change towards each side, the lengths that were compared); no lengths where only one is known."""
     best = ranking.best
-    alike = [other for other in others if _but_for_length(other) == _but_for_length(ranking)]
-    points = _of_run(alike) if len(alike) > 1 else _of_scaling(ranking)
-    name = _named(alike)(best) if len(alike) > 1 else best.plan + spelled(best.flags)
+    points, named = curves(ranking, others)
+    name = named(best)
     points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
     if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:
         return [], None
@@ -55,16 +62,17 @@ def crossover(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[dict[st
         "last": points[-1].seq_len,
         "count": len(points),
         "methods": list(dict.fromkeys(point.method for point in points)),
-        "source": "run" if len(alike) > 1 else "scaling",
+        "source": "run" if points[0].ranking else "scaling",
     }
     return [change for change in changes if change], compared
 
 
-def _but_for_length(ranking: Ranking) -> Any:
+def but_for_length(ranking: Ranking) -> Any:
+    """Equal for rankings that differ in nothing but their length."""
     return ranking.workload.but_for("seq_len"), ranking.best.target
 
 
-def _named(alike: Sequence[Ranking]) -> Any:
+def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
     """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
 
     def short(m: Measurement) -> str:

@@ -3,7 +3,12 @@
 The file is written whole after every measurement, so a killed run keeps what it measured.
 """
 
+import base64
+import gzip
+import io
 import json
+import re
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +19,9 @@ from stripectl.measurement import Measurement, with_speedups
 from stripectl.schema import check
 
 SCHEMA, VERSION = "stripectl.run/", 1
+GZIP = b"\x1f\x8b"
+CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
+MOST_BYTES = 2**30  # of a packed run
 
 
 @dataclass
@@ -69,19 +77,38 @@ class Run:
 
     @classmethod
     def load(cls, path: Path) -> "Run":
-        """A run by its run.json, any JSON file that holds one, or its folder.
+        """A run by its run.json, any JSON file that holds one, packed or not, the page of a report, or its folder.
 
         Raises:
             BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
         """
         file = path / "run.json" if path.is_dir() else path
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = json.loads(unpacked(file.read_bytes()))
+        except (ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
         except OSError as error:
             raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
         return cls.from_json(content, str(file))
+
+
+def unpacked(content: bytes) -> str:
+    """The text of a file: as it is, or of the run that a report carries, or packed by gzip.
+
+    Raises:
+        ValueError, EOFError, OSError, zlib.error: it is not whole, or too large.
+    """
+    if content[:100].lstrip().lower().startswith(b"<!doctype html"):
+        found = CARRIED.search(content)
+        if not found:
+            raise ValueError("a page that carries no run")
+        content = base64.b64decode(found[1], validate=True)
+    if content.startswith(GZIP):
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+            content = packed.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"it unpacks to more than {MOST_BYTES // 2**20} MiB")
+    return content.decode("utf-8")
 
 
 def newest_run(folder: Path) -> Path:

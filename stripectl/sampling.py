@@ -2,10 +2,11 @@
 speeds up or slows down does so for all of them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from stripectl.console import Say
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement, badness, median_interval
 from stripectl.trace import Tracer
@@ -13,8 +14,6 @@ from stripectl.trace import Tracer
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
 MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
-
-Say = Callable[[str, int, int], None]  # what runs now, how many are done, how many there are
 
 
 class Interrupted(KeyboardInterrupt):

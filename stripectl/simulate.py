@@ -24,19 +24,20 @@ from stripectl.workload import DTYPE_BYTES, Workload
 @dataclass(frozen=True)
 class Simulation:
     """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
-    transfers by (opcode, elements, itemsize), and when each was under way."""
+    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way."""
 
     seconds: float
     rounds: list[Round]
     transfers: Counter[tuple[str, int, int]]
+    along: Counter[tuple[str, str]]
     windows: list[tuple[np.ndarray, np.ndarray]]
 
     @property
     def sent(self) -> dict[str, int]:
         """Bytes a device sent, by opcode."""
         total: Counter[str] = Counter()
-        for (opcode, elements, itemsize), times in self.transfers.items():
-            total[opcode] += elements * itemsize * times
+        for (_, opcode), nbytes in self.along.items():
+            total[opcode] += nbytes
         return dict(total)
 
     @property
@@ -86,7 +87,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready, *ends])
     end = float(np.maximum(ready, clocks.now).max())
-    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.windows)
+    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.along, clocks.windows)
 
 
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:

@@ -7,7 +7,7 @@ collectives hide behind nothing.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -66,13 +66,18 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Mac
 def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
     """Bytes a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
-    for count, alike, own in layers_of(workload, plan):
-        for passes in attention_passes(own):
-            for opcode, nbytes in simulate(alike.of_layer(passes), own, COUNTING).sent.items():
-                total[opcode] += nbytes * count
-    for each in beside:
+    for each in sent_in_step(workload, plan, beside):
         total[each.opcode] += round(each.nbytes * each.times)
     return dict(total)
+
+
+def sent_in_step(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> Iterator[Sent]:
+    """What a device sends in a step: in the attention of its layers, and beside it."""
+    for count, alike, own in layers_of(workload, plan):
+        for passes in attention_passes(own):
+            for (axis, opcode), nbytes in simulate(alike.of_layer(passes), own, COUNTING).along.items():
+                yield Sent(opcode, (axis,), nbytes, count)
+    yield from beside
 
 
 def attention_passes(plan: Plan) -> list[str]:
@@ -106,11 +111,15 @@ def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tu
     """The collectives that are not attention's, and whether the schedule computes beside them."""
     found = []
     for each in collectives:
-        axes = tuple(axis for axis in each["axis"].split("+") if axis in AXES) or tuple(plan.axes)
-        sent = Sent(each["opcode"], axes, each["sent_bytes"], each["times"])
         if each["section"] != ATTENTION:
-            found.append((sent, each["asynchronous"] and each["beside_work"]))
+            found.append((sent_as_told(each, plan), each["asynchronous"] and each["beside_work"]))
     return found
+
+
+def sent_as_told(collective: Mapping[str, Any], plan: Plan) -> Sent:
+    """What a compiler says of a collective."""
+    axes = tuple(axis for axis in str(collective.get("axis")).split("+") if axis in AXES) or tuple(plan.axes)
+    return Sent(collective["opcode"], axes, collective["sent_bytes"], collective["times"])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ at once.
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,21 @@ class Crossed(NamedTuple):
     sharing: np.ndarray  # transfers on the busiest of its links, in its direction
     network: np.ndarray  # whether it leaves the slice
     wrapped: np.ndarray  # whether it takes a wrap-around link
+
+
+class Link(NamedTuple):
+    """The link that leads on from a chip along an axis of the torus."""
+
+    slice: int
+    chip: tuple[int, ...]
+    dimension: int
+
+
+class Crossings(NamedTuple):
+    """Transfers over each link, both ways together, and over the network between slices."""
+
+    links: Mapping[Link, int]
+    network: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,28 @@ class Wiring:
             axis: Hops(np.stack(list(map(rates, ways))), np.stack(list(map(latencies, ways))))
             for axis, ways in both.items()
         }
+
+    def crossings(self, axis: str) -> "Crossings":
+        """What transfers cross when every device sends to the next one of an axis."""
+        sizes = [size for _, size in self.mesh]
+        grid = np.array(self.order).reshape(sizes)
+        line = [name for name, _ in self.mesh].index(axis)
+        transfers = _Transfers(self.target, grid, line, 1)
+        found: Counter[Link] = Counter()
+        if torus(self.target):
+            ways, shape = _ways(self.target, transfers)[0], self.target.shape
+            for way in ways[ways >= 0].tolist():
+                (chip, dimension), onward = divmod(way // 2, len(shape)), way % 2
+                slice, place = divmod(chip, math.prod(shape))
+                at = list(map(int, np.unravel_index(place, shape)))
+                at[dimension] = at[dimension] if onward else (at[dimension] - 1) % shape[dimension]
+                found[Link(slice, tuple(at), dimension)] += 1
+        return Crossings(found, int(transfers.network.sum()))
+
+
+def torus(target: Target) -> bool:
+    """Whether its chips lie on a torus; else any of a slice reaches any other."""
+    return len(target.shape) == target.hardware.torus_dims
 
 
 def wire(target: Target, mesh: Sequence[tuple[str, int]]) -> Wiring:
@@ -211,40 +249,45 @@ def _longest(line: Sequence[Place], room: Box, wrap: Sequence[bool]) -> int:
     )
 
 
+class _Transfers:
+    """Those of every device to its neighbour along one axis of the grid of positions."""
+
+    def __init__(self, target: Target, grid: np.ndarray, line: int, by: int) -> None:
+        places = target.positions
+        self.senders, self.receivers = (each.reshape(-1) for each in (grid, np.roll(grid, -by, line)))
+        self.slices, self.coords = np.array([p.slice for p in places]), np.array([p.coords for p in places])
+        self.network = self.slices[self.senders] != self.slices[self.receivers]
+
+
 def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> Crossed:
     """What the hops of one axis of the grid of positions cross when all devices send to their neighbour."""
-    places = target.positions
-    senders, receivers = (each.reshape(-1) for each in (grid, np.roll(grid, -by, line)))
-    slices, coords = np.array([p.slice for p in places]), np.array([p.coords for p in places])
-    network = slices[senders] != slices[receivers]
-    if len(target.shape) == target.hardware.torus_dims:
-        links, sharing, wrapped = _routes(target, slices[senders], coords[senders], coords[receivers], network)
+    transfers = _Transfers(target, grid, line, by)
+    if torus(target):
+        ways, wrapped = _ways(target, transfers)
+        load = np.bincount(ways[ways >= 0], minlength=int(ways.max(initial=0)) + 1)
+        links = (ways >= 0).sum(0)
+        sharing = np.where(ways >= 0, load[ways], 1).max(0, initial=1)
     else:  # a switch, or a slice whose shape nobody knows: any two devices have a link of their own
-        links, wrapped = np.where(network | (senders == receivers), 0, 1), np.zeros(len(senders), bool)
-        sharing = np.ones_like(links)
+        links = np.where(transfers.network | (transfers.senders == transfers.receivers), 0, 1)
+        sharing, wrapped = np.ones_like(links), np.zeros(len(links), bool)
     alike = tuple(axis for axis in range(grid.ndim) if axis != line)
-    return Crossed(*(each.reshape(grid.shape).max(alike) for each in (links, sharing, network, wrapped)))
+    return Crossed(*(each.reshape(grid.shape).max(alike) for each in (links, sharing, transfers.network, wrapped)))
 
 
-def _routes(
-    target: Target, slices: np.ndarray, starts: np.ndarray, ends: np.ndarray, network: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(links, transfers on its busiest link, whether it wraps) of each transfer within its slice."""
-    at, taken = starts.copy(), []
-    links, wrapped = np.zeros(len(starts), int), np.zeros(len(starts), bool)
+def _ways(target: Target, transfers: _Transfers) -> tuple[np.ndarray, np.ndarray]:
+    """(the links that each transfer takes within its slice, one after the other, int[steps, transfers]: chip, axis of
+    the torus and direction as one number, or -1; whether it wraps around)."""
+    starts, ends = transfers.coords[transfers.senders], transfers.coords[transfers.receivers]
+    slices, at, taken = transfers.slices[transfers.senders], starts.copy(), []
+    wrapped = np.zeros(len(starts), bool)
     for axis, size in enumerate(target.shape):
-        apart = np.where(network, 0, ends[:, axis] - starts[:, axis])
+        apart = np.where(transfers.network, 0, ends[:, axis] - starts[:, axis])
         if target.wrap[axis]:
             wrapped |= 2 * np.abs(apart) > size
             apart = (apart + (size - 1) // 2) % size - (size - 1) // 2
-        links += np.abs(apart)
         for step in range(int(np.abs(apart).max(initial=0))):
             moving, onward = np.abs(apart) > step, apart > 0
             chip = np.ravel_multi_index((*at.T,), target.shape) + slices * math.prod(target.shape)
             taken.append(np.where(moving, (chip * len(target.shape) + axis) * 2 + onward, -1))
             at[:, axis] = np.where(moving, (at[:, axis] + np.sign(apart)) % size, at[:, axis])
-    if not taken:
-        return links, np.ones_like(links), wrapped
-    ways = np.stack(taken)
-    load = np.bincount(ways[ways >= 0], minlength=int(ways.max()) + 1)
-    return links, np.where(ways >= 0, load[ways], 1).max(0), wrapped
+    return np.stack(taken) if taken else np.full((0, len(starts)), -1), wrapped

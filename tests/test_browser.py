@@ -1,38 +1,66 @@
-"""The report in a real browser: nothing is loaded, nothing errs, nothing is clipped."""
+"""The report in a real browser: nothing is loaded, nothing errs, nothing is clipped, and keys and screen readers reach
+all of it."""
 
 import shutil
+import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_report import HOSTILE, made, poison, run_of
 from test_report_traces import large
 from test_trace_cells import TRACE
 
 from stripectl.cli import main
-from stripectl.report import write_report
+from stripectl.files import write_atomically
+from stripectl.report import render, render_several, write_report
 from stripectl.run import Run
 
 selenium = pytest.importorskip("selenium.webdriver")
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 pytestmark = pytest.mark.skipif(
     not (BROWSER and DRIVER), reason="needs chromium and chromium-driver; make test installs them"
 )
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+PAGES = ("bench", "tiles", "meshes", "several", "failed", "empty")
+OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
+
+
+def bench(folder: Path, *options: str) -> Run:
+    with pytest.raises(SystemExit):
+        main(["bench", *options, "--method", "simulated", "--quiet", "--out", str(folder)])
+    return Run.load(folder)
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    with pytest.raises(SystemExit):
-        what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
-        main(["bench", *what, "--quiet", "--out", str(folder / "run")])
-    run = Run.load(folder / "run")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Reports of a bench with profiles, of tiles, of meshes, of two runs, of a run that failed, and of an empty one."""
+    folder = tmp_path_factory.mktemp("pages")
+    run = bench(folder / "bench", "--target", "v5p:8", "--seqlen", "64k,128k,1000", "--scheme", "all")
     first = run.measurements[0]
     traces = TRACE | {"profile": "profiles/" + "long-name-" * 12}, large(40, 40, 200), {"reason": "no profile: " * 20}
     run.measurements += [replace(first, trace=trace) for trace in traces]
-    write_report(run, folder / "traced.html")
-    return folder / "traced.html"
+    tiles = bench(folder / "tiles", "--target", "v5e:4x4", "--seqlen", "64k", "--tile", "256,512,1024,512x1024")
+    meshes = bench(
+        folder / "meshes", "--target", "2*h100:8", "--model", "llama3-8b", "--seqlen", "64k", "--mesh", "auto"
+    )
+    broken = [replace(m, status="failed", reason="the worker died " * 30, median_s=None) for m in tiles.measurements]
+    texts = {
+        "bench": render(run),
+        "tiles": render(tiles),
+        "meshes": render(meshes),
+        "several": render_several([tiles, meshes, tiles]),
+        "failed": render(replace(tiles, measurements=broken)),
+        "empty": render(replace(tiles, measurements=[])),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / f"{name}.html", text)
+    return {name: folder / f"{name}.html" for name in texts}
 
 
 @pytest.fixture(scope="module")
@@ -48,39 +76,200 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     driver.quit()
 
 
-@pytest.mark.parametrize("width", [360, 1600])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_reads_well(browser, page: Path, width: int, scheme: str) -> None:
+def show(browser: Any, page: Path, width: int = 1280, scheme: str = "light", scripts: bool = True) -> None:
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     look = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", look)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+    browser.get_log("browser")
+    browser.get_log("performance")
     browser.get(page.as_uri())
+
+
+def check_quiet(browser: Any) -> None:
+    """Nothing in the console, and nothing asked of a network."""
     assert not [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    requests = [
-        entry["message"] for entry in browser.get_log("performance") if "Network.requestWillBeSent" in entry["message"]
-    ]
-    assert not [each for each in requests if '"url":"http' in each]
-    assert browser.execute_script("return innerWidth") == width
+    sent = [entry["message"] for entry in browser.get_log("performance")]
+    asked = [each for each in sent if "Network.requestWillBeSent" in each]
+    assert not [each for each in asked if '"url":"file://' not in each and '"url":"data:' not in each]
+
+
+def check_fits(browser: Any, width: int) -> None:
+    """No part is wider than the screen but what scrolls by itself, and no chart is cut."""
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    legends = "return [...document.querySelectorAll('#overlap .key')].map(key => key.getBoundingClientRect().right)"
-    assert 0 < max(browser.execute_script(legends)) <= width
     charts = browser.execute_script(
         """return [...document.querySelectorAll('svg')].map(svg => {
-            const box = svg.getBoundingClientRect();
-            let holder = svg.parentElement;
-            while (holder && getComputedStyle(holder).overflowX === 'visible') holder = holder.parentElement;
-            const room = holder ? holder.scrollWidth : innerWidth;
-            return [box.width, box.height, room];
+            const box = svg.getBoundingClientRect(), holder = svg.closest('.scroll');
+            const parts = [...svg.querySelectorAll('text, path, line')].filter(each => each.getBBox().width > 0);
+            const right = Math.max(...parts.map(each => each.getBoundingClientRect().right)) - box.left;
+            return [box.width, box.height, holder.scrollWidth, right];
         })"""
     )
-    assert len(charts) >= 4 + 2 * len(("step", "hops"))
-    assert all(wide > 100 and tall > 50 and wide <= room + 1 for wide, tall, room in charts)
-    assert browser.execute_script("return document.querySelectorAll('#lengths svg').length") == 2
+    assert all(wide > 60 and tall > 30 and wide <= room + 1 and right <= room + 2 for wide, tall, room, right in charts)
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1600, "light"), (1600, "dark"), (360, "dark")])
+def test_the_page_reads_well(browser, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
+    show(browser, pages[name], width, scheme)
+    check_quiet(browser)
+    assert browser.execute_script("return innerWidth") == width
+    check_fits(browser, width)
+    browser.execute_script(OPEN)
+    check_fits(browser, width)
     ink, paper = browser.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
     )
     light = [sum(map(int, colour[colour.index("(") + 1 : -1].split(",")[:3])) for colour in (ink, paper)]
     assert (light[0] < light[1]) == (scheme == "light")
-    browser.execute_script("document.querySelectorAll('details').forEach(each => { each.open = true })")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_the_page_of_a_bench_has_its_charts(browser, pages: dict[str, Path]) -> None:
+    show(browser, pages["bench"], 360)
+    drawn = browser.execute_script("return [...document.querySelectorAll('figure')].map(each => each.className.trim())")
+    kinds = {name.split()[0]: drawn.count(name) for name in drawn}
+    assert set(kinds) == {"curves", "bars", "work", "step", "hops", "grid", "links", "roofline"}
+    legends = "return [...document.querySelectorAll('#overlap .key')].map(key => key.getBoundingClientRect().right)"
+    assert 0 < max(browser.execute_script(legends)) <= 360
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_whole_without_scripts(browser, pages: dict[str, Path], name: str) -> None:
+    show(browser, pages[name])
+    counts = "return ['svg', 'table', 'tbody tr', 'h2', 'details'].map(each => document.querySelectorAll(each).length)"
+    scripted = browser.execute_script(counts)
+    show(browser, pages[name], scripts=False)
+    try:
+        assert browser.execute_script(counts) == scripted
+        assert browser.execute_script("return document.querySelectorAll('#filters *, th button').length") == 0
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_rows_are_filtered_and_counted(browser, pages: dict[str, Path]) -> None:
+    show(browser, pages["bench"])
+    visible = "return [...document.querySelectorAll('.sortable tbody tr')].filter(row => row.checkVisibility()).length"
+    every = browser.execute_script(visible)
+    field = browser.find_element("css selector", "#filters input")
+    field.send_keys("usp/zigzag forward-backward")
+    found = browser.execute_script(visible)
+    assert 0 < found < every
+    words = visible.replace(".length", ".map(row => row.innerText)")
+    assert all("usp/zigzag" in row and "forward-backward" in row for row in browser.execute_script(words))
+    assert browser.find_element("css selector", "#filters [role=status]").text == f"{found} of {every} rows"
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys("no such plan")
+    assert browser.execute_script(visible) == 0
+    assert not browser.execute_script("return document.querySelector('.measured').checkVisibility()")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.DELETE)
+    assert browser.execute_script(visible) == every
+    names = [each.text for each in browser.find_elements("css selector", "#filters label")]
+    assert any(name.startswith("pass") for name in names)
+
+
+def test_rows_are_sorted_by_what_their_cells_mean(browser, pages: dict[str, Path]) -> None:
+    show(browser, pages["bench"])
+    times = """const table = document.querySelector('.sortable'), at = [...table.tHead.rows[0].cells].findIndex(
+        cell => cell.textContent.startsWith('time'));
+        return [...table.tBodies[0].rows].map(row => row.cells[at] && row.cells[at].dataset.v || null)"""
+    before = browser.execute_script(times)
+    assert before != sorted(before, key=lambda value: (value is None, float(value or 0)))
+    button = next(each for each in browser.find_elements("css selector", ".sortable th button") if each.text == "time")
+    for key in (lambda value: float(value), lambda value: -float(value)):
+        button.send_keys(Keys.ENTER)
+        after = browser.execute_script(times)
+        known = [value for value in after if value is not None]
+        assert sorted(known, key=key) == known
+        assert after[len(known) :] == [None] * (len(after) - len(known))
+        assert sorted(known) == sorted(value for value in before if value is not None)
+    head = button.find_element("xpath", "..")
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+def test_a_plan_leads_to_its_samples_and_its_command(browser, pages: dict[str, Path]) -> None:
+    show(browser, pages["bench"])
+    link = browser.find_element("css selector", ".sortable tbody th a")
+    plan = link.text
+    link.send_keys(Keys.ENTER)
+    target = browser.find_element("css selector", ".behind:target")
+    assert target.is_displayed()
+    assert plan.removesuffix(" (one device)") in target.text
+    assert "stripectl bench --plan" in target.text
+
+
+@pytest.mark.parametrize("name", ["bench", "several"])
+def test_keys_reach_everything_and_are_seen(browser, pages: dict[str, Path], name: str) -> None:
+    show(browser, pages[name])
+    wanted = browser.execute_script(
+        """return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')].filter(
+            each => each.checkVisibility()).length"""
+    )
+    reached = []
+    body = browser.find_element("css selector", "body")
+    body.send_keys(Keys.TAB)
+    while len(reached) <= wanted + 5:
+        seen = browser.execute_script(
+            """const e = document.activeElement; if (e === document.body) return null;
+            window.known = window.known || new Set(); const again = window.known.has(e); window.known.add(e);
+            return [again, getComputedStyle(e).outlineStyle !== 'none', e.getBoundingClientRect().width > 0]"""
+        )
+        if seen is None or seen[0]:
+            break
+        reached.append(seen)
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    assert len(reached) == wanted
+    assert all(outlined and there for _, outlined, there in reached)
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core; make test installs it")
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_audit_of_accessibility_finds_nothing_serious(
+    browser, pages: dict[str, Path], name: str, scheme: str
+) -> None:
+    show(browser, pages[name], 1280, scheme)
+    browser.execute_script(OPEN)
+    browser.execute_script(AXE.read_text())
+    found = browser.execute_async_script("const done = arguments[0]; axe.run().then(found => done(found.violations))")
+    assert [
+        (each["id"], each["nodes"][0]["html"][:200], each["nodes"][0]["failureSummary"])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ] == []
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "<script>window.pwned = 1</script>", "<img src=x onerror=window.pwned=1>"])
+def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
+    """In every string field of a run.json, in a page of one run and of two."""
+    whole = [made("striped", 0.6, trace=TRACE), made("zigzag", 0.5), made("zigzag", 0.4, "simulated")]
+    parsed = ("workload", "plan", "status", "method")
+    changed = [
+        replace(m, **{f.name: poison(getattr(m, f.name), text) for f in fields(m) if f.name not in parsed})
+        for m in whole
+    ]
+    changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
+    changed += [replace(changed[0], plan=text), replace(changed[0], plan=text, status="refused")]
+    run = replace(run_of(*changed, jax=text, warnings=[text]), id=text, created=text, command=text)
+    write_report(run, tmp_path / "one.html")
+    write_atomically(tmp_path / "two.html", render_several([run, run]))
+    for name, scripts in (("one", 1), ("two", 0)):
+        show(browser, tmp_path / f"{name}.html")
+        check_quiet(browser)
+        assert browser.execute_script("return [typeof window.pwned, document.scripts.length]") == ["undefined", scripts]
+        links = browser.execute_script("return [...document.links].map(each => each.protocol)")
+        assert set(links) == {"file:", "data:"}
+        assert browser.execute_script("return [...document.querySelectorAll('*')].every(e => !e.onerror && !e.onclick)")
+
+
+def test_the_page_prints(browser, pages: dict[str, Path]) -> None:
+    show(browser, pages["bench"])
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
+    assert len(printed["data"]) > 10_000
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert not browser.find_element("css selector", "nav").is_displayed()
+        assert not browser.find_element("css selector", "#filters").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

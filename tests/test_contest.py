@@ -157,16 +157,16 @@ def test_the_most_promising_are_the_best_of_every_scheme_and_then_of_every_mesh(
 
 def test_the_report_shows_the_same() -> None:
     run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [*crossing(), timed("ring", 1, None)])
-    (group,) = context(run)["contests"]
+    (group,) = context(run)["sections"]["lengths"]["groups"]
     assert group["title"].startswith("model 1b, 1k to 256k tokens")
-    (part,) = group["parts"]
-    cells = {(cell["tokens"], cell["scheme"]): cell for cell in part["cells"]}
+    (part,) = group["charts"]
+    cells = {(cell["across"], cell["down"]): cell for cell in part["cells"]}
     assert len(cells) == 8 and cells["16k", "all_gather"]["wins"] and cells["16k", "all_gather"]["fullness"] == 1
     assert cells["64k", "ring"]["fullness"] > cells["16k", "ring"]["fullness"] > cells["1k", "ring"]["fullness"] == 0
     assert cells["1k", "ring"]["reason"] == "1 plan, 1 heads do not divide over 3"
     page = render(run)
     assert all(said in page for said in (f">{QUESTION}</h2>", ">1.10x</text>", ">best</text>", ">refused</text>"))
-    assert recommend(run) and QUESTION not in render(replace(run, measurements=crossing()[:3]))
+    assert recommend(run) and f"{QUESTION}</h2>" not in render(replace(run, measurements=crossing()[:3]))
 
 
 def test_a_bench_of_all_schemes_and_meshes_says_who_wins_where(tmp_path) -> None:

@@ -1,5 +1,3 @@
-import base64
-import json
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -13,8 +11,9 @@ from click.testing import CliRunner
 from stripectl import BadInput
 from stripectl.cli.report import command
 from stripectl.measurement import Measurement
-from stripectl.report import context, render, traces
-from stripectl.report.figures import utf8
+from stripectl.report import content_hash, context, embedded, render
+from stripectl.report.drawing import utf8
+from stripectl.report.measurements import BLANK
 from stripectl.run import Run
 from stripectl.workload import Workload
 
@@ -116,27 +115,24 @@ class Page(HTMLParser):
 
 
 def check_harmless(page: Page) -> None:
-    """Well-formed, runs nothing, loads nothing."""
+    """Well-formed, runs nothing but its own script, loads nothing."""
     assert page.open == []
-    names = {tag for tag, _ in page.tags}
-    assert not names & {
-        "script",
-        "img",
-        "link",
-        "iframe",
-        "object",
-        "embed",
-        "image",
-        "use",
-        "base",
-        "form",
-        "foreignobject",
-    }
-    for _, attributes in page.tags:
+    names = [tag for tag, _ in page.tags]
+    assert names.count("script") == names.count("style") == 1
+    outside = ("img", "link", "iframe", "object", "embed", "image", "use", "base", "form", "foreignobject", "video")
+    assert not set(names) & set(outside)
+    for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "xlink:href")]
+        assert "style" not in attributes, tag
         href = attributes.get("href") or "#"
-        assert href.startswith(("#", "data:application/json;base64,"))
-        assert "url(" not in (attributes.get("style") or "") + (attributes.get("fill") or "")
+        assert href.startswith(("#", "data:application/gzip;base64,"))
+        assert "url(" not in (attributes.get("fill") or "")
+
+
+def carried_by(text: str, folder: Path) -> Run:
+    """The run in a page, as stripectl reads it."""
+    (folder / "page.html").write_text(text)
+    return Run.load(folder / "page.html")
 
 
 def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
@@ -159,8 +155,8 @@ def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
 
 def test_other_workloads_have_cards_of_their_own(bench: Run) -> None:
     (group,) = context(bench)["other_cards"]
-    assert [card["headline"] for card in group["parts"]] == ["zigzag is fastest"]
-    assert group["parts"][0]["use"] is None
+    assert [card["headline"] for card in group["cards"]] == ["zigzag is fastest"]
+    assert group["cards"][0]["use"] is None
 
 
 def test_limits_and_crossover_show_their_method() -> None:
@@ -184,29 +180,31 @@ def test_the_page_holds_what_to_use(page_text: str) -> None:
 
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
-    pairs = context(bench)["simulation"]
-    assert [pair["plan"] for pair in pairs] == [plan_of(name) for name in LAYOUTS]
-    assert [round(pair["error"], 2) for pair in pairs] == [-0.10, -0.17, -0.20]
-    assert pairs[0]["speedup_error"] is None
-    assert pairs[1]["speedup_error"] == pytest.approx((0.72 / 0.5) / (0.8 / 0.6) - 1)
+    ((chart,),) = (group["charts"] for group in context(bench)["sections"]["predicted"]["groups"])
+    assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
+    assert [row[4] for row in chart["table"]["rows"]] == ["-10%", "-17%", "-20%"]
+    assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+8%", "+12%"]
+    assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 720), (600, 500), (500, 400)]
 
 
 def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
     tables = context(bench)["tables"]
     assert sum(len(table["rows"]) for table in tables) == len(bench.measurements)
     first, last = tables[0]["rows"][0], tables[0]["rows"][-1]
-    assert (first["method"], first["cells"][:2]) == ("simulated", ["370 s", "base"])
+    assert (first["method"], [cell.text for cell in first["cells"][:2]]) == ("simulated", ["370 s", "base"])
+    assert first["cells"][0].value == 370
     assert (last["status"], last["reason"]) == ("refused", "511 rows are odd")
     alone = dict(zip(tables[0]["columns"], tables[0]["rows"][3]["cells"], strict=True))
-    assert (alone["speed-up"], alone["sent"]) == ("n/a", "n/a")
+    assert (alone["speed-up"], alone["sent"]) == (BLANK, BLANK)
+    assert {"column": "sent", "why": "one device sends nothing"} in tables[0]["lacking"]
     assert "simulation is off by" not in tables[0]["columns"]
 
 
 def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
-    works = context(bench)["works"]
+    works = context(bench)["sections"]["work"]["groups"]
     assert [len(group["charts"]) for group in works] == [3, 3]
     contiguous, striped, _ = works[0]["charts"]
-    assert works[0]["most"] == 4
+    assert contiguous["most"] == striped["most"] == 4
     assert contiguous["rows"][0] == (0, [3, 0, 0, 0])
     assert (contiguous["critical"], striped["critical"]) == (15, 12)
     assert contiguous["busy"] == pytest.approx(36 / 60)
@@ -216,9 +214,10 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
     big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
-    chart = context(run_of(big))["works"][0]["charts"][0]
-    assert chart["step"] == 4
-    assert chart["rows"][1] == (4, [1, 1, *[0] * 23])
+    chart = context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
+    assert chart["step"] == 7
+    assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
+    assert "Only every 7th device and round is drawn." in chart["note"]
     assert chart["total"] == 5050
 
 
@@ -232,33 +231,58 @@ def test_calibration_in_words_and_units(bench: Run) -> None:
 
 
 def test_each_number_has_its_command(bench: Run) -> None:
-    commands = [each["command"] for each in context(bench)["reproduce"]]
+    behind = context(bench)["behind"]
+    commands = [each["command"] for each in behind]
     assert len(commands) == len([m for m in bench.measurements if m.status == "ok"])
+    ids = [row["id"] for table in context(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
+    assert ids == [each["id"] for each in behind]
+    assert behind[4]["figures"][0] == ("samples", "792 ms, 796 ms, 800 ms, 804 ms, 808 ms")
     assert commands[0] == (
         "stripectl bench --plan ring/contiguous/xla@ring=4,tile=64x64 --seqlen 4k --model 1b --dtype float32 "
         "--pass forward --target cpu:4 --method simulated"
     )
 
 
-def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str) -> None:
+def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: Path) -> None:
     page = Page(page_text)
     check_harmless(page)
-    assert page.count("svg") == 6 + 2
     drawings = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-    assert len(drawings) == page.count("svg")
+    charts = [chart for part in context(bench)["sections"].values() for g in part["groups"] for chart in g["charts"]]
+    assert len(drawings) == page.count("svg") == len(charts)
     assert all(attributes["aria-label"] for attributes in drawings)
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
-    link = next(attributes["href"] for _, attributes in page.tags if "download" in attributes)
-    held = json.loads(base64.b64decode((link or "").partition(",")[2]))
-    assert Run.from_json(held, "page").measurements[4].samples_s == bench.measurements[4].samples_s
+    assert carried_by(page_text, tmp_path).measurements[4].samples_s == bench.measurements[4].samples_s
     assert "1.5 of 2 cores are busy" in " ".join(page.text)
 
 
-def test_a_large_run_is_carried_without_what_was_refused(bench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MOST_WITH_REFUSED", 100)
-    text, left_out = traces.carried(bench.to_json())
-    assert {each["status"] for each in json.loads(text)["measurements"]} == {"ok"}
-    assert left_out == ", without what has no time"
+def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> None:
+    for part in context(bench)["sections"].values():
+        assert part["title"].endswith("?")
+        assert part["absent"].endswith(".")
+        for chart in (chart for group in part["groups"] for chart in group["charts"]):
+            assert chart["title"].endswith("?")
+            assert chart["methods"]
+            assert chart["table"]["rows"]
+            assert all(len(row) == len(chart["table"]["columns"]) for row in chart["table"]["rows"])
+
+
+def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text: str) -> None:
+    policy = next(attributes["content"] for _, attributes in Page(page_text).tags if attributes.get("http-equiv"))
+    script = page_text.partition("<script>")[2].partition("</script>")[0]
+    style = page_text.partition("<style>")[2].partition("</style>")[0]
+    assert f"script-src '{content_hash(script)}'" in policy
+    assert f"style-src '{content_hash(style)}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_a_large_run_is_carried_without_what_was_refused(
+    bench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(embedded, "MOST_BYTES", 100)
+    text = render(bench)
+    assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
+    assert "run.json.gz, without what has no time" in text
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:
@@ -273,6 +297,14 @@ def test_nothing_timed_and_nothing_at_all() -> None:
         check_harmless(page)
         assert page.count("svg") == 0
     assert "worker died" in render(run_of(*failed))
+    assert "The run holds no measurement" in render(run_of())
+
+
+def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
+    lacking = {each["title"]: each["why"] for each in context(bench)["lacking"]}
+    assert "stripectl tune-tiles" in lacking["Which tile is fastest?"]
+    assert "--profile" in lacking["How much of the communication hides?"]
+    assert "How far are predictions from measurements?" not in lacking
 
 
 def poison(value: Any, text: str) -> Any:
@@ -312,7 +344,7 @@ def test_command_writes_beside_the_run(bench: Run, tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(tmp_path), "--no-open"], standalone_mode=False)
     assert result.exception is None
     assert result.output.strip() == str(tmp_path / "report.html")
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert (tmp_path / "report.html").read_text().lstrip().startswith("<!doctype html>")
 
 
 def test_command_does_not_replace_the_run(bench: Run, tmp_path: Path) -> None:

@@ -1,20 +1,23 @@
 """What the report says of profiles: as data, drawn, and from a run.json that is anybody's."""
 
 import base64
+import gzip
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import HOSTILE, Page, check_harmless, made, poison, run_of
+from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
 from test_trace_cells import TRACE, hop
 
 from stripectl import BadInput
 from stripectl.measurement import Measurement
-from stripectl.report import context, render
-from stripectl.report.figures import utf8
+from stripectl.report import context, embedded, render
+from stripectl.report.drawing import MOST_ROWS, utf8
 from stripectl.report.timeline import step_chart
-from stripectl.report.traces import MOST_LANES, MOST_PROFILES, MOST_ROWS, profile, thinned
+from stripectl.report.traces import MOST_LANES, MOST_PROFILES, profile, thinned
 from stripectl.run import Run
 from stripectl.trace.bins import KINDS
 
@@ -46,7 +49,6 @@ def large(devices: int, hops: int, parts: int) -> dict[str, Any]:
 
 def test_a_run_without_a_trace_has_no_section() -> None:
     page = render(run_of(made("striped", 0.6)))
-    assert "How much of the communication hides?" not in page
     assert "#overlap" not in page
     assert "<dt>skew</dt>" not in page
 
@@ -61,7 +63,7 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     assert found["what"].endswith("on cpu:4; 3 steps of jit_step, 233% slower than without the profile")
     assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
     text = " ".join(Page(render(run_of(plan, compiled))).text)
-    for words in ("How much of the communication hides?", "Try: a longer block", PROFILE, "Overlap", "slower peer"):
+    for words in ("Where does the time of a step go?", "Try: a longer block", PROFILE, "Overlap", "Which hops show?"):
         assert words in text
     unread = json.loads(json.dumps(run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()))
     with pytest.raises(BadInput, match="not an overlap"):
@@ -70,14 +72,14 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
 
 def test_a_step_is_lanes_and_their_seconds() -> None:
     found = shown(TRACE)["timeline"]
-    assert (found["unit"], found["end"], found["devices"]) == ("s", 2.0, 2)
+    assert (found["unit"], found["end"]) == ("s", 2.0)
     assert [lane["device"] for lane in found["lanes"]] == ["TPU:0", "TPU:1"]
     assert found["lanes"][0]["parts"] == [["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]]
     assert found["lanes"][1]["parts"] == [["exposed", 0.0, 0.5], ["idle", 0.5, 2.0]]
-    assert found["seconds"]["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
-    assert found["seconds"]["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
-    assert found["seconds"]["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
-    assert found["segments"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
+    assert found["table"]["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
+    assert found["table"]["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
+    assert found["table"]["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
+    assert found["more"][0]["table"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
 
 
 def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
@@ -147,7 +149,7 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
     found = shown(trace)["timeline"]
     assert len(found["lanes"]) == MOST_LANES
     assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
-    assert found["segments"] is None
+    assert found["more"] == []
     assert "16 of 64 devices" in render(run_of(traced(trace)))
     assert thinned(3, 16, 2) == [0, 1, 2]
     assert thinned(100_000, 16, 99_999)[-1] == 99_999
@@ -165,23 +167,30 @@ def test_a_huge_trace_is_cut_and_says_so() -> None:
     assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
 
 
-def test_a_large_run_keeps_the_page_small() -> None:
+def test_a_large_run_keeps_the_page_small(tmp_path: Path) -> None:
     trace = large(64, 64, 500)
     plans = [traced(trace, flags={"number": str(at)}) for at in range(MOST_PROFILES + 3)]
     page = render(run_of(*plans))
     assert len(page.encode()) < BUDGET
     assert "3 more profiles are not drawn" in page
-    assert page.count("one step, ring/striped") == MOST_PROFILES
-    assert "without its profiles" in page
-    parsed = Page(page)
-    check_harmless(parsed)
-    link = next(attributes["href"] for _, attributes in parsed.tags if "download" in attributes)
-    held = Run.from_json(json.loads(base64.b64decode((link or "").partition(",")[2])), "page")
-    assert [m.trace for m in held.measurements] == [None] * len(plans)
+    assert page.count('<figure class="step') == MOST_PROFILES
+    check_harmless(Page(page))
+    assert len(carried_by(page, tmp_path).measurements) == len(plans)
 
 
-def test_a_run_that_fits_is_carried_whole() -> None:
-    parsed = Page(render(run_of(traced(TRACE))))
-    link = next(attributes["href"] for _, attributes in parsed.tags if "download" in attributes)
-    held = json.loads(base64.b64decode((link or "").partition(",")[2]))
-    assert held["measurements"][0]["trace"] == TRACE
+def test_of_too_large_a_run_profiles_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [math.sin(at) ** 2 for at in range(2000)]
+    timeline = {"end_s": 2.0, "devices": [[["compute", at, 2.0] for at in times]]}
+    hops = [TRACE["hops"][0] | {"window_s": [math.cos(at) ** 2] * 2} for at in range(500)]
+    run = run_of(traced(TRACE | {"timeline": timeline, "hops": hops})).to_json()
+    for limit, left, words in (
+        (10**6, {*TRACE}, ""),
+        (15_000, {*TRACE} - {"timeline"}, ", without the timelines of its profiles"),
+        (3_000, set(), ", without its profiles"),
+        (10, set(), ", without its profiles, without what has no time"),
+    ):
+        monkeypatch.setattr(embedded, "MOST_BYTES", limit)
+        content, left_out = embedded.carried(run)
+        (held,) = json.loads(gzip.decompress(base64.b64decode(content)))["measurements"]
+        assert {*(held["trace"] or ())} == left
+        assert left_out == words

@@ -36,7 +36,7 @@ SUMMARIES = {
     "tune-tiles": "Search the tiles of the kernel, of the forward and the backward pass.",
     "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
     "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
-    "report": "Render a run as one HTML file.",
+    "report": "Render a run as one HTML file, or several runs side by side.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
     "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
     "doctor": "Say what is missing here, and the command that mends it.",

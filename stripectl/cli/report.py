@@ -1,47 +1,82 @@
-"""`stripectl report`: a run as a page that can be sent to somebody."""
+"""`stripectl report`: a run, or several side by side, as a page that can be sent to somebody."""
 
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stripectl import BadInput
 from stripectl.cli.options import RUNS
 
+if TYPE_CHECKING:
+    from stripectl.console import Say
+    from stripectl.run import Run
+
+FORMATS = ("html", "md", "json")
+
 
 @click.command("report")
-@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(FORMATS), default="html", show_default=True, help="What to make.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="[default: report.html beside the run]"
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="[default: html beside the run; md and json on stdout]",
 )
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-def command(run: Path | None, output: Path | None, no_open: bool) -> None:
-    """Render a run as one HTML file.
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+def command(runs: tuple[Path, ...], form: str, output: Path | None, no_open: bool, quiet: bool) -> None:
+    """Render a run as one HTML file, or several runs side by side.
 
-    RUN is a run.json, a JSON file that holds one, or its folder; without it, the newest run under stripectl-runs.
+    RUN is a run.json, a JSON file that holds one, its folder, or a report, which carries its run. Without one, the
+    newest run under stripectl-runs. The markdown fits a comment on a pull request.
 
     \b
     Examples:
       stripectl report
       stripectl report stripectl-runs/20261101-120000
       stripectl report run.json -o ring.html --no-open
+      stripectl report main/run.json branch/run.json
+      stripectl report --format md > comment.md
     """
-    from stripectl.report import write_report
+    from stripectl.console import Reporter
+    from stripectl.files import write_atomically
     from stripectl.run import Run, newest_run
 
-    source = run or newest_run(RUNS)
-    source = source / "run.json" if source.is_dir() else source
-    path = output or source.with_name("report.html")
-    found = Run.load(source)
-    if path.resolve() == source.resolve():
-        raise BadInput(f"the report would replace the run {source}. Name another file with -o.")
-    write_report(found, path)
+    sources = [path / "run.json" if path.is_dir() else path for path in runs or (newest_run(RUNS),)]
+    found = [Run.load(path) for path in sources]
+    path = output or sources[-1].with_name("report.html" if len(sources) == 1 else "side-by-side.html")
+    to_stdout = form != "html" and output is None
+    if not to_stdout and path.resolve() in [source.resolve() for source in sources]:
+        raise BadInput(f"the report would replace the run {path}. Name another file with -o.")
+    with Reporter(quiet) as reporter:
+        text = made(found, form, reporter.say)
+    if to_stdout:
+        click.echo(text, nl=False)
+        return
+    write_atomically(path, text)
     click.echo(path)
-    if not no_open and sys.stdout.isatty() and on_a_desktop():
+    if form == "html" and not no_open and sys.stdout.isatty() and on_a_desktop():
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
+
+
+def made(runs: "Sequence[Run]", form: str, say: "Say") -> str:
+    """The report as text."""
+    from stripectl import report
+
+    if form == "html":
+        return report.render(runs[0], say) if len(runs) == 1 else report.render_several(runs, say)
+    if form == "md":
+        return report.as_markdown(runs)
+    return json.dumps(report.as_json(runs), indent=1) + "\n"
 
 
 def on_a_desktop() -> bool:

@@ -10,7 +10,7 @@ from stripectl.hardware import format_shape
 from stripectl.plan import SEQUENCE_AXES
 from stripectl.topology import Target
 from stripectl.units import duration, rate
-from stripectl.wiring import Crossed, Wiring
+from stripectl.wiring import Crossed, Wiring, torus
 
 MOST_HOSTS = 8  # hosts whose devices are shown; --json has them all
 
@@ -39,10 +39,6 @@ def wraps(target: Target) -> str:
         return "all axes"
     found = [f"axis {axis} of {target.shape[axis]}" for axis, closed in enumerate(target.wrap) if closed]
     return ", ".join(found) or "no axis"
-
-
-def torus(target: Target) -> bool:
-    return len(target.shape) == target.hardware.torus_dims
 
 
 def devices(target: Target) -> Iterator[str]:

@@ -1,13 +1,12 @@
-"""The recommendation as cards of the page, and how good the simulations are that it may stand on."""
+"""The recommendation as cards of the page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stripectl import console
-from stripectl.measurement import Measurement, spelled
-from stripectl.ranking import pairs
+from stripectl.measurement import spelled
 from stripectl.reasons import about
-from stripectl.units import NOTHING, duration, interval, nbytes, rate, times
+from stripectl.units import NOTHING, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
 
@@ -20,7 +19,7 @@ def card(found: Mapping[str, Any]) -> dict[str, Any]:
     """One of them: a few figures, and the sentences that hold the rest."""
     work = Workload.from_json(found["workload"])
     return {
-        "title": console.describe(work),
+        "group": console.describe(work),
         "pass": work.passes,
         "headline": found["headline"],
         "plan": found["plan"] + spelled(found["flags"]),
@@ -30,6 +29,7 @@ def card(found: Mapping[str, Any]) -> dict[str, Any]:
         "tokens": rate(found["tokens_per_s"], "tokens/s"),
         "gain": gain(found["gain"]),
         "over": found["gain"] and found["gain"]["over"],
+        "bound": bound(found["bound"]),
         "bound_by": bound_by(found),
         "limits_method": found["limits_method"],
         "margin": margin(found),
@@ -48,6 +48,15 @@ def gain(found: Mapping[str, Any] | None) -> str:
         return NOTHING
     between = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
     return f"{times(found['value'])}{between}"
+
+
+def bound(found: Mapping[str, Any] | None) -> str | None:
+    """What arithmetic allows over the contiguous layout, and the share of it that was reached."""
+    if not found:
+        return None
+    layer = f", {times(found['layer'])} for a layer" if found["layer"] else ""
+    reached = f"; {found['reached']:.0%} of it is reached" if found["reached"] else ""
+    return f"{times(found['attention_only'])} by the balance of tiles{layer}{reached}"
 
 
 def bound_by(found: Mapping[str, Any]) -> str:
@@ -80,20 +89,3 @@ def lengths(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if not found:
         return None
     return {"first": format_length(found["first"]), "last": format_length(found["last"]), "methods": found["methods"]}
-
-
-def simulation(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Every plan that was both measured and simulated, and how far the simulation is off."""
-    return [
-        {
-            "plan": pair.measured.plan,
-            "pass": pair.measured.workload.passes,
-            "measured": console.spread(pair.measured),
-            "simulated": duration(pair.simulated.median_s),
-            "error": pair.error,
-            "measured_speedup": console.speedup(pair.measured),
-            "simulated_speedup": console.speedup(pair.simulated),
-            "speedup_error": pair.speedup_error,
-        }
-        for pair in pairs(shown)
-    ]

@@ -9,10 +9,10 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.report.figures import COLOURS as HUES
-from stripectl.report.figures import INK, WIDTH, svg
+from stripectl.report.drawing import COLOURS as HUES
+from stripectl.report.drawing import INK, WIDTH, svg
 
-COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=True)) | {"skew": INK}
+COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 30, 6, 9  # pixels of a device, down to its name, of text: a step is drawn small and shown large
 LANES = {  # by colour: the kinds of moments drawn, pixels down to the lane's middle, its width
     "compute": (("compute", "hidden"), 16, 7),

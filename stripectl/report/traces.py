@@ -3,25 +3,26 @@
 A run.json may be anybody's and of any size, so that all lists end somewhere and say what they leave out.
 """
 
-import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
 from stripectl.measurement import Measurement, predicted_overlap
-from stripectl.report.figures import utf8
+from stripectl.report.drawing import MOST_ROWS, chart, table, utf8
 from stripectl.trace import cells
 from stripectl.trace.bins import BINS, KINDS, by_kind, joined, moments
 from stripectl.units import SECONDS, duration, unit_of
 
-WORDS = (*cells.WORDS, "plan", "workload", "what the profile says")  # columns that hold no number
+TITLE = "How much of the communication hides?"
+STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
+ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
+WORDS = (*cells.WORDS, "plan", "workload", "what the profile says", "kind")  # columns that hold no number
+STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
+HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
 MOST_PROFILES = 6  # shown whole; of the others, the share that hides
-MOST_ROWS = 64  # of a table
 MOST_LANES = 16  # devices drawn; of more, every k-th
 MOST_SEGMENTS = 100  # of a step that is printed as a table
-MOST_CARRIED = 2**18  # characters of the run that the page carries; of a larger one, less of its profiles
-MOST_WITH_REFUSED = 2**22  # of a larger one, not the plans that were refused: every mesh makes thousands
 
 
 def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
     rows = [(plan_of(m), m.workload.passes, console.describe(m.workload), headline(m, shown)) for m in others]
     return {
         "profiles": [profile(m, shown) for m in whole],
-        "others": table(names, rows),
+        "others": table(names, rows, WORDS),
         "not_drawn": len(known) - len(whole),
     }
 
@@ -52,31 +53,20 @@ def profile(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
     trace = m.trace or {}
     devices, axes, operations = (trace.get(name) or [] for name in ("devices", "axes", "operations"))
     at = thinned(len(devices), MOST_ROWS, cells.longest(trace))
+    what = utf8(f"{plan_of(m)} {m.workload.passes}")
     return {
         "plan": plan_of(m),
         "pass": m.workload.passes,
         "what": f"{console.describe(m.workload)} on {m.target}; {cells.source(trace, m.median_s)}",
         "headline": headline(m, shown),
-        "timeline": timeline(trace),
-        "hops": hops(trace),
+        "timeline": timeline(trace, what),
+        "hops": hops(trace, what),
         "causes": cells.causes(trace)[:MOST_ROWS],
-        "devices": table(cells.DEVICES, [cells.device_cells(devices[each]) for each in at], len(devices)),
-        "axes": table(cells.AXES, map(cells.axis_cells, axes)),
-        "operations": table(cells.OPERATIONS, map(cells.operation_cells, operations)),
+        "devices": table(cells.DEVICES, [cells.device_cells(devices[each]) for each in at], WORDS, len(devices)),
+        "axes": table(cells.AXES, map(cells.axis_cells, axes), WORDS),
+        "operations": table(cells.OPERATIONS, map(cells.operation_cells, operations), WORDS),
         "folder": trace.get("profile"),
         "open": cells.opening(shlex.quote(trace.get("profile") or "")),
-    }
-
-
-def table(names: Sequence[str], rows: Iterable[Sequence[str]], total: int = 0, most: int = MOST_ROWS) -> dict[str, Any]:
-    """Rows with their columns' names; `total` is how many there would be, where the rows are a part."""
-    found = [list(row) for row in rows]
-    shown = found[:most]
-    return {
-        "columns": list(names),
-        "numbers": [name not in WORDS for name in names],
-        "rows": shown,
-        "left_out": max(total, len(found)) - len(shown),
     }
 
 
@@ -86,7 +76,7 @@ def thinned(count: int, most: int, through: int) -> list[int]:
     return list(range(through % step, count, step)) if count else []
 
 
-def timeline(trace: Mapping[str, Any]) -> dict[str, Any] | None:
+def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     """A step: a lane a device, its parts (kind, start, end) in a unit that fits, and the seconds of each kind."""
     kept = trace.get("timeline") or {"end_s": 0.0, "devices": []}
     end_s, devices = kept["end_s"], list(zip(trace["devices"], kept["devices"], strict=False))
@@ -103,19 +93,25 @@ def timeline(trace: Mapping[str, Any]) -> dict[str, Any] | None:
         lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
         busy = [lengths[kind] for kind in KINDS[:-1]]
         seconds.append((device["name"], *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
-    whole = len(segments) <= MOST_SEGMENTS
-    return {
-        "unit": unit,
-        "end": end_s / size,
-        "lanes": lanes,
-        "devices": len(devices),
-        "seconds": table(("device", "compute alone", *KINDS[1:]), seconds),
-        "segments": table(("device", "kind", "from", "to"), segments, most=MOST_SEGMENTS) if whole else None,
-        "label": f"One step of {len(devices)} devices, {duration(end_s)}. {cells.summary(trace, None)}.",
-    }
+    parts = table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MOST_SEGMENTS)
+    some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
+    return chart(
+        "step",
+        STEP_TITLE,
+        f"one step, {plan}",
+        ["measured"],
+        f"One step of {len(devices)} devices, {duration(end_s)}. {cells.summary(trace, None)}.",
+        table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
+        f"{some}Compute above, transfers below; empty is idle.",
+        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MOST_SEGMENTS),
+        keys=STEP_KEYS,
+        unit=unit,
+        end=end_s / size,
+        lanes=lanes,
+    )
 
 
-def hops(trace: Mapping[str, Any]) -> dict[str, Any] | None:
+def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     """A bar a hop, on the device where most of it is exposed: what hides, what shows, and what is waiting for peers."""
     found = trace.get("hops") or []
     if not found:
@@ -132,35 +128,16 @@ def hops(trace: Mapping[str, Any]) -> dict[str, Any] | None:
         if parts[at]
     ]
     total = len(found) + int(trace.get("hops_left_out") or 0)
-    return {
-        "unit": unit,
-        "names": [utf8(str(hop["hop"])) for hop in shown],
-        "bars": bars,
-        "table": table(cells.HOPS, [cells.hop_cells(hop, trace["devices"]) for hop in shown], total),
-        "label": f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
-    }
-
-
-def carried(run: Mapping[str, Any]) -> tuple[str, str]:
-    """The run as JSON that a page can carry, and in words what is left out of it."""
-    text, said = packed(run), ""
-    if len(text) > MOST_WITH_REFUSED:
-        run = {**run, "measurements": [m for m in run["measurements"] if m["status"] == "ok"]}
-        text, said = packed(run), ", without what has no time"
-    traced = [m for m in run["measurements"] if m["trace"]]
-    left_out = ""
-    for words, rest in ((", without the timelines of its profiles", ("timeline",)), (", without its profiles", None)):
-        if len(text) <= MOST_CARRIED or not traced:
-            break
-        text, left_out = packed({**run, "measurements": [less(m, rest) for m in run["measurements"]]}), words
-    return text, said + left_out
-
-
-def less(m: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """A measurement without some parts of its trace, or without all of it."""
-    kept = None if names is None else {name: part for name, part in (m["trace"] or {}).items() if name not in names}
-    return {**m, "trace": kept or None}
-
-
-def packed(run: Mapping[str, Any]) -> str:
-    return json.dumps(run, separators=(",", ":"))
+    return chart(
+        "hops",
+        HOPS_TITLE,
+        f"hops, {plan}",
+        ["measured"],
+        f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
+        table(cells.HOPS, [cells.hop_cells(hop, trace["devices"]) for hop in shown], WORDS, total),
+        "Each on the device where most of it is exposed.",
+        keys=HOP_KEYS,
+        unit=unit,
+        names=[utf8(str(hop["hop"])) for hop in shown],
+        bars=bars,
+    )

@@ -1,0 +1,147 @@
+"""What the charts of a report share: their form as plain data, their ink, and the drawing of Vega-Lite as static SVG.
+
+What a chart shows is a dict, so that the page can print it as a table and a test can assert on it. Text and lines take
+the page's own colour, so a chart is legible in light and dark; whatever has a colour has a shape or a word as well.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.console import METHOD_WORDS
+from stripectl.schema import METHODS
+
+# Blue, vermilion and green of Okabe and Ito 2008 and three more, all with contrast 3:1 on the page in light and dark.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#7A6FD0", "#A07800", "#B8578F")
+SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
+INK = "currentColor"
+WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
+LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
+TAG = re.compile(r"<[^>]*>")
+EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
+IDLE = re.compile(
+    r' (?:class|role|aria-[a-z]+|pointer-events|font-family|xmlns:xlink|version)="[^"<>&]*"'
+    r'| (?:opacity|stroke-width|fill-opacity)="1"'
+)
+MOST_ROWS = 64  # of a table
+MOST_GROUPS, MOST_CHARTS = 8, 12  # workloads of a section that are drawn, and charts of each
+
+
+def utf8(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def chart(
+    kind: str,
+    title: str,
+    subject: str,
+    methods: Iterable[str],
+    label: str,
+    table: Mapping[str, Any],
+    note: str = "",
+    more: Sequence[Mapping[str, Any]] = (),
+    **shown: Any,
+) -> dict[str, Any]:
+    """A chart: `kind` names its drawing, `title` is the question it answers, `subject` what of, `label` what a screen
+    reader says, `table` the same as numbers, `more` other tables {title, table, open}, and `shown` what the drawing
+    takes."""
+    known = set(methods)
+    return {
+        "kind": kind,
+        "title": title,
+        "subject": subject,
+        "methods": [*(each for each in METHODS if each in known), *sorted(known - {*METHODS})],
+        "label": label,
+        "table": table,
+        "note": note,
+        "more": list(more),
+        **shown,
+    }
+
+
+def section(
+    anchor: str,
+    nav: str,
+    title: str,
+    intro: str,
+    groups: Sequence[Mapping[str, Any]],
+    absent: str,
+    most: tuple[int, int] = (MOST_GROUPS, MOST_CHARTS),
+) -> dict[str, Any]:
+    """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
+    none, and what to run for them, `most` how many groups are drawn, and how many charts of each."""
+    shown = [
+        {
+            "title": group["title"],
+            "charts": group["charts"][: most[1]],
+            "left_out": len(group["charts"][most[1] :]),
+            "notes": group.get("notes") or [],
+        }
+        for group in groups[: most[0]]
+    ]
+    return {
+        "id": anchor,
+        "nav": nav,
+        "title": title,
+        "intro": intro,
+        "groups": shown,
+        "left_out": len(groups[most[0] :]),
+        "absent": absent,
+    }
+
+
+def grouped(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
+    """Parts of the page that bear the same `group`, together, in the order in which those first come."""
+    titles: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        titles.setdefault(part["group"], []).append(part)
+    return [{"title": title, key: members} for title, members in titles.items()]
+
+
+def table(
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Iterable[str],
+    total: int = 0,
+    most: int = MOST_ROWS,
+) -> dict[str, Any]:
+    """Rows with their columns' names, those in `words` no numbers; `total` is how many rows there would be, where
+    these are a part."""
+    found, words = [list(row) for row in rows], set(words)
+    shown = found[:most]
+    return {
+        "columns": list(names),
+        "numbers": [name not in words for name in names],
+        "rows": shown,
+        "left_out": max(total, len(found)) - len(shown),
+    }
+
+
+def method_words(method: str) -> str:
+    return METHOD_WORDS.get(method, method)
+
+
+def svg(drawn: Any) -> str:
+    """The drawing as text, in the page's ink."""
+    axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
+    faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
+    text = io.StringIO()
+    drawn.configure(background="transparent", aria=False, font="sans-serif").configure_view(stroke=None).configure_axis(
+        **axes, **faint, gridOpacity=0.12
+    ).configure_legend(**axes, titleOrient="left").save(text, format="svg")
+    return TAG.sub(_slim, EMPTY.sub("", text.getvalue()))
+
+
+def _slim(tag: re.Match[str]) -> str:
+    """A tag without what changes nothing that anybody sees."""
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: LONG.sub("", found[0]), IDLE.sub("", tag[0]))
+
+
+def by_method(channel: Any, values: Sequence[str]) -> Any:
+    """A channel of the drawing that tells methods apart."""
+    return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)

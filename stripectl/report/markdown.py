@@ -1,0 +1,136 @@
+"""A run, or several side by side, as markdown that fits a comment on a pull request: the verdict first, then numbers,
+folded."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl import card, console
+from stripectl.measurement import Measurement
+from stripectl.ranking import strength
+from stripectl.report.drawing import utf8
+from stripectl.report.facts import warnings_of
+from stripectl.report.several import context
+from stripectl.run import Run
+
+MOST_PLANS = 10  # of a workload
+MOST_CHARACTERS = 60_000  # GitHub takes 65,536
+COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hidden")
+SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&@])")
+CODE = ("plan",)  # what is set as code: columns, and labels of the verdict
+
+
+def of_run(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | None) -> str:
+    """`shown` are the measurements with their speed-ups, `found` what is recommended."""
+    lines = [*_verdict(found, shown), *_warnings(run)]
+    groups: dict[str, list[Measurement]] = {}
+    for m in shown:
+        groups.setdefault(console.describe(m.workload), []).append(m)
+    for title, members in groups.items():
+        lines += ["", *_folded(f"{title}: {len(members)} measurements", _measurements(members, shown))]
+    lines += ["", *_made(run)]
+    return _fitting(lines)
+
+
+def of_several(runs: Sequence[Run]) -> str:
+    """What each recommends, and what changed from the first."""
+    said = context(runs)
+    lines = ["### stripectl: " + ", ".join(f"{run['letter']} {text(run['id'])}" for run in said["runs"]), ""]
+    rows = []
+    for run in said["runs"]:
+        own = run["card"]
+        told = (
+            (own["headline"], own["plan"], own["target"], f"{own['time']}, {own['method']}")
+            if own
+            else ("no time",) * 4
+        )
+        rows.append([run["letter"], *told])
+    lines += _table(("run", "recommends", "plan", "target", "time"), rows)
+    changed = said["changes"]
+    if changed["rows"]:
+        lines += [
+            "",
+            *_folded(f"What changed from A: {len(changed['rows'])}", _table(changed["columns"], changed["rows"])),
+        ]
+    if said["differing"]["rows"]:
+        columns = ["around it", *said["differing"]["columns"][1:]]
+        lines += ["", *_folded("What differs around them", _table(columns, said["differing"]["rows"]))]
+    for letter, run in zip((run["letter"] for run in said["runs"]), runs, strict=True):
+        lines += ["", f"Run {letter}:", *_made(run)]
+    return _fitting(lines)
+
+
+def text(words: str) -> str:
+    """As markdown shows it and never as markup: nothing of it is a link, a tag, a name to be told or a cell's end."""
+    return SPECIAL.sub(r"\\\1", utf8(" ".join(str(words).split())))
+
+
+def code(words: str) -> str:
+    """As code, in a cell of a table."""
+    plain = utf8(" ".join(words.split())).replace("`", "'").replace("|", "\\|")
+    return f"`{plain}`" if plain else ""
+
+
+def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> list[str]:
+    if found is None:
+        reason = "no plan gave a time" if shown else "the run holds no measurement"
+        return [f"### stripectl: {reason}"]
+    title = f"{card.title_of(found)} on {found['target']}"
+    rows = [*card.rows(found), *card.other_rows(found)]
+    return [f"### stripectl: {text(found['headline'])}", "", text(title), "", *_table(("", ""), rows)]
+
+
+def _warnings(run: Run) -> list[str]:
+    return [line for warning in warnings_of(run) for line in ("", f"**Warning.** {text(warning)}.")]
+
+
+def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) -> list[str]:
+    """The fastest, and how many more there are."""
+    timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
+    others = [m for m in members if not m.median_s]
+    rows = [[console.row(m, run)[name] for name in COLUMNS] for m in timed[:MOST_PLANS]]
+    lines = _table(COLUMNS, rows) if rows else []
+    if len(timed) > MOST_PLANS:
+        lines += ["", f"{len(timed) - MOST_PLANS} more in run.json."]
+    for line in console.refusal_lines(console.refusals(others))[:MOST_PLANS]:
+        lines += ["", text(line.plain.strip())]
+    return lines
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = []
+    for row in rows:
+        cells = [
+            code(cell) if name in CODE or (at and row[0] in CODE) else text(cell)
+            for at, (name, cell) in enumerate(zip(columns, row, strict=True))
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [f"| {' | '.join(map(text, columns))} |", "|---" * len(columns) + "|", *lines]
+
+
+def _folded(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"<details><summary>{_html(title)}</summary>", "", *lines, "", "</details>"]
+
+
+def _html(words: str) -> str:
+    return utf8(words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _made(run: Run) -> list[str]:
+    """The command, fenced by more backticks than it holds."""
+    command = utf8(" ".join(run.command.split()))
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+    return [fence, command, fence]
+
+
+def _fitting(lines: Sequence[str]) -> str:
+    """As many whole lines as fit; what is folded is closed."""
+    kept, size = list[str](), 0
+    for line in lines:
+        size += len(line) + 1
+        if size > MOST_CHARACTERS:
+            opened = sum(each.startswith("<details>") for each in kept) - kept.count("</details>")
+            kept += ["", "</details>"] * opened + ["", "More in run.json."]
+            break
+        kept.append(line)
+    return "\n".join(kept) + "\n"

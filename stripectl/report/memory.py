@@ -1,0 +1,132 @@
+"""Does it fit, at which length: what a device needs of its memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from stripectl.console import describe, plan_cell
+from stripectl.measurement import Measurement
+from stripectl.report.curves import MOST_SERIES
+from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.topology import hardware_name
+from stripectl.units import BYTES, NOTHING, nbytes, unit_of
+from stripectl.workload import format_length
+
+TITLE = "Does it fit, and at which length?"
+INTRO = (
+    "What a device needs at once: the compiler's word for what was compiled, the program's own for what ran. The "
+    "dashed rule is what a device has. A cross was refused for it."
+)
+ABSENT = (
+    "No plan was compiled, so nobody knows what memory it needs. The compiler for a target says: "
+    "stripectl bench --target v5e:4x4 --method compiled."
+)
+COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
+MOST_BARS = 12
+LEFT_OUT = "{} more are not drawn; they stand in the table of measurements."
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """A chart for every workload but for its length: of several lengths lines, of one length bars."""
+    groups: dict[Any, list[Measurement]] = {}
+    for m in shown:
+        if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
+            groups.setdefault((m.workload.but_for("seq_len"), hardware_name(m.target), m.devices == 1), []).append(m)
+    charts = [_chart(members) for (_, _, alone), members in groups.items() if not alone or len(groups) == 1]
+    return section("memory", "Memory", TITLE, INTRO, grouped(charts), ABSENT)
+
+
+def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
+    lengths = sorted({m.workload.seq_len for m in members})
+    largest = max(max(m.peak_bytes or 0, m.hbm_bytes or 0) for m in members)
+    unit, size = unit_of(largest, BYTES)
+    has = max((m.hbm_bytes for m in members if m.hbm_bytes), default=None)
+    rule = {"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None
+    first, last = (format_length(each) for each in (lengths[0], lengths[-1]))
+    dearest = max(members, key=lambda m: m.peak_bytes or 0)
+    drawing = _lines(members, size) if len(lengths) > 1 else _bars(members, size)
+    drawn, left_out = drawing.pop("members"), drawing.pop("left_out")
+    rows = [
+        (
+            plan_cell(m),
+            format_length(m.workload.seq_len),
+            m.method,
+            nbytes(m.peak_bytes),
+            nbytes(m.hbm_bytes) if m.hbm_bytes else NOTHING,
+            m.status,
+        )
+        for m in drawn
+    ]
+    work = members[0].workload
+    return chart(
+        "curves" if len(lengths) > 1 else "bars",
+        TITLE,
+        f"{work.passes} on {members[0].target}",
+        [m.method for m in drawn],
+        f"Memory that plans need on each device. The most: {dearest.plan} at "
+        f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
+        + (f" of {nbytes(has)}." if has else "."),
+        table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
+        " ".join([f"A device has {nbytes(has)}."] * bool(has) + [LEFT_OUT.format(left_out)] * bool(left_out)),
+        group=describe(work, f"{first} to {last}" if len(lengths) > 1 else None),
+        axis=f"memory of a device ({unit})",
+        rules=[rule] if rule else [],
+        rule=rule,
+        **drawing,
+    )
+
+
+def _name(m: Measurement) -> str:
+    """The plan but for its tile, which a default makes another at every length."""
+    return utf8(m.plan.partition(",tile=")[0] + " (one device)" * (m.devices == 1))
+
+
+def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+    """The plans that reach furthest, and of those the ones that need least."""
+    furthest: dict[str, tuple[int, float]] = {}
+    for m in members:
+        if m.status == "ok":
+            own = (-m.workload.seq_len, m.peak_bytes or 0.0)
+            furthest[_name(m)] = min(own, furthest.get(_name(m), (0, 0.0)))
+    every = list(dict.fromkeys(map(_name, members)))
+    best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MOST_SERIES]
+    names = [name for name in every if name in best]
+    drawn = [m for m in members if _name(m) in names]
+    points = [
+        {
+            "tokens": m.workload.seq_len,
+            "value": (m.peak_bytes or 0) / size,
+            "series": _name(m),
+            "method": m.method,
+            "low": None,
+            "high": None,
+            "status": m.status,
+        }
+        for m in drawn
+    ]
+    return {
+        "members": drawn,
+        "left_out": len(every) - len(names),
+        "series": names,
+        "points": [each for each in points if each["status"] == "ok"],
+        "crosses": [each for each in points if each["status"] != "ok"],
+        "dotted": [],
+        "stars": [],
+        "log": True,
+    }
+
+
+def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+    drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MOST_BARS]
+    bars = [
+        {
+            "order": at,
+            "name": utf8(plan_cell(m)),
+            "words": f"{nbytes(m.peak_bytes)}, {m.method}" + ", refused" * (m.status != "ok"),
+            "method": m.method,
+            "value": (m.peak_bytes or 0) / size,
+            "low": None,
+            "high": None,
+        }
+        for at, m in enumerate(drawn)
+    ]
+    return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

@@ -1,0 +1,159 @@
+"""Several runs side by side: what each recommends, what differs around them, and who is faster at what."""
+
+import string
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl import BadInput
+from stripectl.compare import compare
+from stripectl.console import MARKS, describe, plan_cell, spread
+from stripectl.measurement import Measurement
+from stripectl.plan import parse_plan
+from stripectl.ranking import contenders, strength
+from stripectl.recommend import recommend
+from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.report.embedded import carried
+from stripectl.report.facts import environment, warnings_of
+from stripectl.report.recommendation import cards
+from stripectl.run import Run
+from stripectl.units import NOTHING, SECONDS, duration, unit_of
+from stripectl.workload import Workload
+
+TITLE = "Which run is faster, at what?"
+INTRO = (
+    "Of every run the best plan of each scheme and layout, for each workload that two of them have. The letter is the "
+    "run's. Runs may stand on other machines, tiles and methods: the words at each bar say which."
+)
+ABSENT = "No two of the runs have a time of the same workload."
+CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
+THRESHOLD = 0.05  # a change within it is the same, as in `stripectl compare`
+MOST_BARS = 18
+
+
+def context(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything the page of several runs says, as plain data."""
+    letters = list(map(_letter, range(len(runs))))
+    shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
+    differing, alike = differences(runs)
+    return {
+        "runs": shown,
+        "differing": table(("", *letters), differing, ("", *letters), most=200),
+        "alike": alike,
+        "part": section("faster", "Faster", TITLE, INTRO, grouped(_charts(letters, runs)), ABSENT),
+        "changes": table(CHANGES, changes(letters, runs), {*CHANGES} - {"A", "other"}, most=500),
+    }
+
+
+def _letter(at: int) -> str:
+    return string.ascii_uppercase[at] if at < 26 else str(at + 1)
+
+
+def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    own = cards(found)
+    packed, left_out = carried(replace(run, recommendation=dict(found) if found else None).to_json())
+    return {
+        "letter": letter,
+        "id": run.id,
+        "created": run.created,
+        "command": run.command,
+        "card": own[0] if own else None,
+        "warnings": warnings_of(run),
+        "run_data": packed,
+        "run_left_out": left_out,
+    }
+
+
+def differences(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
+    """(what is not the same around the runs: its name and each one's; how much is the same)."""
+    every = [
+        {
+            f"{group['title']}: {name}".removeprefix(": "): value
+            for group in environment(run)
+            for name, value in group["rows"]
+        }
+        for run in runs
+    ]
+    names = list(dict.fromkeys(name for each in every for name in each))
+    rows = [[name, *(each.get(name, NOTHING) for each in every)] for name in names]
+    differing = [row for row in rows if len(set(row[1:])) > 1]
+    return differing, len(rows) - len(differing)
+
+
+def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    works: dict[Hashable, dict[str, dict[str, Measurement]]] = {}
+    titles: dict[Hashable, Workload] = {}
+    for letter, run in zip(letters, runs, strict=True):
+        timed = sorted(contenders(run.measurements), key=lambda m: (strength(m.method), m.median_s or 0.0))
+        for m in timed:
+            key = m.workload.but_for("dtype")
+            plan = parse_plan(m.plan)
+            name = f"{plan.scheme}/{plan.layout}" + " (one device)" * (m.devices == 1)
+            titles.setdefault(key, m.workload)
+            works.setdefault(key, {}).setdefault(name, {}).setdefault(letter, m)
+    for key, names in works.items():
+        if len({letter for best in names.values() for letter in best}) > 1:
+            yield _chart(titles[key], names)
+
+
+def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> dict[str, Any]:
+    order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
+    shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MOST_BARS]
+    unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
+    bars = [
+        {
+            "order": at,
+            "name": utf8(f"{letter}  {plan_cell(m)}"),
+            "words": utf8(f"{MARKS.get(m.method, '?')} {m.method}, {m.target}, {m.workload.dtype}: {spread(m)}"),
+            "method": utf8(m.method),
+            "value": (m.median_s or 0.0) / size,
+            "low": m.ci95_s[0] / size if m.ci95_s else None,
+            "high": m.ci95_s[1] / size if m.ci95_s else None,
+        }
+        for at, (letter, m) in enumerate(shown)
+    ]
+    rows = [(letter, plan_cell(m), m.target, m.workload.dtype, m.method, spread(m)) for letter, m in shown]
+    letter, best = min(shown, key=lambda each: each[1].median_s or 0.0)
+    return chart(
+        "bars",
+        TITLE,
+        work.passes,
+        [m.method for _, m in shown],
+        f"Times of {len(shown)} plans. The shortest: run {letter}, {best.plan} on {best.target}, "
+        f"{duration(best.median_s)}, {best.method}.",
+        table(("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")),
+        group=describe(work),
+        bars=bars,
+        axis=f"time ({unit})",
+        rule=None,
+    )
+
+
+def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
+    """What the first run and another have in common (plan, workload, target and method), and which is faster."""
+    rows = []
+    for letter, run in zip(letters[1:], runs[1:], strict=True):
+        try:
+            found = compare(runs[0], run, THRESHOLD)
+        except BadInput:  # nothing in common
+            continue
+        for each in found:
+            missing = each.verdict == "MISSING"
+            change = NOTHING if each.change is None else f"{each.change:+.1%}"
+            if each.interval and each.base.method == "measured":
+                change += f" [{each.interval[0]:+.1%}, {each.interval[1]:+.1%}]"
+            own = each.base
+            rows.append(
+                [
+                    plan_cell(own),
+                    f"{own.workload.passes}, {describe(own.workload)} on {own.target}",
+                    own.method,
+                    letters[0],
+                    letter,
+                    spread(own),
+                    NOTHING if missing else spread(each.new),
+                    change,
+                    each.verdict,
+                ]
+            )
+    return rows

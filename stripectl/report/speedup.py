@@ -1,0 +1,155 @@
+"""How much faster at which length: speed-ups of plans over the contiguous ring, beside the bound of their layouts and
+what was published.
+
+Lengths are those of the run; where that holds one, the plans' own scaling on clocks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl import BadInput
+from stripectl.arithmetic import bounds_of
+from stripectl.console import describe
+from stripectl.crossover import Point, but_for_length, curves
+from stripectl.measurement import Measurement, attention_bound
+from stripectl.plan import parse_plan
+from stripectl.published import Beside, beside
+from stripectl.ranking import Ranking, rankings
+from stripectl.refusal import unsupported
+from stripectl.report.curves import MOST_SERIES
+from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.topology import hardware_name
+from stripectl.units import NOTHING, times
+from stripectl.workload import STEP, format_length
+
+TITLE = "How much faster is it, at which length?"
+INTRO = (
+    "Speed-ups over the plan that stands at 1. Points of lengths that were measured are filled, with their 95 % "
+    "interval; of what was compiled or simulated they are hollow. A dotted line is the most that arithmetic allows the "
+    "layout of its colour: it follows from tiles and counts no communication. Stars are what a paper measured."
+)
+ABSENT = (
+    "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
+    "stripectl bench --seqlen 64k,256k,1M."
+)
+COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """A chart for every workload but for its length; the plans that gain most at the longest."""
+    found, papers = rankings(shown), beside(shown)
+    firsts: dict[Any, Ranking] = {}
+    for ranking in found:
+        firsts.setdefault(but_for_length(ranking), ranking)
+    charts = [made for ranking in firsts.values() if (made := _chart(ranking, found, papers))]
+    return section("speedup", "Speed-up", TITLE, INTRO, grouped(charts), ABSENT)
+
+
+def _chart(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> dict[str, Any] | None:
+    points, named = curves(ranking, found)
+    rivals = {named(m): m for each in found if but_for_length(each) == but_for_length(ranking) for m in each.rivals}
+    base = _base(points, rivals)
+    if base is None:
+        return None
+    points = [point for point in points if base in point.seconds and len(point.seconds) > 1]
+    if len(points) < 2:
+        return None
+    last = points[-1].seconds
+    fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MOST_SERIES]
+    names = sorted(fastest)  # so that a plan has its colour in all charts
+    short = {name: utf8(_short(name, (base, *last))) for name in names}
+    rows = [row for name in names for row in _rows(points, name, base, rivals[name], papers)]
+    tokens = [point.seq_len for point in points]
+    drawn = [{**row, "series": short[row["name"]]} for row in rows]
+    left_out = len(last) - 1 - len(names)
+    first, final = (format_length(each) for each in (tokens[0], tokens[-1]))
+    best = max(rows, key=lambda row: (row["tokens"], row["value"]))
+    return chart(
+        "curves",
+        TITLE,
+        f"{ranking.workload.passes} on {ranking.best.target}",
+        [point.method for point in points],
+        f"Speed-ups of {len(names)} plans over {base} from {first} to {final} tokens. At {final}: "
+        f"{best['name']}, {times(best['value'])}.",
+        table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
+        f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
+        group=describe(ranking.workload, f"{first} to {final}"),
+        series=list(short.values()),
+        points=drawn,
+        dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
+        crosses=[],
+        stars=[row | {"value": row["published"]} for row in drawn if row["published"]],
+        rules=[{"value": 1.0, "words": ""}],
+        axis="speed-up (times)",
+        log=False,
+    )
+
+
+def _base(points: Sequence[Point], rivals: Mapping[str, Measurement]) -> str | None:
+    """What the others are compared with: the contiguous ring, else the first plan that has a time at most lengths."""
+    counts = {name: sum(name in point.seconds for point in points) for name in rivals if rivals[name].devices > 1}
+    order = sorted(
+        (name for name, count in counts.items() if count),
+        key=lambda name: (not name.startswith("ring/contiguous"), "/contiguous" not in name, -counts[name]),
+    )
+    return order[0] if order else None
+
+
+def _short(name: str, others: Sequence[str]) -> str:
+    """Scheme and layout, where those tell it from the others."""
+    brief = [other.partition("@")[0].rpartition("/")[0] for other in others]
+    own = name.partition("@")[0].rpartition("/")[0]
+    return own if brief.count(own) == 1 else name
+
+
+def _rows(
+    points: Sequence[Point], name: str, base: str, like: Measurement, papers: Sequence[Beside]
+) -> Iterator[dict[str, Any]]:
+    for point in points:
+        if name not in point.seconds:
+            continue
+        found = next((m for m in (point.ranking.rivals if point.ranking else ()) if m.plan == point.plans[name]), None)
+        same = found and found.speedup and found.speedup["over"] == point.plans[base]
+        interval = found.speedup.get("ci95") if found and found.speedup and same else None
+        yield {
+            "tokens": point.seq_len,
+            "name": name,
+            "method": point.method,
+            "value": point.seconds[base] / point.seconds[name],
+            "low": interval[0] if interval else None,
+            "high": interval[1] if interval else None,
+            "bound": _bound(found or like, point.seq_len) if "/contiguous" in base else None,
+            "published": _published(found or like, base, point.seq_len, papers),
+        }
+
+
+def _bound(m: Measurement, seq_len: int) -> float | None:
+    """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles."""
+    work = replace(m.workload, seq_len=seq_len)
+    if attention_bound(m) is None or seq_len == m.workload.seq_len:
+        known = m.bound or {}
+        return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
+    plan = parse_plan(m.plan)
+    try:
+        if unsupported(plan, work, "cpu"):
+            return None
+        return bounds_of(work, plan)["layer" if work.passes == STEP else "attention_only"]
+    except (BadInput, ValueError):
+        return None
+
+
+def _published(m: Measurement, base: str, seq_len: int, papers: Sequence[Beside]) -> float | None:
+    """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
+    plan, over = parse_plan(m.plan), parse_plan(base)
+    if m.workload.passes != STEP or plan.layout != "striped" or replace(plan, layout=over.layout, tile=None) != over:
+        return None
+    mesh = f"ring={plan.size('ring')},tensor={plan.size('tensor')}"
+    own = hardware_name(m.target), m.workload.model, mesh, seq_len
+    return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    interval = f"{row['low']:.2f} to {row['high']:.2f}" if row["low"] else NOTHING
+    ends = map(times, (row["bound"], row["published"]))
+    return [row["name"], format_length(row["tokens"]), row["method"], times(row["value"]), interval, *ends]
