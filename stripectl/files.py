@@ -5,6 +5,7 @@
 
 import contextlib
 import difflib
+import functools
 import importlib
 import os
 import pkgutil
@@ -58,8 +59,14 @@ def profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, Any]]
     looks_like_path = os.sep in name or name.endswith((".yaml", ".yml"))
     if name not in known and not looks_like_path:
         raise unknown(kind, name, known)
-    path = known.get(name) or Path(name)
-    return path, load_yaml(path, f"{kind} profile")
+    path, what = known.get(name) or Path(name), f"{kind} profile"
+    return path, _shipped(path, what) if name in known else load_yaml(path, what)
+
+
+@functools.cache
+def _shipped(path: Path, what: str) -> Mapping[str, Any]:
+    """A profile of this package, which nobody changes while it runs."""
+    return load_yaml(path, what)
 
 
 def profile_names(folder: str) -> list[str]:

@@ -5,6 +5,8 @@
   const rows = tables.flatMap((table) => [...table.tBodies[0].rows]);
   if (!rows.length) return;
 
+  const FIRST_NUMBER = 4; // the columns before hold words
+
   const make = (name, given, ...inside) => {
     const made = document.createElement(name);
     for (const [key, value] of Object.entries(given)) made.setAttribute(key, value);
@@ -48,7 +50,7 @@
   const key = (row, column) => {
     const cell = row.cells[column];
     if (!cell || cell.colSpan > 1) return null;
-    if (cell.classList.contains("number")) return cell.dataset.v === undefined ? null : Number(cell.dataset.v);
+    if (column >= FIRST_NUMBER) return cell.dataset.v === undefined ? null : Number(cell.dataset.v);
     return words(row, column);
   };
   for (const table of tables) {

@@ -47,7 +47,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         stopped = error
     if kept.gathered().measurements or stopped is None:
         shown, left_out = fastest(run) if any(each.every_mesh for each in requests) else (run, [])
-        finish(run, folder, screen, given["as_json"], shown, left_out)
+        finish(run, folder, screen, given, shown, left_out)
     if profile and stopped is None and not any(m.trace for m in run.measurements):
         screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
     if stopped is not None:
@@ -118,11 +118,13 @@ def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
     return run, folder
 
 
-def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes: Sequence[str] = ()) -> None:
+def finish(
+    run: Any, folder: Path, screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()
+) -> None:
     """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
     compared at several lengths, which wins at which; where there were plans to choose from, what is recommended."""
     from stripectl.card import card, has_choice
-    from stripectl.console import tables
+    from stripectl.console import Reporter, tables
     from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules
     from stripectl.recommend import recommend
     from stripectl.report import write_report
@@ -132,7 +134,7 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes
         run.environment["warnings"] = []
     found = run.recommendation = recommend(run)
     run.save(folder)
-    if as_json:
+    if given["as_json"]:
         click.echo(json.dumps(run.to_json(), indent=1))
     for part in [
         *tables(shown, screen.width),
@@ -151,7 +153,8 @@ def finish(run: Any, folder: Path, screen: Any, as_json: bool, shown: Any, notes
     show_traces(run, folder, screen)
     for warning in run.environment["warnings"]:
         screen.print(f"warning {warning}", markup=False)
-    write_report(run, folder / "report.html")
+    with Reporter(given["quiet"]) as reporter:
+        write_report(run, folder / "report.html", reporter.say)
     if found and has_choice(found):
         screen.print(card(found, screen.width, str(folder / "report.html")))
     screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)

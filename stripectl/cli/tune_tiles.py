@@ -112,7 +112,7 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
         stopped = error
     if kept.gathered().measurements or stopped is None:
         shown, left_out = brief(run)
-        running.finish(run, folder, screen, given["as_json"], shown, [*left_out, *notes])
+        running.finish(run, folder, screen, given, shown, [*left_out, *notes])
     if stopped is not None:
         raise stopped
     return running.exit_code(run, explicit=False)

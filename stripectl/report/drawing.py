@@ -25,10 +25,10 @@ TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
 IDLE = re.compile(
     r' (?:class|role|aria-[a-z]+|pointer-events|font-family|xmlns:xlink|version)="[^"<>&]*"'
-    r'| (?:opacity|stroke-width|fill-opacity)="1"'
+    r'| (?:opacity|stroke-width|fill-opacity)="1"| stroke-width="0"'
 )
 MOST_ROWS = 64  # of a table
-MOST_GROUPS, MOST_CHARTS = 8, 12  # workloads of a section that are drawn, and charts of each
+MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
 
 
 def utf8(text: str) -> str:

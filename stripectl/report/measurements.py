@@ -4,7 +4,7 @@ again."""
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stripectl import console, usage
+from stripectl import BadInput, console, usage
 from stripectl.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.units import NOTHING, duration, nbytes, rate, times
 
@@ -124,15 +124,20 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     return [
         {
             "id": anchor(at),
-            "plan": console.plan_cell(m) if m.status == "ok" else m.plan,
-            "what": f"{m.workload.passes}, {console.describe(m.workload)} on {m.target}",
             "method": m.method,
             "figures": _figures(m),
-            "command": usage.command_line(m) if m.status == "ok" else None,
+            "command": _command(m),
         }
         for at, m in enumerate(shown)
         if m.status != "refused"
     ]
+
+
+def _command(m: Measurement) -> str:
+    try:
+        return usage.command_line(m)
+    except (BadInput, ValueError):  # the plan means nothing here
+        return f"{m.plan} {m.workload.passes}, {console.describe(m.workload)} on {m.target}"
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:

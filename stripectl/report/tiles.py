@@ -22,6 +22,7 @@ INTRO = (
 )
 ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-tiles."
 COLUMNS = ("tile", "method", "time", "over the best", "why not")
+MOST = 3, 8  # groups, and charts of each
 FAR = 2.0  # a ratio from which on all look alike
 BROAD = 5  # columns that fit a narrow figure
 LEAST = 2  # tiles that make a heat map
@@ -36,7 +37,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
             groups.setdefault((m.workload, m.target, spelled(m.flags), what), []).append((tile, m))
     timed = {key: {tile for tile, m in members if m.median_s} for key, members in groups.items()}
     charts = [_chart(str(key[-1]), members) for key, members in groups.items() if len(timed[key]) >= LEAST]
-    return section("tiles", "Tiles", TITLE, INTRO, grouped(charts), ABSENT)
+    return section("tiles", "Tiles", TITLE, INTRO, grouped(charts), ABSENT, MOST)
 
 
 def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:

@@ -21,7 +21,7 @@ INTRO = (
     "several tiles, the fastest stands here."
 )
 ABSENT = "No plan of several devices has its tiles counted in this run."
-MOST = 4, 6  # groups, and charts of each
+MOST = 2, 6  # groups, and charts of each
 MOST_CELLS = 16  # devices or rounds drawn; of more, every k-th
 LEAST_NUMBERED = 19  # pixels of a cell that holds a number
 
@@ -97,18 +97,19 @@ def draw(chart: Mapping[str, Any]) -> str:
     keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
     legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
     colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)
+    gaps = alt.Scale(paddingInner=0.06)
     base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("round:O", title="round (forward)", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("device:O", title="device", axis=alt.Axis(labelOverlap=True)),
+        x=alt.X("round:O", title="round (forward)", axis=alt.Axis(labelAngle=0, labelOverlap=True), scale=gaps),
+        y=alt.Y("device:O", title="device", axis=alt.Axis(labelOverlap=True), scale=gaps),
     )
-    squares = base.mark_rect(stroke=INK, strokeOpacity=0.35, strokeWidth=0.5).encode(
-        color=alt.condition("datum.tiles > 0", colour, alt.value("transparent"))
-    )
+    working, idle = "datum.tiles > 0", "datum.tiles == 0"
+    squares = base.transform_filter(working).mark_rect(strokeWidth=0).encode(color=colour)
+    outlines = base.transform_filter(idle).mark_rect(fill="transparent", stroke=INK, strokeOpacity=0.35)
     numbers = base.mark_text(fontSize=10 if cell > 24 else 8).encode(
         text="text:N", color=alt.Color("ink:N", scale=None)
     )
     size = {"width": max(cell * rounds, WIDTH - 42), "height": alt.Step(cell)}
-    layers = alt.layer(squares, *([numbers] if numbered else [])).resolve_scale(color="independent")
+    layers = alt.layer(squares, outlines, *([numbers] if numbered else [])).resolve_scale(color="independent")
     return svg(layers.properties(**size))
 
 
