@@ -27,37 +27,29 @@ pytestmark = pytest.mark.skipif(
     not (BROWSER and DRIVER), reason="needs chromium and chromium-driver; make test installs them"
 )
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-PAGES = ("bench", "tiles", "meshes", "several", "failed", "empty")
+RUNS = Path(__file__).parent.parent / "examples" / "runs"
+EXAMPLES = ("cpu", "tpu", "gpu", "traced", "tuning", "meshes", "published", "failed", "empty", "large")
+PAGES = (*EXAMPLES, "bench", "several")
+SMALL = ("tpu", "traced", "tuning", "failed", "empty", "bench", "several")  # all that differs in kind
+BUDGET = 1_500_000  # bytes of a page of 500 measurements
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
-
-
-def bench(folder: Path, *options: str) -> Run:
-    with pytest.raises(SystemExit):
-        main(["bench", *options, "--method", "simulated", "--quiet", "--out", str(folder)])
-    return Run.load(folder)
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of a bench with profiles, of tiles, of meshes, of two runs, of a run that failed, and of an empty one."""
+    """Reports of the examples, of runs side by side, and of a bench of all schemes on many hosts with long names, refused
+    plans and profiles of many devices."""
     folder = tmp_path_factory.mktemp("pages")
-    run = bench(folder / "bench", "--target", "v5p:8", "--seqlen", "64k,128k,1000", "--scheme", "all")
+    with pytest.raises(SystemExit):
+        what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
+        main(["bench", *what, "--quiet", "--out", str(folder / "run")])
+    run = Run.load(folder / "run")
     first = run.measurements[0]
     traces = TRACE | {"profile": "profiles/" + "long-name-" * 12}, large(40, 40, 200), {"reason": "no profile: " * 20}
     run.measurements += [replace(first, trace=trace) for trace in traces]
-    tiles = bench(folder / "tiles", "--target", "v5e:4x4", "--seqlen", "64k", "--tile", "256,512,1024,512x1024")
-    meshes = bench(
-        folder / "meshes", "--target", "2*h100:8", "--model", "llama3-8b", "--seqlen", "64k", "--mesh", "auto"
-    )
-    broken = [replace(m, status="failed", reason="the worker died " * 30, median_s=None) for m in tiles.measurements]
-    texts = {
-        "bench": render(run),
-        "tiles": render(tiles),
-        "meshes": render(meshes),
-        "several": render_several([tiles, meshes, tiles]),
-        "failed": render(replace(tiles, measurements=broken)),
-        "empty": render(replace(tiles, measurements=[])),
-    }
+    examples = {name: Run.load(RUNS / f"{name}.json.gz") for name in EXAMPLES}
+    texts = {name: render(each) for name, each in examples.items()} | {"bench": render(run)}
+    texts["several"] = render_several([examples[name] for name in ("tpu", "gpu", "cpu", "empty", "tpu")])
     for name, text in texts.items():
         write_atomically(folder / f"{name}.html", text)
     return {name: folder / f"{name}.html" for name in texts}
@@ -110,7 +102,7 @@ def check_fits(browser: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1600, "light"), (1600, "dark"), (360, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1600, "dark")])
 def test_the_page_reads_well(browser, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
     show(browser, pages[name], width, scheme)
     check_quiet(browser)
@@ -125,6 +117,11 @@ def test_the_page_reads_well(browser, pages: dict[str, Path], name: str, width: 
     assert (light[0] < light[1]) == (scheme == "light")
 
 
+def test_a_page_of_hundreds_of_measurements_is_small(pages: dict[str, Path]) -> None:
+    assert len(Run.load(pages["large"]).measurements) >= 500
+    assert pages["large"].stat().st_size < BUDGET
+
+
 def test_the_page_of_a_bench_has_its_charts(browser, pages: dict[str, Path]) -> None:
     show(browser, pages["bench"], 360)
     drawn = browser.execute_script("return [...document.querySelectorAll('figure')].map(each => each.className.trim())")
@@ -134,7 +131,7 @@ def test_the_page_of_a_bench_has_its_charts(browser, pages: dict[str, Path]) -> 
     assert 0 < max(browser.execute_script(legends)) <= 360
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", SMALL)
 def test_the_page_is_whole_without_scripts(browser, pages: dict[str, Path], name: str) -> None:
     show(browser, pages[name])
     counts = "return ['svg', 'table', 'tbody tr', 'h2', 'details'].map(each => document.querySelectorAll(each).length)"
@@ -224,7 +221,7 @@ def test_keys_reach_everything_and_are_seen(browser, pages: dict[str, Path], nam
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core; make test installs it")
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_audit_of_accessibility_finds_nothing_serious(
     browser, pages: dict[str, Path], name: str, scheme: str

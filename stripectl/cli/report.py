@@ -51,7 +51,7 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, no_open: boo
 
     sources = [path / "run.json" if path.is_dir() else path for path in runs or (newest_run(RUNS),)]
     found = [Run.load(path) for path in sources]
-    path = output or sources[-1].with_name("report.html" if len(sources) == 1 else "side-by-side.html")
+    path = output or beside(sources)
     to_stdout = form != "html" and output is None
     if not to_stdout and path.resolve() in [source.resolve() for source in sources]:
         raise BadInput(f"the report would replace the run {path}. Name another file with -o.")
@@ -66,6 +66,14 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, no_open: boo
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
+
+
+def beside(sources: "Sequence[Path]") -> Path:
+    """Where the page lies: beside the last of the runs, by its name where that is not run.json."""
+    last = sources[-1]
+    if len(sources) > 1:
+        return last.with_name("side-by-side.html")
+    return last.with_name("report.html" if last.name == "run.json" else f"{last.name.partition('.')[0]}.html")
 
 
 def made(runs: "Sequence[Run]", form: str, say: "Say") -> str:

@@ -74,7 +74,10 @@ def section(
     most: tuple[int, int] = (MOST_GROUPS, MOST_CHARTS),
 ) -> dict[str, Any]:
     """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
-    none, and what to run for them, `most` how many groups are drawn, and how many charts of each."""
+    none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, and how many
+    charts of each."""
+    longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
+    drawn = [groups[at] for at in sorted(longest[: most[0]])]
     shown = [
         {
             "title": group["title"],
@@ -82,7 +85,7 @@ def section(
             "left_out": len(group["charts"][most[1] :]),
             "notes": group.get("notes") or [],
         }
-        for group in groups[: most[0]]
+        for group in drawn
     ]
     return {
         "id": anchor,

@@ -33,6 +33,8 @@ ABSENT = (
     "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
     "stripectl bench --seqlen 64k,256k,1M."
 )
+MOST = 12, 12  # groups, and charts of each
+Mesh = tuple[tuple[str, int], ...]
 COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
 
 
@@ -42,20 +44,42 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     firsts: dict[Any, Ranking] = {}
     for ranking in found:
         firsts.setdefault(but_for_length(ranking), ranking)
-    charts = [made for ranking in firsts.values() if (made := _chart(ranking, found, papers))]
-    return section("speedup", "Speed-up", TITLE, INTRO, grouped(charts), ABSENT)
+    wanted = ((ranking, mesh) for ranking in firsts.values() for mesh in _meshes(ranking, found, papers))
+    charts = [made for ranking, mesh in wanted if (made := _chart(ranking, found, papers, mesh))]
+    return section("speedup", "Speed-up", TITLE, INTRO, grouped(charts), ABSENT, MOST)
 
 
-def _chart(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> dict[str, Any] | None:
+def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> list[Mesh | None]:
+    """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
+    own = hardware_name(ranking.best.target), ranking.workload.model
+    if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers}:
+        return [None]
+    return list(dict.fromkeys(parse_plan(m.plan).mesh for each in _alike(ranking, found) for m in each.rivals))
+
+
+def _beside(ranking: Ranking) -> str:
+    hardware, model = hardware_name(ranking.best.target), ranking.workload.model
+    return f"model {model} on {hardware}, beside Brandon et al. 2023"
+
+
+def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
+    """Those that differ in nothing but their length."""
+    return [each for each in found if but_for_length(each) == but_for_length(ranking)]
+
+
+def _chart(
+    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside], mesh: Mesh | None
+) -> dict[str, Any] | None:
     points, named = curves(ranking, found)
-    rivals = {named(m): m for each in found if but_for_length(each) == but_for_length(ranking) for m in each.rivals}
+    rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
+    rivals = {name: m for name, m in rivals.items() if mesh is None or parse_plan(m.plan).mesh == mesh}
     base = _base(points, rivals)
     if base is None:
         return None
     points = [point for point in points if base in point.seconds and len(point.seconds) > 1]
     if len(points) < 2:
         return None
-    last = points[-1].seconds
+    last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
     fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MOST_SERIES]
     names = sorted(fastest)  # so that a plan has its colour in all charts
     short = {name: utf8(_short(name, (base, *last))) for name in names}
@@ -74,7 +98,7 @@ def _chart(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside])
         f"{best['name']}, {times(best['value'])}.",
         table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
         f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
-        group=describe(ranking.workload, f"{first} to {final}"),
+        group=describe(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
         series=list(short.values()),
         points=drawn,
         dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],

@@ -1,4 +1,4 @@
-"""Which plan is fastest: a bar a plan, a chart a workload; of many plans the fastest."""
+"""Which plan is fastest: a bar a plan, a chart for every workload and kind of hardware; of many plans the fastest."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from stripectl.console import MARKS, describe, plan_cell, spread
 from stripectl.measurement import Measurement
 from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which plan is fastest?"
@@ -15,6 +16,7 @@ INTRO = (
     "interval of its median."
 )
 LEFT_OUT = "The fastest {}; {} more stand in the table of measurements."
+ABSENT = "No plan gave a time; the table of measurements says why."
 COLUMNS = ("plan", "target", "method", "time", "95 % interval")
 
 
@@ -22,9 +24,9 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
         if m.status == "ok" and m.median_s:
-            groups.setdefault(m.workload, []).append(m)
+            groups.setdefault((m.workload, hardware_name(m.target)), []).append(m)
     charts = [bars(TITLE, members, MOST) for members in groups.values()]
-    return section("time", "Time", TITLE, INTRO, grouped(charts), "No plan gave a time. The reasons stand below.")
+    return section("time", "Time", TITLE, INTRO, grouped(charts), ABSENT)
 
 
 def bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
@@ -52,12 +54,13 @@ def bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any
     return chart(
         "bars",
         title,
-        best.workload.passes,
+        f"{best.workload.passes} on {hardware_name(best.target)}",
         [m.method for m in shown],
         f"Times of {len(shown)} plans. The shortest: {best.plan}, {best.method}, {duration(best.median_s)}.",
         table(COLUMNS, rows, ("plan", "target", "method", "95 % interval")),
         " ".join([*map(_alone, alone), *([LEFT_OUT.format(len(shown), left_out)] if left_out else [])]),
         group=describe(best.workload),
+        seq_len=best.workload.seq_len,
         bars=made,
         axis=f"time ({unit})",
         rule=None,

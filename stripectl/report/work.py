@@ -73,6 +73,7 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
             ("device",),
         ),
         note,
+        seq_len=m.workload.seq_len,
         rounds=shown,
         rows=rows,
         step=step,
