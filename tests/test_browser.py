@@ -1,8 +1,10 @@
 """The report in a real browser: nothing is loaded, nothing errs, nothing is clipped, and keys and screen readers reach
 all of it."""
 
+import json
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from stripectl.run import Run
 
 selenium = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -35,24 +38,50 @@ BUDGET = 1_500_000  # bytes of a page of 500 measurements
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of the examples, of runs side by side, and of a bench of all schemes on many hosts with long names, refused
-    plans and profiles of many devices."""
-    folder = tmp_path_factory.mktemp("pages")
-    with pytest.raises(SystemExit):
+class Pages:
+    """Reports of the examples, of runs side by side, and of a bench of all schemes with refused plans, long names and
+    profiles of many devices. Each is made by the first test process that asks for it; the others wait."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def __getitem__(self, name: str) -> Path:
+        path = self.folder / f"{name}.html"
+        try:
+            (self.folder / f"{name}.taken").touch(exist_ok=False)
+        except FileExistsError:
+            until = time.monotonic() + 300
+            while not path.exists() and time.monotonic() < until:
+                time.sleep(0.2)
+        else:
+            write_atomically(path, self.text(name))
+        return path
+
+    def text(self, name: str) -> str:
+        if name == "bench":
+            return render(self.bench())
+        if name == "several":
+            return render_several(
+                [Run.load(RUNS / f"{each}.json.gz") for each in ("tpu", "gpu", "cpu", "empty", "tpu")]
+            )
+        return render(Run.load(RUNS / f"{name}.json.gz"))
+
+    def bench(self) -> Run:
         what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
-        main(["bench", *what, "--quiet", "--out", str(folder / "run")])
-    run = Run.load(folder / "run")
-    first = run.measurements[0]
-    traces = TRACE | {"profile": "profiles/" + "long-name-" * 12}, large(40, 40, 200), {"reason": "no profile: " * 20}
-    run.measurements += [replace(first, trace=trace) for trace in traces]
-    examples = {name: Run.load(RUNS / f"{name}.json.gz") for name in EXAMPLES}
-    texts = {name: render(each) for name, each in examples.items()} | {"bench": render(run)}
-    texts["several"] = render_several([examples[name] for name in ("tpu", "gpu", "cpu", "empty", "tpu")])
-    for name, text in texts.items():
-        write_atomically(folder / f"{name}.html", text)
-    return {name: folder / f"{name}.html" for name in texts}
+        with pytest.raises(SystemExit):
+            main(["bench", *what, "--quiet", "--out", str(self.folder / "run")])
+        run = Run.load(self.folder / "run")
+        first = run.measurements[0]
+        long = TRACE | {"profile": "profiles/" + "long-name-" * 12}
+        traces = long, large(40, 40, 200), {"reason": "no profile: " * 20}
+        return replace(run, measurements=[*run.measurements, *(replace(first, trace=trace) for trace in traces)])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pages:
+    base = tmp_path_factory.getbasetemp()
+    return Pages((base if worker_id == "master" else base.parent) / "pages")
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +106,18 @@ def show(browser: Any, page: Path, width: int = 1280, scheme: str = "light", scr
     browser.get_log("browser")
     browser.get_log("performance")
     browser.get(page.as_uri())
+    ready = "return document.readyState === 'complete' && document.documentElement.lang === 'en' && location.href"
+    WebDriverWait(browser, 60).until(lambda browser: browser.execute_script(ready) == page.as_uri())
 
 
 def check_quiet(browser: Any) -> None:
     """Nothing in the console, and nothing asked of a network."""
     assert not [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    sent = [entry["message"] for entry in browser.get_log("performance")]
-    asked = [each for each in sent if "Network.requestWillBeSent" in each]
-    assert not [each for each in asked if '"url":"file://' not in each and '"url":"data:' not in each]
+    logged = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [each["params"] for each in logged if each["method"] == "Network.requestWillBeSent"]
+    own = [each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")]
+    assert own
+    assert not [url for url in own if not url.startswith(("file:", "data:"))]
 
 
 def check_fits(browser: Any, width: int) -> None:
@@ -103,7 +136,7 @@ def check_fits(browser: Any, width: int) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1600, "dark")])
-def test_the_page_reads_well(browser, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
+def test_the_page_reads_well(browser, pages: Pages, name: str, width: int, scheme: str) -> None:
     show(browser, pages[name], width, scheme)
     check_quiet(browser)
     assert browser.execute_script("return innerWidth") == width
@@ -117,12 +150,12 @@ def test_the_page_reads_well(browser, pages: dict[str, Path], name: str, width: 
     assert (light[0] < light[1]) == (scheme == "light")
 
 
-def test_a_page_of_hundreds_of_measurements_is_small(pages: dict[str, Path]) -> None:
+def test_a_page_of_hundreds_of_measurements_is_small(pages: Pages) -> None:
     assert len(Run.load(pages["large"]).measurements) >= 500
     assert pages["large"].stat().st_size < BUDGET
 
 
-def test_the_page_of_a_bench_has_its_charts(browser, pages: dict[str, Path]) -> None:
+def test_the_page_of_a_bench_has_its_charts(browser, pages: Pages) -> None:
     show(browser, pages["bench"], 360)
     drawn = browser.execute_script("return [...document.querySelectorAll('figure')].map(each => each.className.trim())")
     kinds = {name.split()[0]: drawn.count(name) for name in drawn}
@@ -132,7 +165,7 @@ def test_the_page_of_a_bench_has_its_charts(browser, pages: dict[str, Path]) -> 
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_page_is_whole_without_scripts(browser, pages: dict[str, Path], name: str) -> None:
+def test_the_page_is_whole_without_scripts(browser, pages: Pages, name: str) -> None:
     show(browser, pages[name])
     counts = "return ['svg', 'table', 'tbody tr', 'h2', 'details'].map(each => document.querySelectorAll(each).length)"
     scripted = browser.execute_script(counts)
@@ -144,7 +177,7 @@ def test_the_page_is_whole_without_scripts(browser, pages: dict[str, Path], name
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-def test_rows_are_filtered_and_counted(browser, pages: dict[str, Path]) -> None:
+def test_rows_are_filtered_and_counted(browser, pages: Pages) -> None:
     show(browser, pages["bench"])
     visible = "return [...document.querySelectorAll('.sortable tbody tr')].filter(row => row.checkVisibility()).length"
     every = browser.execute_script(visible)
@@ -166,7 +199,7 @@ def test_rows_are_filtered_and_counted(browser, pages: dict[str, Path]) -> None:
     assert any(name.startswith("pass") for name in names)
 
 
-def test_rows_are_sorted_by_what_their_cells_mean(browser, pages: dict[str, Path]) -> None:
+def test_rows_are_sorted_by_what_their_cells_mean(browser, pages: Pages) -> None:
     show(browser, pages["bench"])
     times = """const table = document.querySelector('.sortable'), at = [...table.tHead.rows[0].cells].findIndex(
         cell => cell.textContent.startsWith('time'));
@@ -185,7 +218,7 @@ def test_rows_are_sorted_by_what_their_cells_mean(browser, pages: dict[str, Path
     assert head.get_attribute("aria-sort") == "descending"
 
 
-def test_a_plan_leads_to_its_samples_and_its_command(browser, pages: dict[str, Path]) -> None:
+def test_a_plan_leads_to_its_samples_and_its_command(browser, pages: Pages) -> None:
     show(browser, pages["bench"])
     link = browser.find_element("css selector", ".sortable tbody th a")
     plan = link.text
@@ -196,8 +229,8 @@ def test_a_plan_leads_to_its_samples_and_its_command(browser, pages: dict[str, P
     assert "stripectl bench --plan" in target.text
 
 
-@pytest.mark.parametrize("name", ["bench", "several"])
-def test_keys_reach_everything_and_are_seen(browser, pages: dict[str, Path], name: str) -> None:
+@pytest.mark.parametrize("name", ["traced", "several"])
+def test_keys_reach_everything_and_are_seen(browser, pages: Pages, name: str) -> None:
     show(browser, pages[name])
     wanted = browser.execute_script(
         """return [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')].filter(
@@ -223,9 +256,7 @@ def test_keys_reach_everything_and_are_seen(browser, pages: dict[str, Path], nam
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core; make test installs it")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_an_audit_of_accessibility_finds_nothing_serious(
-    browser, pages: dict[str, Path], name: str, scheme: str
-) -> None:
+def test_an_audit_of_accessibility_finds_nothing_serious(browser, pages: Pages, name: str, scheme: str) -> None:
     show(browser, pages[name], 1280, scheme)
     browser.execute_script(OPEN)
     browser.execute_script(AXE.read_text())
@@ -260,7 +291,7 @@ def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
         assert browser.execute_script("return [...document.querySelectorAll('*')].every(e => !e.onerror && !e.onclick)")
 
 
-def test_the_page_prints(browser, pages: dict[str, Path]) -> None:
+def test_the_page_prints(browser, pages: Pages) -> None:
     show(browser, pages["bench"])
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})
     assert len(printed["data"]) > 10_000

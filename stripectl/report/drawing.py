@@ -4,12 +4,12 @@ What a chart shows is a dict, so that the page can print it as a table and a tes
 the page's own colour, so a chart is legible in light and dark; whatever has a colour has a shape or a word as well.
 """
 
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
+import vl_convert
 
 from stripectl.console import METHOD_WORDS
 from stripectl.schema import METHODS
@@ -18,6 +18,7 @@ from stripectl.schema import METHODS
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#7A6FD0", "#A07800", "#B8578F")
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
+VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
 WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
 LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
@@ -133,11 +134,14 @@ def svg(drawn: Any) -> str:
     """The drawing as text, in the page's ink."""
     axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
     faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
-    text = io.StringIO()
-    drawn.configure(background="transparent", aria=False, font="sans-serif").configure_view(stroke=None).configure_axis(
-        **axes, **faint, gridOpacity=0.12
-    ).configure_legend(**axes, titleOrient="left").save(text, format="svg")
-    return TAG.sub(_slim, EMPTY.sub("", text.getvalue()))
+    dressed = (
+        drawn.configure(background="transparent", aria=False, font="sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(**axes, **faint, gridOpacity=0.12)
+        .configure_legend(**axes, titleOrient="left")
+    )
+    text = vl_convert.vegalite_to_svg(dressed.to_dict(validate=False), vl_version=VERSION)
+    return TAG.sub(_slim, EMPTY.sub("", text))
 
 
 def _slim(tag: re.Match[str]) -> str:

@@ -52,7 +52,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> list[Mesh | None]:
     """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
     own = hardware_name(ranking.best.target), ranking.workload.model
-    if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers}:
+    if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers if each.published}:
         return [None]
     return list(dict.fromkeys(parse_plan(m.plan).mesh for each in _alike(ranking, found) for m in each.rivals))
 
@@ -81,6 +81,8 @@ def _chart(
         return None
     last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
     fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MOST_SERIES]
+    if not fastest:
+        return None
     names = sorted(fastest)  # so that a plan has its colour in all charts
     short = {name: utf8(_short(name, (base, *last))) for name in names}
     rows = [row for name in names for row in _rows(points, name, base, rivals[name], papers)]
