@@ -180,5 +180,5 @@ def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
         number = len(group["plans"])
         which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"
         what = "refused" if group["status"] == "refused" else "not timed"
-        said.append(f"{which} {what}: {group['reason'].rstrip('.')}.")
+        said.append(f"{which} {what}: {group['reason'].rstrip('.')}{'' if group['reason'].endswith('…') else '.'}")
     return " ".join(said)
