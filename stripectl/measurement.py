@@ -92,7 +92,7 @@ class Measurement:
     @property
     def mfu(self) -> float | None:
         """Model FLOPs (no recomputation) per second over the peak of a device."""
-        if self.flops_per_s_per_device is None or self.peak_flops_per_s is None:
+        if self.flops_per_s_per_device is None or not self.peak_flops_per_s:
             return None
         return self.flops_per_s_per_device / self.peak_flops_per_s
 

@@ -92,6 +92,12 @@ def holds(
     )
 
 
+def is_check(value: Any) -> bool:
+    """An error, which may be infinite or none, what is allowed, and what it is against."""
+    numbers = [value.get(name) for name in ("max_rel_error", "tolerance")] if isinstance(value, dict) else [None]
+    return all(isinstance(each, int | float) for each in numbers) and isinstance(value.get("reference"), str)
+
+
 def is_overlap(value: Any) -> bool:
     """Seconds, and the share that hides."""
     return isinstance(value, dict) and is_plain(value) and (value.get("ratio") is None or is_number(value["ratio"]))
@@ -121,7 +127,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "tiles": (is_counts, "counts of tiles"),
     "bytes": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by collective"),
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
-    "check": (lambda x: isinstance(x, dict) and {"max_rel_error", "tolerance", "reference"} <= x.keys(), "a check"),
+    "check": (is_check, "a check"),
     "overlap": (is_overlap, "an overlap"),
     **dict.fromkeys(
         ("speedup", "calibration", "flags"),

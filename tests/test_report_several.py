@@ -130,19 +130,19 @@ def test_a_report_is_read_as_the_run_it_carries(tmp_path: Path) -> None:
     assert isinstance(report(tmp_path / "sent.html", "--no-open").exception, BadInput)  # it would replace it
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"<!doctype html><p>no run",
-        b'<!doctype html><a href="data:application/gzip;base64,AAA=">',
-        gzip.compress(b"{")[:-4],
-        gzip.compress(b"not json"),
-        b"\x1f\x8bnot gzip",
-        b"\xff\xfe",
-    ],
-)
-def test_what_carries_no_whole_run_is_refused_in_a_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "x").write_bytes(content)
+NOT_RUNS = {
+    "a page without a run": b"<!doctype html><p>no run",
+    "a page that is cut": b'<!doctype html><a href="data:application/gzip;base64,AAA=">',
+    "packed, cut": gzip.compress(b"{")[:-4],
+    "packed, no JSON": gzip.compress(b"not json"),
+    "not packed": b"\x1f\x8bnot gzip",
+    "no text": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("name", NOT_RUNS)
+def test_what_carries_no_whole_run_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / "x").write_bytes(NOT_RUNS[name])
     with pytest.raises(BadInput, match="is not JSON, or was cut short"):
         Run.load(tmp_path / "x")
 

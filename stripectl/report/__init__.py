@@ -192,10 +192,9 @@ def _readable(m: Measurement) -> Measurement:
     try:
         parse_plan(m.plan)
     except (BadInput, ValueError) as error:
-        unread = f"this stripectl cannot read the plan: {error}"
-        return (
-            replace(m, status="failed", reason=unread, median_s=None) if m.status == "ok" else replace(m, median_s=None)
-        )
+        unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {error}"}
+        figures = dict.fromkeys(("median_s", "peak_bytes", "program", "tiles"))
+        return replace(m, **(unread if m.status == "ok" else {}), **figures)
     return m
 
 

@@ -9,6 +9,8 @@ from stripectl.reasons import about
 from stripectl.units import NOTHING, interval, nbytes, rate, times
 from stripectl.workload import Workload, format_length
 
+UNKNOWN = f"{NOTHING}: no simulation of it says so"
+
 
 def cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """A card for every workload that has a time, the one that the run is about first."""
@@ -45,7 +47,7 @@ def card(found: Mapping[str, Any]) -> dict[str, Any]:
 def gain(found: Mapping[str, Any] | None) -> str:
     """Value and interval."""
     if not found:
-        return NOTHING
+        return f"{NOTHING}: speed-ups are over this plan, or it is the only one of as many devices"
     between = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
     return f"{times(found['value'])}{between}"
 
@@ -62,7 +64,7 @@ def bound(found: Mapping[str, Any] | None) -> str | None:
 def bound_by(found: Mapping[str, Any]) -> str:
     """The part of the machine that limits it, and by how much."""
     limits, first = found["limits"], found["bound_by"]
-    return f"{first}, {limits[first]:.0%} less time were it twice as fast" if limits else NOTHING
+    return f"{first}, {limits[first]:.0%} less time were it twice as fast" if limits else UNKNOWN
 
 
 def memory(found: Mapping[str, Any]) -> str:
