@@ -109,12 +109,12 @@ def roofline(
     return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
 
 
-def intensity(workload: Workload, tile: Tile, backward: Tile) -> float:
-    """FLOPs that the tiles of a workload's passes do for each byte of keys and values they move: of a machine whose
-    memory moves a byte a second and whose matmuls take no time, the FLOPs over the seconds."""
-    passes = [(2, roofline(workload, tile, math.inf, 1.0)[0], tile)]
+def intensity(workload: Workload, tile: Tile, backward: Tile, touches: Mapping[str, int] = NO_TOUCHES) -> float:
+    """FLOPs that the tiles of a workload's passes do for each byte they move: of a machine whose memory moves a byte a
+    second and whose matmuls take no time, the FLOPs over the seconds. `touches` are the kernel's of a score."""
+    passes = [(2, roofline(workload, tile, math.inf, 1.0, touches)[0], tile)]
     if workload.passes != "forward":
-        passes.append((5, roofline(workload, backward, math.inf, 1.0)[1], backward))
+        passes.append((5, roofline(workload, backward, math.inf, 1.0, touches)[1], backward))
     done = sum(2 * matmuls * workload.head_dim for matmuls, _, _ in passes)
     return done / sum(cost.whole_s / (each.block_q * each.block_kv) for _, cost, each in passes)
 

@@ -99,10 +99,10 @@ def unpacked(content: bytes) -> str:
         ValueError, EOFError, OSError, zlib.error: it is not whole, or too large.
     """
     if content[:100].lstrip().lower().startswith(b"<!doctype html"):
-        found = CARRIED.search(content)
-        if not found:
-            raise ValueError("a page that carries no run")
-        content = base64.b64decode(found[1], validate=True)
+        found = CARRIED.findall(content)
+        if len(found) != 1:
+            raise ValueError(f"a page that carries {len(found) or 'no'} run{'s: save one from it' * (len(found) > 1)}")
+        content = base64.b64decode(found[0], validate=True)
     if content.startswith(GZIP):
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             content = packed.read(MOST_BYTES + 1)

@@ -1,7 +1,7 @@
 """What a device of a plan sends along each axis of its mesh, and what that puts on the links of the target.
 
-A collective over several axes is shared out among them alike. A transfer to a device that is not the next one of its
-axis counts on every link between, as those of an all-to-all do.
+A collective over several axes is shared out among them alike. Of an all-to-all every part counts on each link between
+its ends; all else counts as sent to the next device of its axis.
 """
 
 from collections import defaultdict
@@ -54,8 +54,9 @@ def loads(wiring: Wiring, along: Traffic) -> Loads:
         for (name, opcode), nbytes in along.items():
             if name != axis:
                 continue
-            far = _places(size, torus(wiring.target)) if opcode == "all-to-all" else 1.0
-            network += nbytes * crossed.network * far
+            everywhere = opcode == "all-to-all"
+            far = _places(size, torus(wiring.target)) if everywhere else 1.0
+            network += nbytes * (wiring.apart(axis) if everywhere else crossed.network)
             for link, transfers in crossed.links.items():
                 links[link] += nbytes * transfers * far
     return Loads(links, network)

@@ -114,6 +114,16 @@ class Wiring:
                 found[Link(slice, tuple(at), dimension)] += 1
         return Crossings(found, int(transfers.network.sum()))
 
+    def apart(self, axis: str) -> float:
+        """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in
+        another slice, of all devices together."""
+        sizes = [size for _, size in self.mesh]
+        line = [name for name, _ in self.mesh].index(axis)
+        positions = self.target.positions
+        slices = np.array([positions[device].slice for device in self.order]).reshape(sizes)
+        others = np.stack([np.roll(slices, by, line) != slices for by in range(1, sizes[line])])
+        return float(others.mean(0).sum())
+
 
 def torus(target: Target) -> bool:
     """Whether its chips lie on a torus; else any of a slice reaches any other."""

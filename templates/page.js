@@ -1,4 +1,6 @@
 "use strict";
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
+
 // Filters and sorting of the tables of measurements; without it they are all there, in the order of the run.
 (() => {
   const tables = [...document.querySelectorAll("table.sortable")];

@@ -311,5 +311,9 @@ def test_the_page_prints(browser, pages: Pages) -> None:
     try:
         assert not browser.find_element("css selector", "nav").is_displayed()
         assert not browser.find_element("css selector", "#filters").is_displayed()
+        closed = (
+            "return [...document.querySelectorAll('details:not([open]) table')].map(each => each.checkVisibility())"
+        )
+        assert all(browser.execute_script(closed))
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -14,7 +14,8 @@ from stripectl.run import Run
 from stripectl.topology import parse_target
 from stripectl.traffic import loads, traffic
 from stripectl.wiring import Link, wire
-from stripectl.workload import Workload
+from stripectl.workload import STEP, Workload
+from stripectl.workload.model import SIZES
 
 GIB = 2**30
 BOTH = ("contiguous", "zigzag")
@@ -47,6 +48,36 @@ def test_speed_ups_over_the_lengths_of_the_run_with_bounds_and_intervals() -> No
     (chart,) = charts("speedup", *measured)
     assert all(row["low"] <= row["value"] <= row["high"] for row in chart["points"])
     assert chart["table"]["rows"][1][4] == "1.60 to 1.60"
+
+
+def test_flags_of_the_compiler_are_part_of_a_plan() -> None:
+    """With and without a flag at several lengths, of a step too, and from the scaling of one length."""
+    scaling = [{"seq_len": n, "median_s": n / 4096} for n in (2048, 4096)]
+    for n_lengths, passes in ((2, "forward"), (2, STEP), (1, "forward")):
+        run = [
+            replace(
+                made(name, time_s, "compiled", scaling=scaling, flags=flags),
+                workload=replace(
+                    TPU, seq_len=n, passes=passes, **(dict.fromkeys(SIZES, 256) if passes == STEP else {})
+                ),
+            )
+            for n in (4096, 8192)[:n_lengths]
+            for name, time_s in zip(BOTH, (2.0, 1.0), strict=True)
+            for flags in (None, {"xla_tpu_foo": "true"})
+        ]
+        (chart,) = charts("speedup", *run)
+        assert any("xla_tpu_foo=true" in row[0] for row in chart["table"]["rows"])
+        for kind in ("memory", "tiles", "mesh", "time"):
+            charts(kind, *(replace(m, peak_bytes=1, hbm_bytes=2) for m in run))
+
+
+def test_a_bound_is_over_a_base_that_differs_in_its_layout_alone() -> None:
+    run = [at(n, name, 1.0) for n in (4096, 8192) for name in BOTH]
+    other = [replace(m, plan=m.plan.replace("tile=64x64", "tile=64x128")) for m in run if "zigzag" in m.plan]
+    (chart,) = charts("speedup", *run, *other)
+    bounds = {(row[0], row[5]) for row in chart["table"]["rows"]}
+    assert {bound for name, bound in bounds if "64x128" in name} == {"n/a"}
+    assert {bound for name, bound in bounds if "64x64" in name} == {"1.70x"}
 
 
 def test_speed_ups_of_one_length_come_from_the_scaling_of_plans() -> None:
@@ -153,6 +184,20 @@ def test_an_all_to_all_counts_on_every_link_between() -> None:
     assert set(carried.links.values()) == {300 * (1 + 2 + 1) / 3}
 
 
+def test_an_all_to_all_between_nodes_crosses_the_network_from_every_device_to_every_other() -> None:
+    wiring = wire(parse_target("2*h100:8"), (("ulysses", 16),))
+    assert loads(wiring, {("ulysses", "all-to-all"): 15.0}).network == pytest.approx(16 * 8)
+    assert loads(wiring, {("ulysses", "collective-permute"): 15.0}).network == 2 * 15
+
+
+def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() -> None:
+    fast, slow = made("striped", 0.1, "simulated"), made("zigzag", 9.0, "compiled")
+    refused = replace(made("striped", 1.0, "compiled"), status="refused", median_s=None, reason="does not fit")
+    (chart,) = charts("time", fast, slow, refused)
+    assert [bar["method"] for bar in chart["bars"]] == ["compiled"]
+    assert "zigzag" in chart["label"]
+
+
 def test_the_roof_is_that_of_the_hardware() -> None:
     m = replace(at(4096, "zigzag", 1e-3, peak_flops_per_s=1.97e14), target="v5e:2x2")
     (chart,) = charts("roofline", m)
@@ -162,6 +207,9 @@ def test_the_roof_is_that_of_the_hardware() -> None:
     assert chart["roof"][1]["intensity"] == pytest.approx(1.97e14 / 8.19e11)
     assert chart["marks"][0]["roof"] == pytest.approx(64 * 8.19e11 / 1e12)
     assert not charts("roofline", made("zigzag", 1.0))  # nobody publishes a CPU's
+    dense = replace(m, plan="rsa/contiguous/dense@ring=4,tile=64x64")
+    (chart,) = charts("roofline", dense)
+    assert chart["marks"][0]["intensity"] < 32  # scores pass through memory
 
 
 def test_of_many_groups_those_of_the_longest_sequences_are_drawn() -> None:

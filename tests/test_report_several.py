@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from stripectl.report import as_markdown, render, render_several
 from stripectl.report.several import context
 from stripectl.run import Run
 
-MARKUP = ("a | b", "`` ` ``", "</details>", "@everyone #1 [x](javascript:y)", "```\nx")
+MARKUP = (
+    *("a | b", "`` ` ``", "</details>", "@everyone #1 [x](javascript:y)", "```\nx"),
+    "x\n\n[y](https://z.example) www.z.example $a$",
+)
 ROOT = Path(__file__).parent.parent
 RUNS = sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
 
@@ -92,12 +96,17 @@ def test_markdown_has_the_verdict_and_the_numbers() -> None:
 @pytest.mark.parametrize("text", [*HOSTILE, *MARKUP])
 def test_markdown_is_never_more_than_text(text: str) -> None:
     (run, _) = two()
-    shown = as_markdown([replace(run, id=text, command=text, environment={"warnings": [text]})])
+    odd = [replace(m, workload=replace(m.workload, model=text), flags={text: text}) for m in run.measurements]
+    odd.append(replace(odd[0], status="refused", median_s=None, reason=text))
+    shown = as_markdown([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
     lines = shown.splitlines()
+    (folded,) = (line for line in lines if line.startswith("<details>"))
+    assert folded.endswith("</summary>") and folded.count("<") == 3 and "://" not in folded
     begin = next(at for at, line in enumerate(lines) if line.startswith("```"))
     assert lines[begin] == lines[begin + 2] and lines[begin] not in lines[begin + 1]
     said = next(line for line in lines if line.startswith("**Warning.**"))
-    assert not set("<[@#|") & {char for at, char in enumerate(said) if said[at - 1 : at] != "\\"}
+    assert not set("<[|$") & {char for at, char in enumerate(said) if said[at - 1 : at] != "\\"}
+    assert not re.search(r"://|www\.|(?<![\w])@\w|#\d", said)
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name.partition(".")[0])
@@ -145,6 +154,12 @@ def test_what_carries_no_whole_run_is_refused_in_a_line(tmp_path: Path, name: st
     (tmp_path / "x").write_bytes(NOT_RUNS[name])
     with pytest.raises(BadInput, match="is not JSON, or was cut short"):
         Run.load(tmp_path / "x")
+
+
+def test_a_page_of_several_runs_is_not_one_of_them(tmp_path: Path) -> None:
+    (tmp_path / "two.html").write_text(render_several(two()))
+    with pytest.raises(BadInput, match="a page that carries 2 runs: save one from it"):
+        Run.load(tmp_path / "two.html")
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison,
 from test_trace_cells import TRACE, hop
 
 from stripectl import BadInput
+from stripectl.files import data_folder
 from stripectl.measurement import Measurement
 from stripectl.report import context, embedded, render
 from stripectl.report.drawing import MOST_ROWS, utf8
-from stripectl.report.timeline import step_chart
+from stripectl.report.timeline import COLOURS, step_chart
 from stripectl.report.traces import MOST_LANES, MOST_PROFILES, profile, thinned
 from stripectl.run import Run
 from stripectl.trace.bins import KINDS
@@ -91,6 +92,11 @@ def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
     ):
         assert any(path in mark and colour in mark for mark in drawn.split("<path"))
     assert "TPU:1</text>" in drawn
+
+
+def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
+    style = (data_folder("templates") / "style.css").read_text().lower()
+    assert all(f"--{kind}: {colour.lower()};" in style for kind, colour in COLOURS.items())
 
 
 def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:

@@ -132,7 +132,7 @@ def _templates() -> jinja2.Environment:
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
         made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
-    made.globals["marks"] = MARKS
+    made.globals |= {"marks": MARKS, "words_of": console.METHOD_WORDS}
     return made
 
 
@@ -168,7 +168,6 @@ def context(run: Run) -> dict[str, Any]:
         "calibrations": (grounds := calibrations(shown))[:MOST_GROUNDS],
         "calibrations_left_out": len(grounds[MOST_GROUNDS:]),
         "traces": traced,
-        "colours": timeline.COLOURS,
         "compiled": table(
             TRANSFERS,
             [row for m in shown for row in collectives(m)],

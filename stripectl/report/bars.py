@@ -3,14 +3,32 @@
 The method is told by colour, shape and word: what ran on devices has a full bar, the rest an empty, dashed one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from stripectl.report.drawing import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg
+from stripectl.console import MARKS, METHOD_WORDS, plan_cell, spread
+from stripectl.measurement import Measurement
+from stripectl.report.drawing import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg, utf8
 
 TALL = 54  # pixels of a bar and the words above it
+
+
+def bar(
+    order: int, name: str, m: Measurement, value: float, words: str, ends: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """One of a chart's bars; `ends` are those of its interval."""
+    low, high = ends or (None, None)
+    said = {"name": utf8(name), "words": utf8(f"{MARKS.get(m.method, '?')} {words}"), "method": utf8(m.method)}
+    return {"order": order, **said, "value": value, "low": low, "high": high}
+
+
+def timed(order: int, m: Measurement, size: float, name: str = "", also: str = "") -> dict[str, Any]:
+    """The bar of a time, in a unit of so many seconds."""
+    words = f"{METHOD_WORDS.get(m.method, m.method)}, {m.target}{also}: {spread(m)}"
+    ends = [end / size for end in m.ci95_s] if m.ci95_s else None
+    return bar(order, name or plan_cell(m), m, (m.median_s or 0.0) / size, words, ends)
 
 
 def draw(chart: Mapping[str, Any]) -> str:

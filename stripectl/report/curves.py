@@ -55,7 +55,9 @@ def draw(chart: Mapping[str, Any]) -> str:
         base.transform_filter(when).mark_line(strokeWidth=1.5, strokeDash=dash).encode(detail="series:N")
         for when, dash in ((ran, [1, 0]), (f"!({ran})", [5, 3]))
     ]
-    layers.append(of(chart["dotted"]).encode(y=up, color=colour).mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
+    dotted = of(chart["dotted"]).encode(y=up, color=colour)
+    layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
+    layers.append(dotted.mark_point(size=14, strokeWidth=1).encode(shape=shape))
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
     layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     fill = alt.condition(ran, alt.value(1), alt.value(0))
@@ -63,6 +65,7 @@ def draw(chart: Mapping[str, Any]) -> str:
         base.mark_point(size=55, strokeWidth=1.5).encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill)
     )
     crosses = of(chart["crosses"]).encode(y=up, color=colour)
+    layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
     layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
     layers.append(of(chart["stars"]).encode(y=up).mark_text(text="★", fontSize=14, color=INK))
     for rule in chart["rules"]:

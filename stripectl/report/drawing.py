@@ -11,8 +11,8 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from stripectl.console import METHOD_WORDS
 from stripectl.schema import METHODS
+from stripectl.units import NOTHING
 
 # Blue, vermilion and green of Okabe and Ito 2008 and three more, all with contrast 3:1 on the page in light and dark.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#7A6FD0", "#A07800", "#B8578F")
@@ -28,6 +28,21 @@ IDLE = re.compile(
     r' (?:class|role|aria-[a-z]+|pointer-events|font-family|xmlns:xlink|version)="[^"<>&]*"'
     r'| (?:opacity|stroke-width|fill-opacity)="1"| stroke-width="0"'
 )
+WHY_NOT = {  # of a column of a chart's table that says n/a
+    "95 % interval": "An interval is known of what ran several times.",
+    "bound": "A bound is known over the contiguous layout with the same scheme, mesh and tile.",
+    "published": "Published figures are those of the paper's models, machines, meshes and lengths.",
+    "of": "Nobody says what memory a device here has.",
+    "time": "What was refused or failed has no time.",
+    "over the best": "What was refused or failed has no time.",
+    "its error": "The plan that speed-ups are over has none itself.",
+    "speed-up": "One device, and the plan that others are compared with, have no speed-up.",
+    "memory": "Clocks know nothing of memory.",
+    "overlap": "There is an overlap where something is sent.",
+    "rate": "A rate is known where the bytes and the time of a transfer are.",
+    "sent": "The program does not say what it sends.",
+    "change": "What broke or is missing has no change.",
+}
 MOST_ROWS = 64  # of a table
 MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
 
@@ -122,12 +137,13 @@ def table(
         "columns": list(names),
         "numbers": [name not in words for name in names],
         "rows": shown,
+        "lacking": [WHY_NOT[name] for at, name in enumerate(names) if name in WHY_NOT and _lacks(shown, at)],
         "left_out": max(total, len(found)) - len(shown),
     }
 
 
-def method_words(method: str) -> str:
-    return METHOD_WORDS.get(method, method)
+def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
+    return any(row[at] == NOTHING for row in rows)
 
 
 def svg(drawn: Any) -> str:

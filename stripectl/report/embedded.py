@@ -3,7 +3,7 @@
 import base64
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MOST_BYTES = 300_000  # packed; of a larger run less is carried, and the page says what is left out
@@ -28,7 +28,7 @@ def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     yield run, ""
     if any(m["trace"] for m in every):
         yield (
-            {**run, "measurements": [_without(m, ("timeline",)) for m in every]},
+            {**run, "measurements": [_without_timeline(m) for m in every]},
             ", without the timelines of its profiles",
         )
         every = [{**m, "trace": None} for m in every]
@@ -37,7 +37,6 @@ def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without what has no time"
 
 
-def _without(m: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """A measurement without some parts of its trace."""
-    kept = {name: part for name, part in (m["trace"] or {}).items() if name not in names}
+def _without_timeline(m: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: part for name, part in (m["trace"] or {}).items() if name != "timeline"}
     return {**m, "trace": kept or None}

@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from markupsafe import escape
+
 from stripectl import card, console
 from stripectl.measurement import Measurement
 from stripectl.ranking import strength
@@ -16,7 +18,9 @@ from stripectl.run import Run
 MOST_PLANS = 10  # of a workload
 MOST_CHARACTERS = 60_000  # GitHub takes 65,536
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hidden")
-SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&@])")
+SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
+# What GitHub makes a link, a name that is told, or an issue, of plain text: a space of no width breaks it.
+LINKED = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?<![a-z0-9]@)(?<=@)|(?<=#)(?=\d)")
 CODE = ("plan",)  # what is set as code: columns, and labels of the verdict
 
 
@@ -27,7 +31,7 @@ def of_run(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | No
     for m in shown:
         groups.setdefault(console.describe(m.workload), []).append(m)
     for title, members in groups.items():
-        lines += ["", *_folded(f"{title}: {len(members)} measurements", _measurements(members, shown))]
+        lines += ["", *_folded(f"{title}: {len(members)} rows", _measurements(members, shown))]
     lines += ["", *_made(run)]
     return _fitting(lines)
 
@@ -62,13 +66,18 @@ def of_several(runs: Sequence[Run]) -> str:
 
 def text(words: str) -> str:
     """As markdown shows it and never as markup: nothing of it is a link, a tag, a name to be told or a cell's end."""
-    return SPECIAL.sub(r"\\\1", utf8(" ".join(str(words).split())))
+    return LINKED.sub("\u200b", SPECIAL.sub(r"\\\1", plain(words)))
+
+
+def plain(words: str) -> str:
+    """One line: a blank one would end a table, or what is folded."""
+    return utf8(" ".join(str(words).split()))
 
 
 def code(words: str) -> str:
     """As code, in a cell of a table."""
-    plain = utf8(" ".join(words.split())).replace("`", "'").replace("|", "\\|")
-    return f"`{plain}`" if plain else ""
+    shown = plain(words).replace("`", "'").replace("|", "\\|")
+    return f"`{shown}`" if shown else ""
 
 
 def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> list[str]:
@@ -113,12 +122,12 @@ def _folded(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _html(words: str) -> str:
-    return utf8(words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return LINKED.sub("\u200b", str(escape(plain(words))))
 
 
 def _made(run: Run) -> list[str]:
     """The command, fenced by more backticks than it holds."""
-    command = utf8(" ".join(run.command.split()))
+    command = plain(run.command)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
     return [fence, command, fence]
 

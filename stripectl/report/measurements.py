@@ -12,6 +12,7 @@ COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
     *("rate", "MFU", "simulation is off by"),
 )
+MOST_NAMED = 200  # plans that were refused alike
 WHY_NOT = {  # of a cell that says n/a
     "time": "the compiler or a datasheet lacks a figure that a time needs",
     "samples": "only what ran has samples",
@@ -60,7 +61,11 @@ def _table(title: str, members: Sequence[int], shown: Sequence[Measurement]) -> 
         | {"cells": [row[column] for column in columns]}
         for at, row in zip(own, numbers, strict=True)
     ]
-    rows += [_row(those[0], console.in_common(those), None) | {"cells": []} for those in told.groups]
+    rows += [
+        _row(those[0], console.in_common(those), None)
+        | {"cells": [], "plans": [m.plan for m in those[:MOST_NAMED]], "unnamed": len(those[MOST_NAMED:])}
+        for those in told.groups
+    ]
     lacking = [
         column
         for column in columns
@@ -83,6 +88,7 @@ def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
         "method": m.method,
         "status": m.status,
         "reason": m.reason or "no reason was given",
+        "plans": [],
     }
 
 

@@ -1,13 +1,15 @@
 """Does it fit, at which length: what a device needs of its memory."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from stripectl.console import describe, plan_cell
-from stripectl.measurement import Measurement
+from stripectl.measurement import Measurement, spelled
+from stripectl.plan import parse_plan
+from stripectl.report.bars import bar
 from stripectl.report.curves import MOST_SERIES
 from stripectl.report.drawing import chart, grouped, section, table, utf8
-from stripectl.topology import hardware_name
 from stripectl.units import BYTES, NOTHING, nbytes, unit_of
 from stripectl.workload import format_length
 
@@ -30,7 +32,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
         if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
-            groups.setdefault((m.workload.but_for("seq_len"), hardware_name(m.target), m.devices == 1), []).append(m)
+            groups.setdefault((m.workload.but_for("seq_len"), m.target, m.devices == 1), []).append(m)
     charts = [_chart(members) for (_, _, alone), members in groups.items() if not alone or len(groups) == 1]
     return section("memory", "Memory", TITLE, INTRO, grouped(charts), ABSENT)
 
@@ -39,7 +41,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     lengths = sorted({m.workload.seq_len for m in members})
     largest = max(max(m.peak_bytes or 0, m.hbm_bytes or 0) for m in members)
     unit, size = unit_of(largest, BYTES)
-    has = max((m.hbm_bytes for m in members if m.hbm_bytes), default=None)
+    has = min((m.hbm_bytes for m in members if m.hbm_bytes), default=None)
     rule = {"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None
     first, last = (format_length(each) for each in (lengths[0], lengths[-1]))
     dearest = max(members, key=lambda m: m.peak_bytes or 0)
@@ -76,8 +78,9 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _name(m: Measurement) -> str:
-    """The plan but for its tile, which a default makes another at every length."""
-    return utf8(m.plan.partition(",tile=")[0] + " (one device)" * (m.devices == 1))
+    """The plan but for its tiles, which a default makes others at every length."""
+    bare = replace(parse_plan(m.plan), tile=None, backward=None)
+    return utf8(f"{bare}{spelled(m.flags)}" + " (one device)" * (m.devices == 1))
 
 
 def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
@@ -117,16 +120,8 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
 
 def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MOST_BARS]
-    bars = [
-        {
-            "order": at,
-            "name": utf8(plan_cell(m)),
-            "words": f"{nbytes(m.peak_bytes)}, {m.method}" + ", refused" * (m.status != "ok"),
-            "method": m.method,
-            "value": (m.peak_bytes or 0) / size,
-            "low": None,
-            "high": None,
-        }
-        for at, m in enumerate(drawn)
-    ]
+    bars = []
+    for at, m in enumerate(drawn):
+        words = f"{m.method}: {nbytes(m.peak_bytes)}" + ", refused" * (m.status != "ok")
+        bars.append(bar(at, plan_cell(m), m, (m.peak_bytes or 0) / size, words))
     return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

@@ -24,8 +24,9 @@ from stripectl.workload import PASSES, format_length
 TITLE, LINKS_TITLE = "Which mesh is fastest?", "What do the links carry?"
 INTRO = (
     "The best plan of every mesh, and how the best of them lie on the target: dots are chips or devices by their place "
-    "in the mesh, a grey bar is a switch or a network, and a line is as broad as what one run sends over it, both ways "
-    "together. Bytes are those of the compiled program where there is one, else those of the program on clocks."
+    "in the mesh, a grey bar is a switch, a network or the memory of one machine. A line between chips is as broad as "
+    "what one run sends over it, both ways together; one to a grey bar as what is sent from that side. Bytes are those "
+    "of the compiled program where there is one, else those of the program on clocks."
 )
 ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
 MOST_MESHES, MOST_DRAWN, MOST_WORKLOADS = 12, 3, 2
@@ -39,12 +40,18 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     """The workloads that say most, longest first."""
     found = [each for each in rankings(shown) if each.best.devices > 1]
     found.sort(key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
-    groups: list[dict[str, Any]] = []
-    for ranking in found:
-        charts = list(_charts(ranking)) if len(groups) < MOST_WORKLOADS else []
-        if charts:
-            groups.append({"title": f"{describe(ranking.workload)} on {ranking.best.target}", "charts": charts})
-    return section("mesh", "Mesh", TITLE, INTRO, groups, ABSENT)
+    groups = [
+        {"title": f"{describe(ranking.workload)} on {ranking.best.target}", "charts": charts, "notes": _notes(ranking)}
+        for ranking in found[:MOST_WORKLOADS]
+        if (charts := list(_charts(ranking)))
+    ]
+    made = section("mesh", "Mesh", TITLE, INTRO, groups, ABSENT)
+    return made | {"left_out": len(found[MOST_WORKLOADS:])}
+
+
+def _notes(ranking: Ranking) -> list[str]:
+    left_out = len({parse_plan(m.plan).mesh for m in contenders(ranking.members) if m.devices > 1}) - MOST_DRAWN
+    return [f"Links of the best {MOST_DRAWN} meshes are drawn, and not of {left_out} more."] if left_out > 0 else []
 
 
 def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
@@ -57,10 +64,9 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
     for m in list(best.values())[:MOST_DRAWN]:
         if (target := _target(m)) and (plan := parse_plan(m.plan)).devices > 1:
             try:
-                wiring = wire(target, plan.mesh or ())
-            except BadInput:
+                yield _links(m, wire(target, plan.mesh or ()))
+            except (BadInput, ValueError):  # the mesh does not lie on the target, or the plan has no tile
                 continue
-            yield _links(m, wiring)
 
 
 def _target(m: Measurement) -> Target | None:
@@ -91,7 +97,11 @@ def _links(m: Measurement, wiring: Wiring) -> dict[str, Any]:
         ["compiled" if (m.program or {}).get("collectives") else "counted"],
         f"{mesh} on {target}: {said}. A device sends {axes}.",
         table(COLUMNS, rows, ("links",)),
-        f"A device sends {axes}." + f" {target} is too large to be drawn." * (not drawn),
+        " ".join(
+            [f"A device sends {axes}."]
+            + [f"{nbytes(carried.network)} cross the network between slices."] * bool(carried.network)
+            + [f"{target} is too large to be drawn."] * (not drawn)
+        ),
         **(_torus(target, wiring, carried) if torus(target) else _switch(target, wiring, carried, along))
         if drawn
         else {"dots": [], "lines": [], "boxes": [], "keys": []},

@@ -82,7 +82,7 @@ def _of_pairs(found: Sequence[Any]) -> dict[str, Any]:
 
 
 def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
-    found = found[:MOST]
+    every, found = len(found), found[:MOST]
     rows = [
         (
             each.hardware,
@@ -105,7 +105,7 @@ def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
         STEP,
         [*(each.method for each in found), "published"],
         f"{len(found)} speed-ups that a paper measured, beside those found here. Worst: {worst.error:+.0%}.",
-        table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), most=MOST),
+        table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MOST),
         marks=[{"x": each.published, "y": each.ours, "low": None, "high": None} for each in found],
         axes=("speed-up the paper measured (times)", "speed-up here (times)"),
     )

@@ -1,7 +1,7 @@
 """What limits the kernel: rates that were reached beside the roofs of the machine (Williams et al. 2009).
 
-The intensity is that of a tile: its matmuls over the keys and values (backward also their gradients) that it moves, as
-in `datasheet.roofline`.
+The intensity is that of a tile: its matmuls over what it moves, keys and values (backward also their gradients) and, of
+kernels that keep scores in memory, those, as in `datasheet.roofline`.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import altair as alt
 from stripectl.console import describe, plan_cell
 from stripectl.datasheet import intensity
 from stripectl.hardware import Hardware, hardware_names
+from stripectl.kernels import kernels
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.report.drawing import (
@@ -28,12 +29,12 @@ from stripectl.report.drawing import (
 )
 from stripectl.topology import hardware_name
 from stripectl.units import PREFIXES, rate, unit_of
-from stripectl.workload import STEP
+from stripectl.workload import STEP, format_length
 
 TITLE = "Is the kernel limited by compute or by memory?"
 INTRO = (
-    "A mark is the rate that a plan reaches on each device, over the FLOPs that a tile does for every byte of keys and "
-    "values it moves. The lines are the published roofs: what memory feeds, and what matrix units do. Far below both, "
+    "A mark is the rate that a plan reaches on each device, over the FLOPs that a tile does for every byte it "
+    "moves. The lines are the published roofs: what memory feeds, and what matrix units do. Far below both, "
     "something else limits: waiting for hops or peers, or a kernel that does not keep its units busy."
 )
 ABSENT = (
@@ -64,7 +65,7 @@ def _intensity(m: Measurement) -> float | None:
     plan = parse_plan(m.plan)
     if plan.tile is None or m.workload.passes == STEP or m.workload.attention == "linear":
         return None
-    return intensity(m.workload, plan.tile, plan.backward or plan.tile)
+    return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel].score_touches)
 
 
 def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     roof = [{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, peak / memory, high)]
     rows = [
         (
-            f"{plan_cell(m)}, {m.workload.seq_len // 1024}k tokens",
+            f"{plan_cell(m)}, {format_length(m.workload.seq_len)} tokens",
             m.method,
             f"{mark['intensity']:,.0f}",
             rate(m.flops_per_s_per_device, "FLOP/s"),
@@ -100,7 +101,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
         TITLE,
         f"{work.passes} on {hardware_name(members[0].target)}",
         [m.method for m in drawn],
-        f"{len(drawn)} plans below the roof of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
+        f"Rates of plans beside the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
         f"{rows[0][3]}, {rows[0][4]} of the roof, which is that of {side}.",
         table(COLUMNS, rows, ("plan", "method")),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "

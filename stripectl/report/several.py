@@ -7,12 +7,13 @@ from typing import Any
 
 from stripectl import BadInput
 from stripectl.compare import compare
-from stripectl.console import MARKS, describe, plan_cell, spread
+from stripectl.console import describe, plan_cell, spread
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.ranking import contenders, strength
 from stripectl.recommend import recommend
-from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.report.bars import timed
+from stripectl.report.drawing import chart, grouped, section, table
 from stripectl.report.embedded import carried
 from stripectl.report.facts import environment, warnings_of
 from stripectl.report.recommendation import cards
@@ -100,30 +101,21 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
     order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
     shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MOST_BARS]
     unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
-    bars = [
-        {
-            "order": at,
-            "name": utf8(f"{letter}  {plan_cell(m)}"),
-            "words": utf8(f"{MARKS.get(m.method, '?')} {m.method}, {m.target}, {m.workload.dtype}: {spread(m)}"),
-            "method": utf8(m.method),
-            "value": (m.median_s or 0.0) / size,
-            "low": m.ci95_s[0] / size if m.ci95_s else None,
-            "high": m.ci95_s[1] / size if m.ci95_s else None,
-        }
-        for at, (letter, m) in enumerate(shown)
-    ]
     rows = [(letter, plan_cell(m), m.target, m.workload.dtype, m.method, spread(m)) for letter, m in shown]
-    letter, best = min(shown, key=lambda each: each[1].median_s or 0.0)
+    letter, best = min(shown, key=lambda each: (strength(each[1].method), each[1].median_s or 0.0))
     return chart(
         "bars",
         TITLE,
         work.passes,
         [m.method for _, m in shown],
-        f"Times of {len(shown)} plans. The shortest: run {letter}, {best.plan} on {best.target}, "
+        f"Times of plans. The best of the strongest method: run {letter}, {best.plan} on {best.target}, "
         f"{duration(best.median_s)}, {best.method}.",
         table(("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")),
         group=describe(work),
-        bars=bars,
+        bars=[
+            timed(at, m, size, f"{letter}  {plan_cell(m)}", f", {m.workload.dtype}")
+            for at, (letter, m) in enumerate(shown)
+        ],
         axis=f"time ({unit})",
         rule=None,
     )

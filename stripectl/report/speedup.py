@@ -12,7 +12,7 @@ from stripectl import BadInput
 from stripectl.arithmetic import bounds_of
 from stripectl.console import describe
 from stripectl.crossover import Point, but_for_length, curves
-from stripectl.measurement import Measurement, attention_bound
+from stripectl.measurement import Measurement, attention_bound, spelled
 from stripectl.plan import parse_plan
 from stripectl.published import Beside, beside
 from stripectl.ranking import Ranking, rankings
@@ -26,8 +26,9 @@ from stripectl.workload import STEP, format_length
 TITLE = "How much faster is it, at which length?"
 INTRO = (
     "Speed-ups over the plan that stands at 1. Points of lengths that were measured are filled, with their 95 % "
-    "interval; of what was compiled or simulated they are hollow. A dotted line is the most that arithmetic allows the "
-    "layout of its colour: it follows from tiles and counts no communication. Stars are what a paper measured."
+    "interval; of what was compiled or simulated they are hollow. A dotted line is what the balance of tiles allows "
+    "the layout of its mark, were tiles that the mask cuts as dear as whole ones; it counts no communication. Stars "
+    "are what a paper measured."
 )
 ABSENT = (
     "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
@@ -85,7 +86,7 @@ def _chart(
         return None
     names = sorted(fastest)  # so that a plan has its colour in all charts
     short = {name: utf8(_short(name, (base, *last))) for name in names}
-    rows = [row for name in names for row in _rows(points, name, base, rivals[name], papers)]
+    rows = [row for name in names for row in _rows(points, name, base, rivals, papers)]
     tokens = [point.seq_len for point in points]
     drawn = [{**row, "series": short[row["name"]]} for row in rows]
     left_out = len(last) - 1 - len(names)
@@ -96,8 +97,7 @@ def _chart(
         TITLE,
         f"{ranking.workload.passes} on {ranking.best.target}",
         [point.method for point in points],
-        f"Speed-ups of {len(names)} plans over {base} from {first} to {final} tokens. At {final}: "
-        f"{best['name']}, {times(best['value'])}.",
+        f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
         table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
         f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
         group=describe(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
@@ -130,14 +130,15 @@ def _short(name: str, others: Sequence[str]) -> str:
 
 
 def _rows(
-    points: Sequence[Point], name: str, base: str, like: Measurement, papers: Sequence[Beside]
+    points: Sequence[Point], name: str, base: str, rivals: Mapping[str, Measurement], papers: Sequence[Beside]
 ) -> Iterator[dict[str, Any]]:
     for point in points:
         if name not in point.seconds:
             continue
-        found = next((m for m in (point.ranking.rivals if point.ranking else ()) if m.plan == point.plans[name]), None)
-        same = found and found.speedup and found.speedup["over"] == point.plans[base]
-        interval = found.speedup.get("ci95") if found and found.speedup and same else None
+        here = {m.plan + spelled(m.flags): m for m in (point.ranking.rivals if point.ranking else ())}
+        found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
+        same = point.ranking and found.speedup and found.speedup["over"] == over.plan
+        interval = found.speedup.get("ci95") if found.speedup and same else None
         yield {
             "tokens": point.seq_len,
             "name": name,
@@ -145,13 +146,17 @@ def _rows(
             "value": point.seconds[base] / point.seconds[name],
             "low": interval[0] if interval else None,
             "high": interval[1] if interval else None,
-            "bound": _bound(found or like, point.seq_len) if "/contiguous" in base else None,
-            "published": _published(found or like, base, point.seq_len, papers),
+            "bound": _bound(found, over, point.seq_len),
+            "published": _published(found, over, point.seq_len, papers),
         }
 
 
-def _bound(m: Measurement, seq_len: int) -> float | None:
-    """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles."""
+def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
+    """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles; None where the base
+    differs in more than its layout."""
+    own, base = parse_plan(m.plan), parse_plan(over.plan)
+    if base.layout != "contiguous" or replace(own, layout=base.layout) != base:
+        return None
     work = replace(m.workload, seq_len=seq_len)
     if attention_bound(m) is None or seq_len == m.workload.seq_len:
         known = m.bound or {}
@@ -165,10 +170,10 @@ def _bound(m: Measurement, seq_len: int) -> float | None:
         return None
 
 
-def _published(m: Measurement, base: str, seq_len: int, papers: Sequence[Beside]) -> float | None:
+def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[Beside]) -> float | None:
     """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
-    plan, over = parse_plan(m.plan), parse_plan(base)
-    if m.workload.passes != STEP or plan.layout != "striped" or replace(plan, layout=over.layout, tile=None) != over:
+    plan, base = parse_plan(m.plan), parse_plan(over.plan)
+    if m.workload.passes != STEP or plan.layout != "striped" or base.layout != "contiguous" or plan.mesh != base.mesh:
         return None
     mesh = f"ring={plan.size('ring')},tensor={plan.size('tensor')}"
     own = hardware_name(m.target), m.workload.model, mesh, seq_len

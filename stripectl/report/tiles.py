@@ -36,7 +36,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
         for what, tile in _places(m):
             groups.setdefault((m.workload, m.target, spelled(m.flags), what), []).append((tile, m))
     timed = {key: {tile for tile, m in members if m.median_s} for key, members in groups.items()}
-    charts = [_chart(str(key[-1]), members) for key, members in groups.items() if len(timed[key]) >= LEAST]
+    charts = [_chart(f"{key[-1]}{key[-2]}", members) for key, members in groups.items() if len(timed[key]) >= LEAST]
     return section("tiles", "Tiles", TITLE, INTRO, grouped(charts), ABSENT, MOST)
 
 

@@ -50,23 +50,26 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dict[str, Any]:
     plan = parse_plan(m.plan)
     devices, rounds = len(per_round), len(per_round[0])
-    step = -(-max(devices, rounds) // MOST_CELLS)
+    down, across = (-(-count // MOST_CELLS) for count in (devices, rounds))
     critical = sum(max(column) for column in zip(*per_round, strict=True))
     total = sum(map(sum, per_round))
     busy = total / (devices * critical) if critical else None
-    shown, rows = list(range(0, rounds, step)), [(at, list(per_round[at][::step])) for at in range(0, devices, step)]
+    shown, rows = (
+        list(range(0, rounds, across)),
+        [(at, list(per_round[at][::across])) for at in range(0, devices, down)],
+    )
     note = (
         f"{total:,} tiles, {critical:,} on the critical path; devices work "
         f"{'n/a' if busy is None else f'{busy:.0%}'} of the time."
     )
-    if step > 1:
-        note += f" Only every {step}th device and round is drawn."
+    thinned = [f"{what} 1 of {step}" for what, step in (("devices", down), ("rounds", across)) if step > 1]
+    note += f" Drawn: of {', of '.join(thinned)}." * bool(thinned)
     return chart(
         "work",
         TITLE,
         f"{plan.scheme}/{plan.layout}, tiles of {plan.tile}",
         ["counted"],
-        f"Tiles that each of {devices} devices computes in each of {rounds} rounds, forward.",
+        f"Tiles by device ({devices}) and round ({rounds}), forward.",
         table(
             ("device", *(f"round {at}" for at in shown)),
             [(str(device), *(f"{count:,}" for count in counts)) for device, counts in rows],
@@ -76,7 +79,6 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
         seq_len=m.workload.seq_len,
         rounds=shown,
         rows=rows,
-        step=step,
         most=most,
         total=total,
         critical=critical,
