@@ -12,9 +12,8 @@ import altair as alt
 from stripectl.console import describe, plan_cell
 from stripectl.datasheet import intensity
 from stripectl.hardware import Hardware, hardware_names
-from stripectl.kernels import kernels
 from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
+from stripectl.plan import kernels, parse_plan
 from stripectl.report.drawing import (
     INK,
     METHOD_COLOURS,
