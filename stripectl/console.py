@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.compare import Comparison
 from stripectl.measurement import (
     Measurement,
     attention_bound,
@@ -50,6 +51,16 @@ def speedup(m: Measurement) -> str:
         text += f" [{low:.2f}, {high:.2f}]"
         if verdict(m.speedup) == "ambiguous":
             text += " ambiguous"
+    return text
+
+
+def change(compared: Comparison) -> str:
+    """The change of a time between two runs, with its interval where both were sampled."""
+    if compared.change is None:
+        return NOTHING
+    text = f"{compared.change:+.1%}"
+    if compared.interval and compared.base.method == "measured":
+        text += f" [{compared.interval[0]:+.1%}, {compared.interval[1]:+.1%}]"
     return text
 
 

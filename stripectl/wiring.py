@@ -97,12 +97,14 @@ class Wiring:
             for axis, ways in both.items()
         }
 
+    def _along(self, axis: str) -> tuple[np.ndarray, int]:
+        """(devices by their places in the mesh, which of its axes that is)."""
+        names, sizes = zip(*self.mesh, strict=True)
+        return np.array(self.order).reshape(sizes), names.index(axis)
+
     def crossings(self, axis: str) -> "Crossings":
         """What transfers cross when every device sends to the next one of an axis."""
-        sizes = [size for _, size in self.mesh]
-        grid = np.array(self.order).reshape(sizes)
-        line = [name for name, _ in self.mesh].index(axis)
-        transfers = _Transfers(self.target, grid, line, 1)
+        transfers = _Transfers(self.target, *self._along(axis), 1)
         found: Counter[Link] = Counter()
         if torus(self.target):
             ways, shape = _ways(self.target, transfers)[0], self.target.shape
@@ -117,11 +119,9 @@ class Wiring:
     def apart(self, axis: str) -> float:
         """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in
         another slice, of all devices together."""
-        sizes = [size for _, size in self.mesh]
-        line = [name for name, _ in self.mesh].index(axis)
-        positions = self.target.positions
-        slices = np.array([positions[device].slice for device in self.order]).reshape(sizes)
-        others = np.stack([np.roll(slices, by, line) != slices for by in range(1, sizes[line])])
+        grid, line = self._along(axis)
+        slices = np.array([position.slice for position in self.target.positions])[grid]
+        others = np.stack([np.roll(slices, by, line) != slices for by in range(1, grid.shape[line])])
         return float(others.mean(0).sum())
 
 

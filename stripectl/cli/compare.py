@@ -36,21 +36,18 @@ def command(base: Path, new: Path, fail_on: str) -> int:
     from rich.table import Table
 
     from stripectl.compare import compare
-    from stripectl.console import console
+    from stripectl.console import change, console
     from stripectl.run import Run
-    from stripectl.units import NOTHING, duration
+    from stripectl.units import duration
 
     found = compare(Run.load(base), Run.load(new), parse_percent(fail_on))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("plan", "pass", "method", "base", "new", "change", "verdict"):
         table.add_column(name, no_wrap=True)
     for each in found:
-        change = NOTHING if each.change is None else f"{each.change:+.1%}"
-        if each.interval and each.base.method == "measured":
-            change += f" [{each.interval[0]:+.1%}, {each.interval[1]:+.1%}]"
         m = each.new
         new_time = None if each.verdict == "MISSING" else m.median_s
         times = duration(each.base.median_s), duration(new_time)
-        table.add_row(m.plan, m.workload.passes, m.method, *times, change, each.verdict)
+        table.add_row(m.plan, m.workload.passes, m.method, *times, change(each), each.verdict)
     console().print(table)
     return int(any(each.verdict in ("SLOWER", "BROKEN", "MISSING") for each in found))

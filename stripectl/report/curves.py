@@ -1,7 +1,7 @@
 """Lines over the sequence length, a plan each: the length by its logarithm, what is drawn linear or by its logarithm.
 
 Series are told by colour and shape. What ran on devices is filled and its line whole; the rest is hollow and dashed.
-Bounds and limits are dotted.
+Bounds are dotted, limits dashed rules with a word.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,10 +10,10 @@ from stripectl import console
 from stripectl.console import describe
 from stripectl.measurement import Measurement
 from stripectl.published import beside
-from stripectl.ranking import pairs
+from stripectl.ranking import Pair, pairs
 from stripectl.report.drawing import COLOURS, INK, SHAPES, WIDTH, chart, section, svg, table
 from stripectl.units import NOTHING, SECONDS, duration, times, unit_of
-from stripectl.workload import STEP, format_length
+from stripectl.workload import STEP, Workload, format_length
 
 TITLE, PAPER_TITLE = "How far are predictions from measurements?", "How close is it to what was published?"
 INTRO = (
@@ -30,10 +30,11 @@ MOST = 80  # rows and marks
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    works: dict[Workload, list[Pair]] = {}
+    for pair in pairs(shown):
+        works.setdefault(pair.measured.workload, []).append(pair)
     groups: dict[str, list[dict[str, Any]]] = {}
-    works = dict.fromkeys(pair.measured.workload for pair in pairs(shown))
-    for work in works:
-        own = [pair for pair in pairs(shown) if pair.measured.workload == work]
+    for work, own in works.items():
         groups.setdefault(describe(work), []).append(_of_pairs(own))
     if found := [each for each in beside(shown) if each.published]:
         groups["Training steps, striped over contiguous, beside Brandon et al. 2023"] = [_of_paper(found)]
@@ -41,13 +42,13 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     return section("predicted", "Predictions", TITLE, INTRO, made, ABSENT)
 
 
-def _of_pairs(found: Sequence[Any]) -> dict[str, Any]:
+def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
     work = found[0].measured.workload
-    unit, size = unit_of(max(pair.measured.median_s for pair in found), SECONDS)
+    unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
     marks = [
         {
-            "x": pair.measured.median_s / size,
-            "y": pair.simulated.median_s / size,
+            "x": (pair.measured.median_s or 0.0) / size,
+            "y": (pair.simulated.median_s or 0.0) / size,
             "low": pair.measured.ci95_s[0] / size if pair.measured.ci95_s else None,
             "high": pair.measured.ci95_s[1] / size if pair.measured.ci95_s else None,
         }

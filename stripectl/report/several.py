@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl import BadInput
 from stripectl.compare import compare
-from stripectl.console import describe, plan_cell, spread
+from stripectl.console import change, describe, plan_cell, spread
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.ranking import contenders, strength
@@ -131,9 +131,6 @@ def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
             continue
         for each in found:
             missing = each.verdict == "MISSING"
-            change = NOTHING if each.change is None else f"{each.change:+.1%}"
-            if each.interval and each.base.method == "measured":
-                change += f" [{each.interval[0]:+.1%}, {each.interval[1]:+.1%}]"
             own = each.base
             rows.append(
                 [
@@ -144,7 +141,7 @@ def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
                     letter,
                     spread(own),
                     NOTHING if missing else spread(each.new),
-                    change,
+                    change(each),
                     each.verdict,
                 ]
             )
