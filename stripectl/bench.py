@@ -14,9 +14,9 @@ from typing import Any
 
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
+from stripectl.cluster import Cluster
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
-from stripectl.environment import cores
 from stripectl.kernels import kernels
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
@@ -24,8 +24,8 @@ from stripectl.meshes import promising
 from stripectl.methods import measured, simulated
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
-from stripectl.sampling import Say
-from stripectl.schema import METHODS
+from stripectl.sampling import UNFINISHED, Say
+from stripectl.schema import METHODS, MOST_MEASUREMENTS
 from stripectl.sensitivity import with_reasons
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
@@ -41,14 +41,18 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     found = []
     for workload in request.workloads:
         plans = [each for plan in request.plans for each in request.meshes(plan, place)]
+        if len(found) + len(plans) * len(request.flags) > MOST_MEASUREMENTS:
+            raise BadInput(f"the meshes make more plans than the {MOST_MEASUREMENTS:,} that a run holds. Name some.")
         for plan, flags in itertools.product(plans, request.flags):
             found.append(to_make(workload, request.meshed(plan, workload, place), flags, place, method))
     return found
 
 
-def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None) -> Iterator[Measurement]:
+def bench(
+    request: Request, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None
+) -> Iterator[Measurement]:
     """Measurements in the order of workloads and plans, a baseline on one device after each workload, then the small
-    ring where there is one. The devices that are used are added to `found`.
+    ring where there is one. The devices that are used are added to `found`; they are this host's, or a cluster's.
 
     Raises:
         BadInput: nothing is left to run.
@@ -60,7 +64,8 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
         return max(0.0, request.effort.budget_s - (time.monotonic() - started))
 
     effort = request.effort
-    with Devices(say, found) as devices, Compilers(say, effort.compile_limit_s, request.cached) as compilers:
+    limit_s = effort.compile_limit_s
+    with Devices(say, found, cluster) as devices, Compilers(say, limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
         if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
@@ -83,7 +88,7 @@ def bench(request: Request, say: Say, found: list[dict[str, Any]] | None = None)
             elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
-                yield from by_method(request, place, group, devices, share_s, say)
+                yield from by_method(request, place, alike, devices, share_s, say)
         if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
             yield from small_ring(request, place, devices, left_s, say)
 
@@ -104,8 +109,9 @@ def check_compiler(request: Request, place: Place, compilers: Compilers) -> None
 def is_done(request: Request, case: Measurement) -> bool:
     """Whether the run that is resumed holds it, by the method that is asked for, and with a profile where one is."""
     methods = METHODS if request.method == "auto" else (request.method,)
-    made = [m for m in request.done if m.what == case.what and m.method in methods]
-    return any(m.method != "measured" or not request.effort.tracer or "devices" in (m.trace or {}) for m in made)
+    made = [request.known[key] for method in methods if (key := (*case.what, method)) in request.known]
+    finished = [m for m in made if m.status != "ok" or m.reason != UNFINISHED]
+    return any(m.method != "measured" or not request.effort.tracer or "devices" in (m.trace or {}) for m in finished)
 
 
 def compiling(request: Request, place: Place) -> bool:
@@ -135,7 +141,7 @@ def by_mesh(
     """The cases of one workload, simulated; the few most promising of schemes and meshes compiled too, or measured
     where they are here. One that is refused then gives its place to the next."""
     known, asked = [simulated(case, place, devices) for case in group], {case.what: case for case in group}
-    before = {m.key: m for m in request.done}
+    before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
     left = [asked[m.what] for m in promising(known)]
     if compiling(request, place):
@@ -147,9 +153,10 @@ def by_mesh(
             if (done := done + (made.status == "ok")) == request.few:
                 return
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
+        left.sort(key=lambda case: (*case.what, "measured") not in request.known)  # another few, were they timed anew
         chosen = [replace(case, method="measured") for case in with_reasons(left[: request.few], known)]
         chosen = [case for case in chosen if case.key not in before]
-        yield from measured(request.effort, place, chosen, devices, budget_s, compilers.say)
+        yield from measured(request, place, chosen, devices, budget_s, compilers.say)
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:
@@ -170,9 +177,9 @@ def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) ->
     return found
 
 
-def dry_run(request: Request, say: Say) -> list[Measurement]:
+def dry_run(request: Request, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
     """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
-    with Devices(say) as devices:
+    with Devices(say, cluster=cluster) as devices:
         place = devices.place(request.target, request.hardware)
         return (longest_cases if request.longest else cases)(request.on(place), place)
 
@@ -180,49 +187,61 @@ def dry_run(request: Request, say: Say) -> list[Measurement]:
 def by_method(
     request: Request, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
 ) -> Iterator[Measurement]:
-    """The cases of one workload: simulated, or measured where that is asked for, or where all are here and their
-    simulated times say that the budget holds enough samples."""
+    """The cases of one workload that are not done: simulated, or measured where that is asked for, or where all are
+    here and their simulated times say that the budget holds enough samples; in a run that is resumed as it was."""
     runnable = [case for case in group if case.status == "ok"]
     here = all(case.devices <= place.here for case in runnable)
+    decided = {method for case in runnable for method in METHODS if (*case.what, method) in request.known}
+    every, group = group, [case for case in group if not is_done(request, case)]
+    if not group:
+        return
     if request.method == "measured":
         if not here:
-            cpu = f", or --target cpu:{len(cores())}" if place.target.hardware.kind == "cpu" else ""
+            cpu = f", or --target cpu:{devices.cores}" if place.target.hardware.kind == "cpu" else ""
             raise Missing(
                 f"{place.target} is not here, so it cannot be measured. Try stripectl bench --method simulated{cpu}."
             )
-        yield from measured(request.effort, place, group, devices, budget_s, say)
-    elif request.method == "simulated" or not here:
+        yield from measured(request, place, group, devices, budget_s, say)
+    elif request.method == "simulated" or not here or (decided and "measured" not in decided):
         yield from (simulated(case, place, devices) for case in group)
     else:
-        estimates = [simulated(case, place, devices) for case in group]
+        estimates = [simulated(case, place, devices) for case in every]
         known = {estimate.what: estimate for estimate in estimates}
-        run = [each for case in group for each in shallower(case)]
+        run = [each for case in every for each in shallower(case)]
         turn_s = sum((known.get(each.what) or simulated(each, place, devices)).median_s or 0.0 for each in run)
-        if turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
+        if decided or turn_s * (request.effort.min_samples + request.effort.warmup) <= budget_s:
             group = with_reasons(group, estimates)
-            yield from measured(request.effort, place, group, devices, budget_s, say)
+            yield from measured(request, place, group, devices, budget_s, say)
         else:
-            yield from estimates
+            asked = {case.what for case in group}
+            yield from (estimate for estimate in estimates if estimate.what in asked)
 
 
 def small_ring(
     request: Request, place: Place, devices: Devices, left_s: Callable[[], float], say: Say
 ) -> Iterator[Measurement]:
     """The ring that this machine can run, measured, and the same ring simulated from the same tiles: as long as its
-    samples fit the budget, with as many heads."""
+    samples fit the budget, with as many heads; in a run that is resumed, the one that it began with."""
     local = replace(place, target=Target(place.target.hardware, (place.here,)))
-    turns = request.effort.min_samples + request.effort.warmup
-    for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (SMALL_HEADS, 2, 1)):
-        wanted = small_cases(request, local, seq_len, groups)
+    asked, turns = replace(request, method="measured"), request.effort.min_samples + request.effort.warmup
+    every = [
+        small_cases(request, local, seq_len, groups)
+        for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (SMALL_HEADS, 2, 1))
+    ]
+    begun = [wanted for wanted in every if any((*case.what, "measured") in request.known for case in wanted)]
+    for wanted in begun[:1] or every:
+        missing = [case for case in wanted if not is_done(asked, case)]
+        if begun and not missing and all((*case.what, "simulated") in request.known for case in wanted):
+            return
         expected = [simulated(case, local, devices) for case in wanted]
         turn_s = sum(each.median_s or 0.0 for each in expected)
-        if expected and turn_s * turns <= SMALL_SHARE * left_s():
+        if expected and (begun or turn_s * turns <= SMALL_SHARE * left_s()):
             try:
-                for passes in dict.fromkeys(case.workload.passes for case in wanted):
-                    group = with_reasons([case for case in wanted if case.workload.passes == passes], expected)
+                for passes in dict.fromkeys(case.workload.passes for case in missing):
+                    group = with_reasons([case for case in missing if case.workload.passes == passes], expected)
                     weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
                     budget_s = SMALL_SHARE * weight * left_s()
-                    yield from measured(request.effort, local, group, devices, budget_s, say)
+                    yield from measured(request, local, group, devices, budget_s, say)
             except KeyboardInterrupt:
                 yield from expected
                 raise
@@ -232,7 +251,7 @@ def small_ring(
 
 def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> list[Measurement]:
     """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
-    so, or was measured before, is left out. Tiles are those of the longest length, so that they are timed once."""
+    so is left out. Tiles are those of the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
     if not attention or groups > (first := attention[0]).kv_heads:
         return []
@@ -245,4 +264,4 @@ def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> li
     plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
     workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
     found = cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place)
-    return [case for case in found if case.status == "ok" and not is_done(request, case)]
+    return [case for case in found if case.status == "ok"]

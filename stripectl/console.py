@@ -133,8 +133,9 @@ def fitted(
     width: int,
     least: int = LEAST,
     words: Sequence[str] = WORDS,
+    wrapping: Sequence[str] = ("plan",),
 ) -> Table:
-    """The table with its last columns left out until it fits; the first ones stay, and the plan may wrap."""
+    """The table with its last columns left out until it fits; the first ones stay, and some may wrap."""
     needs = {name: max([len(name), *(len(cells[name]) for cells in rows)]) + 2 for name in columns}
     kept = list(columns)
     while sum(needs[name] for name in kept) > width and len(kept) > least:
@@ -142,7 +143,7 @@ def fitted(
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in kept:
         justify = "left" if name in words else "right"
-        made.add_column(name, justify=justify, no_wrap=name != "plan", overflow="fold")
+        made.add_column(name, justify=justify, no_wrap=name not in wrapping, overflow="fold")
     for cells in rows:
         made.add_row(*(Text(cells[name]) for name in kept))
     return made

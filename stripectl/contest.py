@@ -93,10 +93,10 @@ def _contest(members: Sequence[Measurement]) -> Contest | None:
     timed = {scheme_of(m) for m in contenders(members) if m.devices > 1}
     if len(by_length) < 2 or len(timed - {UNCUT}) < 2:
         return None
-    lengths = []
-    for seq_len in sorted({m.workload.seq_len for m in members}):
-        here = [m for m in members if m.workload.seq_len == seq_len]
-        lengths.append(_length(seq_len, here, by_length.get(seq_len)))
+    here: dict[int, list[Measurement]] = {}
+    for m in members:
+        here.setdefault(m.workload.seq_len, []).append(m)
+    lengths = [_length(seq_len, here[seq_len], by_length.get(seq_len)) for seq_len in sorted(here)]
     names = _in_order(lengths)
     ordered = [
         replace(each, cells={name: each.cells[name] for name in names if name in each.cells}) for each in lengths

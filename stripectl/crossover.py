@@ -5,9 +5,11 @@ is surely beaten. Times come from the lengths that the run holds; where it holds
 Between two lengths the logarithm of the ratio of times is taken to be linear in that of the length.
 """
 
+import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from stripectl.measurement import Measurement, spelled
@@ -25,21 +27,32 @@ class Point:
     method: str
     ranking: Ranking | None = None
 
+    @cached_property
+    def leaders(self) -> list[str]:
+        """The two fastest."""
+        return heapq.nsmallest(2, self.seconds, key=lambda name: self.seconds[name])
+
+    @cached_property
+    def known(self) -> dict[str, Measurement]:
+        """The run's measurements, by plan."""
+        return {each.plan + spelled(each.flags): each for each in self.ranking.rivals} if self.ranking else {}
+
     def rival(self, name: str) -> str | None:
         """The fastest other plan where it surely beats this one."""
-        others = [other for other in self.seconds if other != name]
-        if name not in self.seconds or not others:
+        fastest = next((other for other in self.leaders if other != name), None)
+        if name not in self.seconds or fastest is None:
             return None
-        fastest = min(others, key=lambda other: self.seconds[other])
         if self.ranking is None:
             return fastest if self.seconds[name] > self.seconds[fastest] * (1 + LEAST_MARGIN) else None
-        known = {each.plan + spelled(each.flags): each for each in self.ranking.rivals}
-        fast, slow = known[self.plans[fastest]], known[self.plans[name]]
+        fast, slow = self.known[self.plans[fastest]], self.known[self.plans[name]]
         beaten = self.seconds[name] > self.seconds[fastest] and not self.ranking.too_close(fast, slow)
         return fastest if beaten else None
 
 
-def curves(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[Point], Callable[[Measurement], str]]:
+Curves = tuple[list[Point], Callable[[Measurement], str]]
+
+
+def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
     """(what plans take at each length, the shortest first; what a plan is called there)."""
     alike = [other for other in others if but_for_length(other) == but_for_length(ranking)]
     if len(alike) > 1:
@@ -47,10 +60,15 @@ def curves(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[Point], Ca
     return _of_scaling(ranking), lambda m: m.plan + spelled(m.flags)
 
 
-def crossover(ranking: Ranking, others: Sequence[Ranking]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """(at most one change towards each side, the lengths that were compared); no lengths where only one is known."""
-    best = ranking.best
-    points, named = curves(ranking, others)
+def crossover(
+    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Any, Curves]
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(at most one change towards each side, the lengths that were compared); no lengths where only one is known.
+    Curves that were `drawn` for another ranking of the run are not drawn again."""
+    best, of_run = ranking.best, but_for_length(ranking)
+    points, named = drawn.get(of_run) or curves(ranking, others)
+    if points and points[0].ranking:
+        drawn[of_run] = points, named
     name = named(best)
     points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
     if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:

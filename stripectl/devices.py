@@ -6,6 +6,7 @@ from typing import Any
 
 from stripectl import BadInput, Missing
 from stripectl.calibrate import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
+from stripectl.cluster import Cluster
 from stripectl.datasheet import datasheet_machine
 from stripectl.environment import cores
 from stripectl.hardware import Hardware, named_by_device
@@ -33,11 +34,12 @@ class Place:
 
 class Devices:
     """The device sets a bench has started, and what was timed on them; ended together. What JAX finds in each set is
-    added to `found`."""
+    added to `found`. They are those of this host, or of all hosts of a cluster."""
 
-    def __init__(self, say: Say, found: list[dict[str, Any]] | None = None) -> None:
-        self.say, self.found = say, [] if found is None else found
+    def __init__(self, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None) -> None:
+        self.say, self.found, self.cluster = say, [] if found is None else found, cluster
         self.sets: dict[int | None, DeviceSet] = {}
+        self.kinds: dict[int | None, dict[str, Any]] = {}
         self.timed: dict[Any, dict[Block, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
@@ -49,15 +51,28 @@ class Devices:
         for each in self.sets.values():
             each.stop()
 
+    @property
+    def cores(self) -> int:
+        """Of all hosts."""
+        return sum(map(len, self.cluster.cores)) if self.cluster else len(cores())
+
     def of(self, processes: int | None) -> DeviceSet:
         if processes not in self.sets:
             self.say("look for devices", 0, 1)
-            started = self.sets[processes] = DeviceSet(processes)
-            try:
-                self.found.append({"processes": processes or 1, **started.ask("devices")[0]})
-            except PlanFailed as failure:
-                raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
+            started = self.sets[processes] = DeviceSet(processes, cluster=self.cluster)
+            self.kinds[processes] = {"processes": processes or 1, **self._first(started)}
+            if self.kinds[processes] not in self.found:  # as it is in a run that is resumed
+                self.found.append(self.kinds[processes])
         return self.sets[processes]
+
+    def _first(self, started: DeviceSet, again: bool = True) -> dict[str, Any]:
+        """What a set says of its devices; a worker that somebody kills meanwhile is started once more."""
+        try:
+            return started.ask("devices")[0]
+        except PlanFailed as failure:
+            if again and not failure.alive and not failure.late:
+                return self._first(started, again=False)
+            raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
 
     def place(self, name: str, profile: Hardware | None) -> Place:
         """The target by its name; `local` is asked what it has.
@@ -68,15 +83,16 @@ class Devices:
         if name != "local":
             target = parse_target(name, profile)
             if target.hardware.kind == "cpu":
-                here = min(target.devices, len(cores()))
+                here = min(target.devices, self.cores)
                 return Place(target, here if here == target.devices else 0, here)
             return Place(target)
+        before = list(self.found)
         self.of(None)
-        found = self.found[-1]
+        found = self.kinds[None]
         if found["platform"] == "cpu":
             self.sets.pop(None).stop()
-            self.found.pop()
-            here = 2 ** (len(cores()).bit_length() - 1)  # a power of two divides the sequences that people ask about
+            self.found[:] = before
+            here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides the sequences that people ask about
             return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
         bare = {"name": found["platform"], "kind": found["platform"]}
         known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,22 @@ def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
         "git": git_commit(),
         "warnings": warnings(),
     }
+
+
+def differing(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], parts: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    """(name, ours, theirs) of what differs in these parts of two environments."""
+    for part in parts:
+        mine, other = named(ours.get(part)), named(theirs.get(part))
+        for name in sorted({*mine, *other}):
+            if mine.get(name) != other.get(name):
+                yield name, str(mine.get(name) or "none"), str(other.get(name) or "none")
+
+
+def named(part: Any) -> dict[str, Any]:
+    """A part of an environment by name; of devices which there are, by how many processes drive them."""
+    if isinstance(part, list):
+        devices = (each for each in part if isinstance(each, dict))
+        return {f"devices of {each.get('processes')}": f"{each.get('count')} x {each.get('kind')}" for each in devices}
+    return dict(part) if isinstance(part, dict) else {}

@@ -7,8 +7,11 @@ import contextlib
 import difflib
 import functools
 import importlib
+import itertools
+import math
 import os
 import pkgutil
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +23,12 @@ import yaml
 from stripectl import BadInput
 
 PACKAGE = Path(__file__).parent
+MOST_YAML_BYTES, MOST_VALUES, MOST_DIGITS = 2**18, 2**17, 1000
+# What PyYAML lets through of Python's own on values that are not what they look like: `2020-99-99`, `1e`.
+YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
+UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+INSTEAD = "\ufffd"
+LONGEST_LINE = 600  # characters of a message
 
 
 def data_folder(name: str) -> Path:
@@ -36,17 +45,68 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
     return BadInput(f"unknown {kind} {name!r}. {hint}Known: {', '.join(known)}.")
 
 
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a file, which a device or a pipe may have without end.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is larger, or nothing can have such a name.
+    """
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most >> 10} KiB")
+    return content
+
+
+class PlainYaml(yaml.SafeLoader):
+    """Without tags, which say that a text is what it need not be, and with no more than MOST_VALUES, where aliases make
+    a few lines stand for more than any memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if getattr(event, "tag", None):
+            raise yaml.YAMLError(f"line {event.start_mark.line + 1} has a tag (!). Write the value without it")
+        return super().compose_node(parent, index)
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node and count_values(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases (*) stand for more than {MOST_VALUES:,} values, or for themselves")
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Of so few digits that Python prints it: `1:59:59:59...` counts in sixties."""
+        if len(node.value) > MOST_DIGITS:
+            raise yaml.constructor.ConstructorError(None, None, "a number has too many digits", node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+PlainYaml.add_constructor("tag:yaml.org,2002:int", PlainYaml.construct_yaml_int)
+
+
+def count_values(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many there are in a node of YAML, what has an alias as often as that stands; without end in what holds
+    itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        every = itertools.chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in parts)
+        known[id(node)] = 1 + sum(count_values(each, known) for each in every)
+    return known[id(node)]
+
+
 def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
-        BadInput: the file is missing, unreadable, not YAML, or not a mapping.
+        BadInput: the file is missing, unreadable, too large, not YAML, or not a mapping.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = printable(yaml.load(read_bytes(path, MOST_YAML_BYTES), PlainYaml))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except YAML_ERRORS as error:
         raise BadInput(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise BadInput(f"the {what} {path} is not a mapping of names to values.")
@@ -69,8 +129,9 @@ def _shipped(path: Path, what: str) -> Mapping[str, Any]:
     return load_yaml(path, what)
 
 
-def profile_names(folder: str) -> list[str]:
-    return sorted(path.stem for path in (data_folder("profiles") / folder).glob("*.yaml"))
+@functools.cache
+def profile_names(folder: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (data_folder("profiles") / folder).glob("*.yaml")))
 
 
 @dataclass(frozen=True)
@@ -116,18 +177,44 @@ class Catalogue:
         return good[name]
 
 
-def ensure_writable(folder: Path) -> None:
-    """Fail now, not after minutes of measuring, where `folder` cannot be made or written; leaves nothing behind.
+def printable(value: Any) -> Any:
+    """Nested data, its names and texts as they may be shown."""
+    if isinstance(value, str):
+        return UNSHOWN.sub(INSTEAD, value)
+    if isinstance(value, dict):
+        return {printable(name): printable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [printable(each) if isinstance(each, str | list | dict) else each for each in value]
+    return value
+
+
+def one_line(text: str) -> str:
+    """A message in a line; of one that is long, which has somebody's input in its middle, both ends."""
+    line = "".join(each if each.isprintable() else INSTEAD for each in " ".join(text.split()))
+    half = LONGEST_LINE // 2
+    return line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
+
+
+def utf8(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def ensure_writable(folder: Path, option: str = "--out") -> None:
+    """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written;
+    leaves nothing behind.
 
     Raises:
         BadInput: it cannot.
     """
-    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    there = next(parent for parent in (folder, *folder.absolute().parents) if os.path.exists(parent))
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise BadInput(f"cannot write in {there}: {error.strerror}. Try --out with a folder you can write.") from error
+        raise BadInput(
+            f"cannot write in {there}: {error.strerror}. Try {option} with a folder you can write."
+        ) from error
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -148,8 +235,32 @@ def write_atomically(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except OSError as error:
+        raise unwritten(path, error) from error
+    finally:
         if temporary:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is in its place
                 os.unlink(temporary)
-        raise BadInput(f"cannot write {path}: {error.strerror}. Choose a place you can write.") from error
+
+
+def unwritten(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"cannot write {path}: {error.strerror}. Mend that, or choose another place.")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the renaming outlive a loss of power, where the file system knows how."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove what writers of these files left when they were killed."""
+    for name in names:
+        for path in folder.glob(f".{name}.????????"):
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from stripectl import BadInput
+
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+MOST_DEVICES = 2**20
 NUMBERS = re.compile(r"\{([\d,]+)\}")
 MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\]([^{]*)\{([^}]*)\}")
 
@@ -21,7 +24,7 @@ def groups_of(attributes: str) -> list[list[int]]:
         return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
     if found := IOTA.search(attributes):
         shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
-        order = np.arange(np.prod(dimensions)).reshape(dimensions)
+        order = devices(math.prod(dimensions)).reshape(dimensions)
         if found[3]:
             order = order.transpose([int(each) for each in found[3].split(",")])
         return order.reshape(shape).tolist()
@@ -47,10 +50,21 @@ def _groups_by_axes(mesh: str, order: str, chosen: str) -> list[list[int]]:
     return grid.transpose([*rest, *last]).reshape(-1, math.prod(grid.shape[at] for at in last)).tolist()
 
 
-def _laid(order: str, devices: int) -> np.ndarray:
+def devices(count: int) -> np.ndarray:
+    """So many, in order.
+
+    Raises:
+        BadInput: more than any machine has.
+    """
+    if count > MOST_DEVICES:
+        raise BadInput(f"a collective of the program names {count} devices, more than {MOST_DEVICES}.")
+    return np.arange(count)
+
+
+def _laid(order: str, count: int) -> np.ndarray:
     """Devices in the order of a mesh: as they come, or by an iota's shape and transposition."""
     found = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", order)
-    laid = np.arange(devices)
+    laid = devices(count)
     if found:
         laid = laid.reshape([int(each) for each in found[1].split(",")])
         laid = laid.transpose([int(each) for each in found[2].split(",")]) if found[2] else laid

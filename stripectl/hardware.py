@@ -28,6 +28,7 @@ FIGURES = (
     "network_bytes_per_s_one_way",
     "clock_hz",
 )
+LEAST, MOST = 1e-15, 1e24  # that a figure can be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,20 +128,20 @@ def _axes(value: Any) -> bool:
 
 
 def _shapes(value: Any) -> bool:
-    return _names(value) and all(re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3})*", each) for each in value)
+    return _names(value) and all(re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){0,7}", each) for each in value)
 
 
-def _count(least: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value <= 4096
+def _count(least: int, most: int = 4096) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
 
 
 FIELDS = {
     "name": Field("", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."),
     "kind": Field(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
     "device_kinds": Field([], _names, "a list of names"),
-    "devices_per_chip": Field(1, _count(1), "a positive integer"),
+    "devices_per_chip": Field(1, _count(1, 8), "a number from 1 to 8"),
     "devices_per_host": Field(1, _count(1), "a positive integer"),
-    "torus_dims": Field(0, _count(0), "a number of dimensions"),
+    "torus_dims": Field(0, _count(0, 3), "a number of dimensions, at most 3"),
     "wrap": Field(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
     "host": Field([], _axes, "a list of positive integers"),
     "pod": Field([], _axes, "a list of positive integers"),
@@ -181,7 +182,7 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
         if key not in FIGURES:
             raise unknown(f"figure in the hardware {path}:", str(key), FIGURES)
         value = entry.get("value") if isinstance(entry, dict) else None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST <= value <= MOST:
             raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
         if not entry.get("source"):
             raise BadInput(f"the hardware {path} gives {key} no source.")
@@ -189,7 +190,7 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
     return values, {key: str(entry["source"]) for key, entry in entries.items()}
 
 
-def hardware_names() -> list[str]:
+def hardware_names() -> tuple[str, ...]:
     return profile_names("hardware")
 
 

@@ -1,8 +1,8 @@
 """Starts and drives the processes that touch devices, and outlives whatever happens to them. Never imports JAX.
 
-A device set is one worker with every device of this machine, or, for `cpu:N`, N single-thread workers pinned to a core
-each and joined by `jax.distributed`: virtual devices of one process would share cores, and hide the imbalance that this
-tool exists to show.
+A device set is one worker with every device of a host, or, for `cpu:N`, N single-thread workers pinned to a core each;
+where there are several, on one host or on many, they are joined by `jax.distributed`. Virtual devices of one process
+would share cores, and hide the imbalance that this tool exists to show.
 """
 
 import contextlib
@@ -11,22 +11,20 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any
+from typing import Any, NoReturn
 
 from stripectl import Missing, StripectlError
+from stripectl.cluster import Cluster, Follower
 from stripectl.environment import cores
+from stripectl.processes import Process, Worker
 
 GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
+MOST_BYTES = 2**30  # of an answer: profiles come in one
 START_S = 120.0
-VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
-CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
 class PlanFailed(StripectlError):
@@ -38,33 +36,23 @@ class PlanFailed(StripectlError):
         self.alive, self.refused, self.late = alive, refused, late
 
 
-@dataclass
-class Worker:
-    """One process and its pipes."""
-
-    process: "subprocess.Popen[bytes]"
-    log: IO[bytes]
-    buffer: bytes = b""
-
-    def last_words(self) -> str:
-        """The last line of its log that says something, for a reason."""
-        self.log.flush()
-        with open(self.log.name, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4000))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
-        return next((line[:300] for line in reversed(lines) if line and not line.startswith("*** ")), "")
-
-    def end(self) -> str:
-        """How it ended, in words."""
-        code = self.process.wait()
-        if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with code {code}" + (f": {words}" if (words := self.last_words()) else "")
+def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
+    """What a worker answered to the request of a number: its result, or why it has none; None where a line is no
+    answer."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("to") != number:
+        return None
+    if isinstance(content.get("reason"), str):
+        return {"reason": content["reason"], "refused": bool(content.get("refused"))}
+    return content if "result" in content else None
 
 
 def free_port() -> int:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind(("", 0))
         return listener.getsockname()[1]
 
 
@@ -73,11 +61,13 @@ class DeviceSet:
     """The workers of a target, started when first asked and started anew after one died. Use it with `with`: however
     the block ends, no worker is left behind."""
 
-    processes: int | None = None  # N: pinned CPU processes; None: one process with every device here
+    processes: int | None = None  # N: pinned CPU processes; None: one process a host, with every device there
     session: str = "measure"  # the module whose Session answers: measure, compile
     variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
+    cluster: Cluster | None = None  # of the hosts that have a part of it; None: this one alone
     workers: list[Worker] = field(default_factory=list)
     starts: int = 0
+    asked: int = 0
 
     def __enter__(self) -> "DeviceSet":
         return self
@@ -88,49 +78,45 @@ class DeviceSet:
         self.stop()
 
     def __post_init__(self) -> None:
-        available = cores()
-        if self.processes is not None and self.processes > len(available):
-            raise Missing(
-                f"cpu:{self.processes} needs {self.processes} cores, one a process, and this machine has "
-                f"{len(available)}. Try --target cpu:{len(available)}, or --method simulated."
-            )
+        for host, (count, available) in enumerate(zip(self.on_hosts, self.cores, strict=True)):
+            if self.processes is not None and count > len(available):
+                where = "this machine" if self.cluster is None else f"host {host}"
+                most = sum(map(len, self.cores))
+                raise Missing(
+                    f"cpu:{self.processes} needs {count} cores, one a process, and {where} has {len(available)}. "
+                    f"Try --target cpu:{most}, or --method simulated."
+                )
+
+    @property
+    def cores(self) -> list[list[int]]:
+        """Of each host."""
+        return self.cluster.cores if self.cluster else [cores()]
+
+    @property
+    def on_hosts(self) -> list[int]:
+        """How many workers each host has."""
+        hosts = len(self.cores)
+        if self.processes is None:
+            return [1] * hosts
+        return [self.processes // hosts + (host < self.processes % hosts) for host in range(hosts)]
 
     def start(self) -> None:
         self.starts += 1
-        count, available = self.processes or 1, cores()
-        coordinator = f"127.0.0.1:{free_port()}"
-        environment = dict(os.environ)
-        environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        environment |= self.variables
-        if self.processes:
-            environment["JAX_PLATFORMS"] = "cpu"
-            own = os.environ.get("XLA_FLAGS", "").split()
-            environment["XLA_FLAGS"] = " ".join([*(flag for flag in own if VIRTUAL_DEVICES not in flag), CPU_FLAGS])
-        for rank in range(count):
-            core = available[rank] if self.processes else None
-            config = {"core": core, "processes": count, "process": rank, "coordinator": coordinator}
-            config["session"] = self.session
-            log = tempfile.NamedTemporaryFile(prefix="stripectl-worker-", suffix=".log")  # noqa: SIM115
-            process = subprocess.Popen(
-                [sys.executable, "-m", "stripectl.worker", json.dumps(config)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is for the parent, which decides what is kept
-            )
-            self.workers.append(Worker(process, log))
+        places = [(host, nth) for host, count in enumerate(self.on_hosts) for nth in range(count)]
+        address = self.cluster.hosts.address[0] if self.cluster else "127.0.0.1"
+        joined = {"processes": len(places), "coordinator": f"{address}:{free_port()}", "session": self.session}
+        for rank, (host, nth) in enumerate(places):
+            core = self.cores[host][nth] if self.processes else None
+            config = joined | {"process": rank, "core": core}
+            if self.cluster and host:
+                self.workers.append(self.cluster.start(host, config, self.variables))
+            else:
+                self.workers.append(Process.start(config, self.variables))
 
     def stop(self) -> None:
         """End every worker now."""
         for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.wait()
-            for pipe in (worker.process.stdin, worker.process.stdout, worker.log):
-                if pipe:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            worker.stop()
         self.workers.clear()
 
     def ask(self, do: str, limit_s: float = START_S, **arguments: Any) -> list[Any]:
@@ -141,16 +127,18 @@ class DeviceSet:
                 without it the set is stopped, and the next request starts it anew.
         """
         if not self.workers:
-            self.start()
-            limit_s += START_S
-        message = json.dumps({"do": do, "with": arguments}).encode() + b"\n"
-        for rank, worker in enumerate(self.workers):
-            assert worker.process.stdin
             try:
-                worker.process.stdin.write(message)
-                worker.process.stdin.flush()
+                self.start()
+            except OSError as error:
+                self._fail(f"no process could be started: {error.strerror}")
+            limit_s += START_S
+        self.asked += 1
+        message = json.dumps({"do": do, "with": arguments, "number": self.asked}).encode() + b"\n"
+        for rank, worker in enumerate(self.workers):
+            try:
+                worker.send(message)
             except OSError:
-                self._fail(f"process {rank} {worker.end()}")
+                self._ended(rank)
         return self._gather(time.monotonic() + limit_s, limit_s)
 
     def _gather(self, deadline: float, limit_s: float) -> list[Any]:
@@ -158,14 +146,18 @@ class DeviceSet:
         failed: Mapping[str, Any] | None = None  # the first answer that is an error
         with selectors.DefaultSelector() as selector:
             for rank, worker in enumerate(self.workers):
-                assert worker.process.stdout
-                selector.register(worker.process.stdout, selectors.EVENT_READ, rank)
+                selector.register(worker, selectors.EVENT_READ, rank)
+            for follower in self.cluster.followers if self.cluster else ():
+                selector.register(follower.link, selectors.EVENT_READ, follower)
             while len(answers) < len(self.workers):
-                events = selector.select(max(0.0, deadline - time.monotonic()))
-                if not events:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
                     late = {"reason": f"took longer than its limit of {limit_s:g} s", "late": True}
                     self._fail(**(failed or late))
-                for key, _ in events:
+                for key, _ in selector.select(left_s):
+                    if isinstance(key.data, Follower):  # which speaks when it is asked, so this is its end
+                        self.stop()
+                        raise key.data.lost()
                     answer = self._read(key.data)
                     if answer is None:
                         continue
@@ -179,16 +171,29 @@ class DeviceSet:
     def _read(self, rank: int) -> Mapping[str, Any] | None:
         """A whole answer of a worker, or None while there is only a part of it."""
         worker = self.workers[rank]
-        assert worker.process.stdout
-        data = os.read(worker.process.stdout.fileno(), 2**16)
+        try:
+            data = os.read(worker.fileno(), 2**16)
+        except OSError:
+            data = b""
         if not data:
-            self._fail(f"process {rank} {worker.end()}")
+            self._ended(rank)
         worker.buffer += data
-        line, newline, rest = worker.buffer.partition(b"\n")
-        if not newline:
+        if b"\n" not in data and len(worker.buffer) <= MOST_BYTES:
             return None
-        worker.buffer = rest
-        return json.loads(line)
+        line, _, more = worker.buffer.partition(b"\n")
+        worker.buffer.clear()
+        answer = answer_of(line, self.asked)
+        if answer is None or more:  # then nobody knows what the next answer is of
+            self._fail(f"process {rank} wrote something else than its answer: {line[:80].decode(errors='replace')!r}")
+        return answer
+
+    def _ended(self, rank: int) -> NoReturn:
+        """Raise with how a worker ended."""
+        try:
+            reason = f"process {rank} {self.workers[rank].end()}"
+        finally:
+            self.stop()
+        raise PlanFailed(reason, alive=False)
 
     def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
         self.stop()

@@ -155,7 +155,8 @@ def column_tiles(
 
 
 def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
-    """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then."""
+    """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then.
+    Limits are those of `tile_ends`."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
         tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
@@ -168,7 +169,7 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
         index = np.arange(rows)
         first, last = row_tiles(spread, tile)
         visit = (index >= first) & (index < last)
-        a, b, c, d = column_tiles(spread, tile, index * tile.block_q, row_limits(band, tile))
+        a, b, c, d = column_tiles(spread, tile, index * tile.block_q, row_limits(band))
         live = np.where(visit, d - a, 0)
         unmasked = np.where(visit & ((index + 1) * tile.block_q <= band.rows), c - b, 0)
         whole = whole + unmasked.sum(-1)
@@ -178,14 +179,19 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
-def row_limits(band: Rectangle, tile: Tile) -> tuple[np.ndarray, ...] | None:
+def tile_ends(tile: Tile) -> Callable[[int], np.ndarray]:
+    """Of so many rows, those that begin rows of tiles and then those that end them: all whose limits count tiles."""
+
+    def ends(rows: int) -> np.ndarray:
+        begin = np.arange(0, rows, tile.block_q)
+        return np.concatenate([begin, np.minimum(begin + tile.block_q, rows) - 1])
+
+    return ends
+
+
+def row_limits(band: Rectangle) -> list[np.ndarray] | None:
     """Limits of the first and last query of every row of tiles, as `column_tiles` takes them."""
-    if band.limits is None:
-        return None
-    starts = np.arange(0, band.rows, tile.block_q)
-    ends = np.minimum(starts + tile.block_q, band.rows) - 1
-    first, end = band.limits
-    return first[..., starts], first[..., ends], end[..., starts], end[..., ends]
+    return band.limits and [part for limit in band.limits for part in np.split(limit, 2, axis=-1)]
 
 
 def count_pairs(bands: list[Rectangle]) -> Index:
@@ -248,10 +254,16 @@ class Pairing:
         return self.layout.permutation(self.shards, self.shards * self.query_rows), keys
 
     def bands(
-        self, me: Index, src: Index, part: tuple[int, int] = WHOLE, documents: Documents | None = None
+        self,
+        me: Index,
+        src: Index,
+        part: tuple[int, int] = WHOLE,
+        documents: Documents | None = None,
+        rows: Callable[[int], np.ndarray] = np.arange,
     ) -> list[Rectangle]:
         """The rectangles of queries of shard `me` against keys of shard `src`, or against the i-th of n equal parts of
-        its rows, `part` = (i, n), which cuts no piece but evenly."""
+        its rows, `part` = (i, n), which cuts no piece but evenly. With documents they hold the limits of those `rows`
+        of a piece, all by default."""
         step, size = self.layout.step(self.shards), self.query_piece
         before = self.shards * self.rows - self.query_rows * (self.shards if self.dealt else 1)
         queries = self.layout.firsts(me, self.shards, self.query_rows) if self.dealt else (0,)
@@ -264,7 +276,7 @@ class Pairing:
                 high = UNBOUNDED if self.window.right is None else (query - key + self.window.right) // step
                 limits = None
                 if documents is not None:
-                    edges = documents(deep(query) + step * np.arange(size))
+                    edges = documents(deep(query) + step * rows(size))
                     limits = tuple(-((deep(key) - edge) // step) for edge in edges)
                 found.append(Rectangle(i * size, j * cols, size, cols, low, high, limits))
         return found
@@ -283,8 +295,9 @@ class Pairing:
         """How many rounds of a ring hold a live score on any device, up to the last, where keys travel `by` = 1 place
         onward or -1 back each round."""
         me = np.arange(self.shards)
-        live = [hop for hop in me if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards)))]
-        return int(max(live, default=0)) + 1
+        last_first = reversed(range(self.shards))
+        live = (hop for hop in last_first if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards))))
+        return next(live, 0) + 1
 
 
 def deep(first: Index) -> Index:

@@ -11,7 +11,8 @@ from stripectl.hybrid import layers_of
 from stripectl.launch import PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
-from stripectl.sampling import Effort, Interrupted, Say, measure
+from stripectl.request import Request
+from stripectl.sampling import Interrupted, Say, measure
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS
@@ -45,11 +46,18 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
 
 
 def measured(
-    effort: Effort, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
+    request: Request, place: Place, group: Sequence[Measurement], devices: Devices, budget_s: float, say: Say
 ) -> Iterator[Measurement]:
     """The cases of one workload on the devices here, those on as many devices in turns; refused ones as they are."""
-    runnable = [replace(case, method="measured") for case in group if case.status == "ok"]
+    effort = request.effort
+    runnable = [resumed(case, request) for case in group if case.status == "ok"]
     made = {case.what: case for case in group if case.status != "ok"}
+
+    def so_far(results: Sequence[Measurement]) -> None:
+        for each in together_again(group, made | {result.what: result for result in results}):
+            if each.samples_s and effort.so_far:
+                effort.so_far(each)
+
     try:
         for count in dict.fromkeys(case.devices for case in runnable):
             together = [case for case in runnable if case.devices == count]
@@ -57,12 +65,23 @@ def measured(
             share_s = budget_s * len(together) / len(runnable)
             link = place.target.hardware.figure("link_bytes_per_s_one_way")
             run = [each for case in together for each in shallower(case)]
-            made |= {result.what: result for result in measure(workers, run, effort, share_s, say, link)}
+            made |= {result.what: result for result in measure(workers, run, effort, share_s, say, link, so_far)}
     except Interrupted as interrupt:
         made |= {result.what: result for result in interrupt.measured}
         yield from together_again(group, made)
         raise
     yield from together_again(group, made)
+
+
+def resumed(case: Measurement, request: Request) -> Measurement:
+    """The case to be measured, with the samples that a run which is resumed holds of it; of a whole model's step, which
+    is made of others, there are none to go on from."""
+    case = replace(case, method="measured")
+    known = request.known.get(case.key)
+    if known is None or len(shallower(case)) > 1:
+        return case
+    kept = ("samples_s", "check", "compile_s", "peak_bytes", "guards")
+    return replace(case, **{name: getattr(known, name) for name in kept})
 
 
 def together_again(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:

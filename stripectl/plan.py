@@ -12,6 +12,7 @@ schemes that can take K/V in parts. Whether a plan can compute a workload is one
 answered with a reason.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ SEQUENCE_AXES = (*MEETING_AXES, "ulysses")  # devices of `ulysses` divide a shar
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
 MOST_ROWS_OF_TILES = 2**22
+MOST_SHARDS = 2**10  # that meet: every pair of them is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
@@ -228,6 +230,7 @@ def parse_softmax(text: str) -> Softmax:
     return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None)
 
 
+@functools.lru_cache(2**14)
 def parse_plan(text: str) -> Plan:
     """A plan by its printed form; layout and kernel may be left out (`ring@ring=4`).
 

@@ -4,12 +4,13 @@ Plans are ranked by workload and target, within the strongest method that timed 
 time do not compare.
 """
 
+import functools
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, twin
-from stripectl.plan import parse_plan
+from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, together, twin
+from stripectl.plan import Plan, parse_plan
 from stripectl.schema import METHODS
 from stripectl.topology import hardware_name
 from stripectl.workload import PASSES, STEP, Workload
@@ -73,10 +74,13 @@ def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
 
 
 def _but_for_layout(m: Measurement) -> Hashable:
-    plan = parse_plan(m.plan)
-    chunk = plan.chunk_asked if m.workload.passes == STEP else None
-    alike = replace(plan, scheme=plan.cut_by, layout="", chunk=chunk)
-    return m.workload, m.target, m.method, spelled(m.flags), alike
+    return m.workload, m.target, m.method, spelled(m.flags), _alike(m.plan, m.workload.passes == STEP)
+
+
+@functools.lru_cache(2**14)
+def _alike(text: str, step: bool) -> Plan:
+    plan = parse_plan(text)
+    return replace(plan, scheme=plan.cut_by, layout="", chunk=plan.chunk_asked if step else None)
 
 
 def margin(fast: Measurement, slow: Measurement) -> float:
@@ -88,13 +92,31 @@ def margin(fast: Measurement, slow: Measurement) -> float:
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
     plan of several has a time on such hardware."""
-    timed, errors = contenders(measurements), pairs(measurements)
+    timed, errors = contenders(measurements), dict[str, list[Pair]]()
+    for pair in pairs(measurements):
+        errors.setdefault(pair.measured.workload.passes, []).append(pair)
+    members: dict[tuple[Workload, str], list[Measurement]] = {}
+    for m in measurements:
+        members.setdefault((m.workload, m.target), []).append(m)
     wide = {(m.workload, hardware_name(m.target)) for m in timed if m.devices > 1}
     groups: dict[tuple[Workload, str], list[Measurement]] = {}
     for m in timed:
         if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
             groups.setdefault((m.workload, m.target), []).append(m)
-    return [_ranking(group, measurements, errors) for group in groups.values()]
+    return [_ranking(group, members[key], errors.get(key[0].passes, [])) for key, group in groups.items()]
+
+
+def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]:
+    """Of every workload and target the `most` fastest plans, and what times are compared with, in the order of the run.
+    `measurements` have their speed-ups."""
+    best = [m for each in rankings(measurements) for m in each.rivals[:most]]
+    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
+    chosen = {id(m) for m in best}
+    return [
+        m
+        for m in measurements
+        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
+    ]
 
 
 def strongest(ranked: Sequence[Ranking]) -> Ranking:
@@ -102,12 +124,10 @@ def strongest(ranked: Sequence[Ranking]) -> Ranking:
     return min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
 
 
-def _ranking(candidates: Sequence[Measurement], run: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
-    first = candidates[0]
+def _ranking(candidates: Sequence[Measurement], members: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
     method = min((m.method for m in candidates), key=strength)
     rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
-    members = [m for m in run if (m.workload, m.target) == (first.workload, first.target)]
-    return Ranking(members, rivals, [p for p in errors if p.measured.workload.passes == first.workload.passes])
+    return Ranking(members, rivals, errors)
 
 
 def strength(method: str) -> int:
@@ -117,7 +137,7 @@ def strength(method: str) -> int:
 
 def pairs(measurements: Sequence[Measurement]) -> list[Pair]:
     """Every plan that was measured and simulated."""
-    found = []
+    found, measurements = [], together(measurements)
     for m in measurements:
         other, error = twin(m, measurements), simulation_error(m, measurements)
         if other is not None and error is not None:

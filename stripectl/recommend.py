@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.crossover import crossover
+from stripectl.crossover import Curves, crossover
 from stripectl.defaults import with_mesh, with_tile
+from stripectl.guards import disturbances
 from stripectl.machine import PARTS
 from stripectl.measurement import (
     Measurement,
@@ -41,14 +42,17 @@ def recommend(run: Run) -> dict[str, Any] | None:
     if not ranked:
         return None
     first = strongest(ranked)
-    others = [entry(each, ranked, measurements) for each in ranked if each is not first]
-    return entry(first, ranked, measurements) | {"use": use(first.best), "others": others}
+    drawn: dict[Any, Curves] = {}
+    others = [entry(each, ranked, measurements, drawn) for each in ranked if each is not first]
+    return entry(first, ranked, measurements, drawn) | {"use": use(first.best), "others": others}
 
 
-def entry(ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement]) -> dict[str, Any]:
+def entry(
+    ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Any, Curves]
+) -> dict[str, Any]:
     """What is recommended for one workload and target."""
     best, second = ranking.best, ranking.runner_up
-    changes, lengths = crossover(ranking, ranked)
+    changes, lengths = crossover(ranking, ranked, drawn)
     limits = limits_of(best, run)
     found = {
         "workload": best.workload.to_json(),
@@ -152,7 +156,9 @@ def _measured(ranking: Ranking) -> tuple[str, str]:
         return "ambiguous", f"Measured once or twice ({count(best)}), so nothing is known about noise."
     half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
     noisy = " That is wide: another run may rank close plans otherwise." if half > WIDE else ""
-    return "measured", f"Measured on {best.target}: the median of {count(best)}, known to ±{half:.1%}.{noisy}"
+    said = f"Measured on {best.target}: the median of {count(best)}, known to ±{half:.1%}.{noisy}"
+    disturbed = f" Disturbed while it ran: {', '.join(found)}." if (found := disturbances(best)) else ""
+    return "measured", said + disturbed
 
 
 def _simulated(ranking: Ranking) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from stripectl.plan import (
     HEAD_AXES,
     MEETING_AXES,
     MOST_ROWS_OF_TILES,
+    MOST_SHARDS,
     SEQUENCE_AXES,
     STATES,
     Plan,
@@ -50,6 +51,8 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         if plan.size(axis) > 1 and axis not in scheme.axes:
             uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
             yield f"{plan.scheme} has no axis {axis}; {uses}."
+    if plan.shards > MOST_SHARDS:
+        yield f"{plan.shards} shards meet in more pairs than can be counted. Try a mesh of at most {MOST_SHARDS}."
     if devices is not None and plan.devices > devices:
         yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
     for axes, name, size in (

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from stripectl import StripectlError
 from stripectl.arithmetic import crowded, described
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
@@ -43,6 +45,11 @@ class Request:
     every_mesh: bool = False  # in place of the usual mesh, every one that the target's devices make
     few: int = FEW  # plans on those that are compiled or measured
 
+    @cached_property
+    def known(self) -> dict[tuple[str, ...], Measurement]:
+        """What is done, by key."""
+        return {m.key: m for m in self.done}
+
     def on(self, place: Place) -> "Request":
         """The request with what nobody asked for decided by what the target turned out to be."""
         if place.target.hardware.kind != "cpu":
@@ -80,9 +87,18 @@ class Request:
 
 
 def to_make(workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, method: str) -> Measurement:
-    """The measurement to be made of a plan with its mesh: its tile is named, or it is refused with the reason."""
+    """The measurement to be made of a plan with its mesh: its tile is named, or it is refused, or fails, with the
+    reason."""
     hardware = place.target.hardware
     reason = unsupported(plan, workload, hardware.kind, place.target.devices) or crowded(workload, plan, hardware)
     full = plan if reason else with_tile(plan, workload, hardware.kind)
     case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
-    return replace(case, status="refused", reason=reason) if reason else described(case, hardware)
+    if reason:
+        return replace(case, status="refused", reason=reason)
+    try:
+        return described(case, hardware)
+    except StripectlError:
+        raise
+    except Exception as error:  # a scheme may be anybody's code; one that breaks must not take the others along
+        reason = f"its program fails on clocks: {type(error).__name__}: {error}"
+        return replace(case, status="failed", reason=reason)

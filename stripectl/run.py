@@ -1,27 +1,29 @@
 """Everything one command found, and the file it is kept in: run.json, schema `stripectl.run/1`.
 
-The file is written whole after every measurement, so a killed run keeps what it measured.
+The file is written whole, beside it a journal where that is slow (`kept`), so a killed run keeps what it measured.
 """
 
 import base64
 import gzip
 import io
 import json
+import os
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
-from stripectl.files import write_atomically
-from stripectl.measurement import Measurement, with_speedups
-from stripectl.schema import check
+from stripectl import BadInput, journal
+from stripectl.files import printable, read_bytes, write_atomically
+from stripectl.measurement import Measurement, readable, with_speedups
+from stripectl.schema import MOST_MEASUREMENTS, check, is_shallow
 
 SCHEMA, VERSION = "stripectl.run/", 1
+FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
-MOST_BYTES = 2**30  # of a packed run
+MOST_BYTES, MOST_PARTS = 2**27, 2**22  # of a run, and lists and mappings in it, so that it is read in 2 GiB
 
 
 @dataclass
@@ -45,9 +47,23 @@ class Run:
         }
 
     def save(self, folder: Path) -> Path:
-        path = folder / "run.json"
-        write_atomically(path, json.dumps(self.to_json(), indent=1) + "\n")
+        """Write it, a line a measurement.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path, content = folder / FILE, self.to_json()
+        lines = ",\n".join(map(json.dumps, content.pop("measurements")))
+        parts = {name: json.dumps(part, indent=1) for name, part in content.items()}
+        parts["measurements"] = f"[\n{lines}\n]"
+        text = ",\n".join(f'"{name}": {part}' for name, part in parts.items())
+        write_atomically(path, f"{{\n{text}\n}}\n")
         return path
+
+    def readable(self) -> "Run":
+        """The run with its speed-ups; a measurement whose plan means nothing to this stripectl has no time and says
+        so."""
+        return replace(self, measurements=with_speedups(map(readable, self.measurements)))
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Run":
@@ -61,11 +77,16 @@ class Run:
         if not isinstance(schema, str) or not schema.startswith(SCHEMA):
             raise BadInput(f"{where} is not a stripectl run: it has no schema {SCHEMA}{VERSION}.")
         version = schema.removeprefix(SCHEMA)
-        if not version.isdecimal() or int(version) > VERSION:
+        if not re.fullmatch(r"\d{1,9}", version) or int(version) > VERSION:
             raise BadInput(
                 f"{where} has schema {schema}, newer than this stripectl reads ({SCHEMA}{VERSION}). Upgrade stripectl."
             )
+        if not is_shallow(content):
+            raise BadInput(f"{where} is not a stripectl run: it holds lists in lists that no run has.")
+        content = printable(content)
         try:
+            if len(content["measurements"]) > MOST_MEASUREMENTS:
+                raise ValueError(f"it has more than {MOST_MEASUREMENTS:,} measurements")
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
@@ -77,19 +98,28 @@ class Run:
 
     @classmethod
     def load(cls, path: Path) -> "Run":
-        """A run by its run.json, any JSON file that holds one, packed or not, the page of a report, or its folder.
+        """A run by its run.json, with the journal beside it, any JSON file that holds one, packed or not, the page of a
+        report, or its folder.
 
         Raises:
             BadInput: missing, unreadable, truncated, not a run, or newer than this stripectl.
         """
-        file = path / "run.json" if path.is_dir() else path
+        file = file_of(path)
         try:
-            content = json.loads(unpacked(file.read_bytes()))
+            content = json.loads(unpacked(read_bytes(file, MOST_BYTES)))
         except (ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
         except OSError as error:
             raise BadInput(f"cannot read {file}: {error.strerror}. Name a run.json or the folder of a run.") from error
-        return cls.from_json(content, str(file))
+        run = cls.from_json(content, str(file))
+        if file.name == FILE:
+            run.measurements = journal.replayed(file.parent, run.id, run.measurements)
+        return run
+
+
+def file_of(path: Path) -> Path:
+    """The run.json of a folder; what is no folder is the file itself."""
+    return path / "run.json" if os.path.isdir(path) else path
 
 
 def unpacked(content: bytes) -> str:
@@ -106,8 +136,9 @@ def unpacked(content: bytes) -> str:
     if content.startswith(GZIP):
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             content = packed.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it unpacks to more than {MOST_BYTES // 2**20} MiB")
+    parts = content.count(b"[") + content.count(b"{")
+    if len(content) > MOST_BYTES or parts > MOST_PARTS:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MiB, or {MOST_PARTS:,} lists and mappings")
     return content.decode("utf-8")
 
 

@@ -1,10 +1,15 @@
 """What a run.json written by anybody must hold for the rest of stripectl to read it."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
+MOST_MEASUREMENTS = 2**13  # of a run
+MOST_SAMPLES = 10_000  # of a measurement
+LEAST, MOST = 1e-60, 1e60  # of numbers
+DEEPEST = 32
 DEVICE_FIGURES = ("step_s", "compute_s", "hidden_s", "exposed_s", "skew_s", "idle_s")
 HOP_FIGURES = ("window_s", "hidden_s", "exposed_s", "skew_s")  # of a hop, a list by device
 # What the parts of a trace hold: numbers, texts, numbers and texts that may be absent.
@@ -22,11 +27,23 @@ TRACE_PARTS = {
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+    """Zero, or what ratios of ratios can be taken of."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and (value == 0 or LEAST <= value <= MOST)
 
 
 def is_numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_number, value))
+
+
+def is_shallow(value: Any) -> bool:
+    """Whether lists and mappings lie in each other no deeper than DEEPEST; what is deeper, functions that call
+    themselves cannot read."""
+    level = [value]
+    for _ in range(DEEPEST):
+        parts = [part.values() if isinstance(part, dict) else part for part in level]
+        level = [each for part in parts for each in part if isinstance(each, dict | list)]
+    return not level
 
 
 def is_counts(value: Any) -> bool:
@@ -98,6 +115,11 @@ def is_check(value: Any) -> bool:
     return all(isinstance(each, int | float) for each in numbers) and isinstance(value.get("reference"), str)
 
 
+def is_guards(value: Any) -> bool:
+    """What was beside samples: the yardstick's seconds, a share, and counts."""
+    return has(value, ("others", "throttled", "compiled"), ()) and is_numbers(value.get("yardstick_s"))
+
+
 def is_overlap(value: Any) -> bool:
     """Seconds, and the share that hides."""
     return isinstance(value, dict) and is_plain(value) and (value.get("ratio") is None or is_number(value["ratio"]))
@@ -121,7 +143,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
     "method": (lambda x: x in METHODS, "a method"),
     "status": (lambda x: x in ("ok", "refused", "failed"), "a status"),
-    "samples_s": (is_numbers, "a list of seconds"),
+    "samples_s": (lambda x: is_numbers(x) and len(x) <= MOST_SAMPLES, f"a list of at most {MOST_SAMPLES:,} seconds"),
     "ci95_s": (lambda x: is_numbers(x) and len(x) == 2, "two numbers"),
     **dict.fromkeys(("median_s", "compile_s", "peak_flops_per_s", "peak_bytes", "hbm_bytes"), (is_number, "a number")),
     "tiles": (is_counts, "counts of tiles"),
@@ -129,6 +151,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (is_check, "a check"),
     "overlap": (is_overlap, "an overlap"),
+    "guards": (is_guards, "what was beside samples"),
     **dict.fromkeys(
         ("speedup", "calibration", "flags"),
         (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
@@ -152,5 +175,5 @@ def check(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     for name, (fits, what) in FIELDS.items():
         if measurement.get(name) is not None and not fits(measurement[name]):
-            raise TypeError(f"{name} is {measurement[name]!r}, not {what}")
+            raise TypeError(f"{name} is {reprlib.repr(measurement[name])}, not {what}")
     return measurement

@@ -16,6 +16,7 @@ from stripectl.ahead import Compilers
 from stripectl.bench import by_mesh, cases, compiling
 from stripectl.blocks import TilesOfPlan
 from stripectl.candidates import Tuning, backward_cases, forward_cases
+from stripectl.cluster import Cluster
 from stripectl.devices import Devices, Place
 from stripectl.environment import PACKAGES, environment, version
 from stripectl.hybrid import joined, layers_of
@@ -35,7 +36,11 @@ Wanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
 def tune(
-    tuning: Tuning, say: Say, found: list[dict[str, Any]] | None = None, told: Told = lambda _: None
+    tuning: Tuning,
+    say: Say,
+    found: list[dict[str, Any]] | None = None,
+    told: Told = lambda _: None,
+    cluster: Cluster | None = None,
 ) -> Iterator[Measurement]:
     """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
     earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache, and the plans
@@ -47,7 +52,7 @@ def tune(
     """
     request, found = tuning.request, [] if found is None else found
     limit_s = request.effort.compile_limit_s
-    with Devices(say, found) as devices, Compilers(say, limit_s, request.cached) as compilers:
+    with Devices(say, found, cluster) as devices, Compilers(say, limit_s, request.cached) as compilers:
         place = devices.place(request.target, request.hardware)
         if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
@@ -123,9 +128,9 @@ def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> 
     }
 
 
-def dry_run(tuning: Tuning, say: Say) -> list[Measurement]:
+def dry_run(tuning: Tuning, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
     """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
-    with Devices(say) as devices:
+    with Devices(say, cluster=cluster) as devices:
         place = devices.place(tuning.request.target, tuning.request.hardware)
         tuning, made = replace(tuning, request=tuning.request.on(place)), list[Measurement]()
         made += cases(tuning.request, place) if tuning.request.every_mesh else []

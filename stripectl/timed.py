@@ -3,14 +3,15 @@
 Devices of the axes that divide heads and batch are all alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stripectl.clocks import Clocks, Gradients, Timed, each, leaves
 from stripectl.kernels import kernels
-from stripectl.layout import WHOLE, TileCount
+from stripectl.layout import WHOLE, Pairing, Rectangle, Tile, TileCount, tile_ends
 from stripectl.machine import TileCost
 from stripectl.pairing import among, pairing_of
 from stripectl.plan import HEAD_AXES, STATES, Plan
@@ -45,7 +46,7 @@ class TimedAttend:
         self.keeps = plan.states == STATES[0]
         self.rounds_run, self.counted = list[Round](), counted
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
-        self.documents = None if workload.starts is None else among(workload.starts, workload.seq_len)
+        self.starts = None if workload.starts is None else tuple(workload.starts.tolist())
 
     @property
     def looks_on(self) -> bool:
@@ -268,5 +269,21 @@ class TimedAttend:
 
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
         tile = self.tiles["backward" if passes == "backward" else "forward"]
-        counts = self.kernel.count(self.pairing.bands(me, src, part, self.documents), tile)
+        pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
+        counts = _counted(self.kernel.count, self.pairing, self.starts, tile, part, *pair)
         return TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
+
+
+@lru_cache(maxsize=2**11)
+def _counted(
+    count: Callable[[list[Rectangle], Tile], TileCount],
+    pairing: Pairing,
+    starts: tuple[int, ...] | None,
+    tile: Tile,
+    part: tuple[int, int],
+    me: tuple[int, ...],
+    src: tuple[int, ...],
+) -> TileCount:
+    """Tiles of pairs of shards: passes, schemes and meshes that are compared meet in the same ones."""
+    documents = None if starts is None else among(np.array(starts), pairing.shards * pairing.rows)
+    return count(pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile)), tile)

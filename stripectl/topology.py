@@ -122,7 +122,7 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     Raises:
         BadInput: not a target, unknown hardware, or a shape the hardware does not come in.
     """
-    match = re.fullmatch(r"(?:([1-9]\d{0,3})\*)?([\w.-]+?)(?::(\d{1,6}(?:x\d{1,6})*)|-(\d{1,6}))", text)
+    match = re.fullmatch(r"(?:([1-9]\d{0,3})\*)?([\w.-]+?)(?::(\d{1,6}(?:x\d{1,6}){0,7})|-(\d{1,6}))", text)
     if not match:
         raise BadInput(
             f"{text!r} is not a target. Write local, cpu:2, h100:8, v5e:4x4, v4-32 or 2*v5e:4x4 (all of them: "

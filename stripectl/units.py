@@ -31,11 +31,11 @@ def duration(seconds: float | None) -> str:
     return NOTHING if seconds is None else scaled(seconds, SECONDS)
 
 
-def interval(seconds: float | None, ci95_s: Sequence[float] | None) -> str:
-    """A time, and half of its interval as a share of it."""
-    if not ci95_s or not seconds:
-        return duration(seconds)
-    return f"{duration(seconds)} ±{50 * (ci95_s[1] - ci95_s[0]) / seconds:.1f}%"
+def interval(value: float | None, ci95: Sequence[float] | None, written: Callable[[float], str] = duration) -> str:
+    """A number (a time in seconds), and half of its interval as a share of it."""
+    if not ci95 or not value:
+        return NOTHING if value is None else written(value)
+    return f"{written(value)} ±{50 * (ci95[1] - ci95[0]) / value:.1f}%"
 
 
 def nbytes(count: float | None) -> str:

@@ -1,6 +1,7 @@
 """Four ways to judge the tiles of a plan: it runs here, its tiles are timed here, it is compiled, or simulated on
 paper."""
 
+import contextlib
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from stripectl.blocks import TilesOfPlan, TimedTiles
 from stripectl.candidates import Tuning
 from stripectl.devices import Devices, Place
 from stripectl.fields import MeasuredPlans
+from stripectl.launch import PlanFailed
 from stripectl.layout import Tile
 from stripectl.measurement import Measurement
 from stripectl.methods import simulated
@@ -77,7 +79,8 @@ class Measured:
         steps = STRATEGIES[self.tuning.strategy](field, request.effort.min_samples, self.budget_s)
         outcome = yield from rows(steps, len(cases), field.row)
         if workers.workers:
-            workers.ask("release")
+            with contextlib.suppress(PlanFailed):  # nothing is asked of them any more
+                workers.ask("release")
         return [field.row(index) for index in outcome.left]
 
 
@@ -108,7 +111,11 @@ class Timed:
         return fastest(made)
 
     def row(self, plans: TilesOfPlan, index: int) -> Measurement:
-        return plans.row(index, self.devices.hop_of(self.place), self.place.target.hardware.overlaps)
+        try:
+            hop = self.devices.hop_of(self.place)
+        except PlanFailed as failure:
+            return replace(plans.cases[index], status="failed", reason=f"a hop could not be timed: {failure}")
+        return plans.row(index, hop, self.place.target.hardware.overlaps)
 
     def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
         """The candidate simulated from a whole calibration of its tiles, with what they were first timed at."""

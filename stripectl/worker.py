@@ -1,18 +1,31 @@
 """The only process that imports JAX: answers requests of its parent, one JSON line each way, until end of input.
 
 Started by `launch` as `python -m stripectl.worker CONFIG`. A parent that dies closes the pipe, and the worker goes with
-it, whatever it is doing.
+it, whatever it is doing; Linux sees to it where the worker cannot.
 """
 
+import contextlib
+import ctypes
 import importlib
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 from typing import Any, TextIO
 
 from stripectl import BadInput
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+HALF = 300  # characters of a long reason, at either end
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when its parent ends: one that is stopped, or whose program never gives the
+    interpreter back, does not see the end of its input."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def claim_stdout() -> TextIO:
@@ -30,12 +43,15 @@ def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """The answer to a request that raised: the reason in a line, and whether the request itself was bad."""
-    said, refused = " ".join(str(error).split())[:600], isinstance(error, BadInput)
-    return {"reason": said if refused else f"{type(error).__name__}: {said}", "refused": refused}
+    """The answer to a request that raised: the reason in a line, and whether the request itself was bad. Of a long one
+    the middle is left out: what a callback raised stands in the end."""
+    said, refused = " ".join(str(error).split()), isinstance(error, BadInput)
+    said = said if len(said) <= 2 * HALF else f"{said[:HALF]} … {said[-HALF:]}"
+    return {"reason": said if refused else ": ".join(filter(None, (type(error).__name__, said))), "refused": refused}
 
 
 def main() -> None:
+    end_with_parent()
     answers = claim_stdout()
     config = json.loads(sys.argv[1])
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -55,7 +71,7 @@ def main() -> None:
             answer = {"result": result}
         except Exception as error:  # whatever a plan's program raises is that plan's result, not this worker's end
             answer = failure(error)
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(answer | {"to": request["number"]}) + "\n")
 
 
 if __name__ == "__main__":

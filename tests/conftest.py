@@ -1,8 +1,11 @@
 """Eight virtual CPU devices for every test of programs, whose compiler here is XLA without LLVM's optimisations: a test
-runs a program once. Commands that tests start have the compiler that users have. And no deadlines, since how long an
-example takes says more of what else the machine does."""
+runs a program once. Commands that tests start have the compiler that users have, and keep what it compiles for each
+other: many of them start workers for the same programs. And no deadlines, since how long an example takes says more of
+what else the machine does."""
 
+import gc
 import os
+import tempfile
 
 import jax
 from hypothesis import settings
@@ -19,5 +22,15 @@ os.environ["XLA_FLAGS"] = " ".join((DEVICES, *QUICK))
 jax.config.update("jax_platforms", "cpu")
 jax.devices()  # XLA reads its flags once
 os.environ["XLA_FLAGS"] = DEVICES
+if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes take it from the one that starts them
+    compiled = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 settings.register_profile("stripectl", deadline=None)
 settings.load_profile("stripectl")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: no collection of garbage need look at it again."""
+    gc.collect()
+    gc.freeze()

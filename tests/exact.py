@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -121,9 +121,10 @@ def pairs(case: Sequence[Hashable]) -> set[Hashable]:
     return set(itertools.combinations(enumerate(case), 2))
 
 
-def pairs_of_case(case: Case) -> set[Hashable]:
-    """A mesh belongs to its scheme; what else meets it meets as many devices."""
-    return pairs(case._replace(mesh=str(case.plan.devices))) | {(case.scheme, case.mesh)}
+def pairs_of_case(case: Any) -> set[Hashable]:
+    """Sizes of axes meet each other in each scheme; what else meets a mesh meets as many devices."""
+    axes = itertools.combinations(case.mesh.split(","), 2)
+    return pairs(case._replace(mesh=str(case.plan.devices))) | {(case.scheme, *each) for each in axes}
 
 
 def covering(

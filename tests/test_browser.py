@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from test_report import HOSTILE
+from test_report_history import past
 from test_report_traces import large
 from test_trace_cells import TRACE
 
 from stripectl.cli import main
-from stripectl.files import write_atomically
+from stripectl.files import utf8, write_atomically
 from stripectl.report import render, render_several, write_report
-from stripectl.report.drawing import utf8
 from stripectl.run import Run
 
 selenium = pytest.importorskip("selenium.webdriver")
@@ -34,15 +34,16 @@ pytestmark = pytest.mark.skipif(
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 RUNS = Path(__file__).parent.parent / "examples" / "runs"
 EXAMPLES = ("cpu", "tpu", "gpu", "traced", "tuning", "meshes", "published", "failed", "empty", "large")
-PAGES = (*EXAMPLES, "bench", "several")
-SMALL = ("tpu", "traced", "tuning", "failed", "empty", "bench", "several")  # all that differs in kind
+PAGES = (*EXAMPLES, "bench", "history", "several")
+SMALL = ("tpu", "traced", "tuning", "failed", "empty", "bench", "history", "several")  # all that differs in kind
 BUDGET = 1_500_000  # bytes of a page of 500 measurements
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"
 
 
 class Pages:
-    """Reports of the examples, of runs side by side, and of a bench of all schemes with refused plans, long names and
-    profiles of many devices. Each is made by the first test process that asks for it; the others wait."""
+    """Reports of the examples, of runs side by side, of a run with its history, and of a bench of all schemes with
+    refused plans, long names and profiles of many devices. Each is made by the first test process that asks for it; the
+    others wait."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,6 +68,8 @@ class Pages:
             return render_several(
                 [Run.load(RUNS / f"{each}.json.gz") for each in ("tpu", "gpu", "cpu", "empty", "tpu")]
             )
+        if name == "history":
+            return render(past()[-1], past=past())
         return render(Run.load(RUNS / f"{name}.json.gz"))
 
     def bench(self) -> Run:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import stripectl
+from stripectl.history import History
 from stripectl.measurement import Measurement, median_interval
 from stripectl.run import Run
 from stripectl.workload import Workload
@@ -19,6 +20,7 @@ MAY_IMPORT_JAX = {
     "execute.linear",
     "execute.comm",
     "compile",
+    "measure.hosts",
     "execute",
     "layer.attention",
     "layer.decoder",
@@ -27,6 +29,7 @@ MAY_IMPORT_JAX = {
     "measure",
     "trace.capture",
     "trace.events",
+    "measure.watch",
     "worker",
 }
 
@@ -88,7 +91,10 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         median_s=median,
         ci95_s=interval,
     )
-    Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, [m]).save(folder)
+    run = Run("id", "2026-01-01T00:00:00+00:00", "stripectl bench", {"versions": {}}, [m])
+    run.save(folder)
+    History(folder).add(run)
+    (folder / "claims.yaml").write_text("claims: [striped time < 2 s]")
     return folder
 
 
@@ -100,6 +106,9 @@ COMMANDS = {
     "doctor": ["doctor", "--json"],
     "report": ["report", "{stored}", "--no-open"],
     "compare": ["compare", "{stored}", "{stored}"],
+    "check": ["check", "{stored}/claims.yaml", "{stored}"],
+    "history": ["history", "{stored}"],
+    "report of a history": ["report", "{stored}", "--history", "{stored}", "--no-open"],
     "topology of a target": ["topology", "--target", "v5p:2x2x4"],
     "simulated bench": ["bench", *ON_PAPER],
     "simulated tune-tiles": ["tune-tiles", "--no-cache", *ON_PAPER],

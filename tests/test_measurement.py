@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from stripectl import BadInput
-from stripectl.compare import compare
 from stripectl.measurement import (
     Measurement,
     median_interval,
@@ -113,19 +112,3 @@ def test_one_device_and_simulations_are_set_beside() -> None:
     assert over_one_device(alone, [ring, alone]) is None
     assert simulation_error(ring, [ring, twin]) == pytest.approx(-0.1)
     assert simulation_error(twin, [ring, twin]) is None
-
-
-@pytest.mark.parametrize(
-    ("new", "noise", "expected"),
-    [(2.0, 0.001, "SLOWER"), (0.5, 0.001, "FASTER"), (1.0, 0.001, "SAME"), (1.05, 0.2, "AMBIGUOUS")],
-)
-def test_comparisons(new: float, noise: float, expected: str) -> None:
-    found = compare(run(measured("striped", 1.0, noise)), run(measured("striped", new, noise)), threshold=0.05)
-    assert [each.verdict for each in found] == [expected]
-
-
-def test_what_failed_since_is_broken_and_nothing_in_common_is_refused() -> None:
-    broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
-    assert compare(run(measured("striped", 1.0)), run(broken), 0.05)[0].verdict == "BROKEN"
-    with pytest.raises(BadInput, match="no measurement in common"):
-        compare(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)

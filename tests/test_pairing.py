@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.layout import MASKS, Pairing, Rectangle, Tile, Window, count_pairs, count_tiles, layouts
+from stripectl.layout import MASKS, Pairing, Rectangle, Tile, Window, count_pairs, count_tiles, layouts, tile_ends
 from stripectl.layout import kept as seen
 from stripectl.pairing import among
 from stripectl.reference import kept
@@ -82,10 +82,10 @@ def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: 
         among(np.array([0, *sorted(edges)]), SEQ_LEN),
     )
     me, src = np.arange(SHARDS), (np.arange(SHARDS) + 1) % SHARDS
-    together = count_tiles(pairing.bands(me, src, documents=documents), tile)
+    together = count_tiles(pairing.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
     for device in range(SHARDS):
         bands = pairing.bands(device, src[device], documents=documents)
-        counted = count_tiles(bands, tile)
+        counted = count_tiles(pairing.bands(device, src[device], documents=documents, rows=tile_ends(tile)), tile)
         assert [np.broadcast_to(kind, SHARDS)[device] for kind in together] == list(counted)
         any_live = all_live = 0
         for band in bands:

@@ -68,6 +68,18 @@ def test_the_exactness_tests_have_its_cases() -> None:
     check(case.workload, case.plan)
 
 
+def test_one_that_raises_on_clocks_costs_only_itself(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    broken = TOY.replace("    shards, me", "    raise ZeroDivisionError('by nothing')\n    shards, me")
+    (tmp_path / "schemes" / "toy.py").write_text(broken)
+    bench = ["--target", "v5p:4", "--method", "simulated", "--seqlen", "64k", "--scheme", "toy,ring", "--quiet"]
+    assert run("bench", *bench, "--pass", "forward", "--out", "run") == 1
+    found = Run.load(Path("run")).measurements
+    assert {m.plan.split("/")[0]: m.status for m in found} == {"toy": "failed", "ring": "ok"}
+    assert "its program fails on clocks: ZeroDivisionError: by nothing" in capsys.readouterr().out
+    assert run("tune-tiles", *bench, "--layout", "striped", "--out", "tuned", "--no-cache") == 1
+    assert {m.status for m in Run.load(Path("tuned")).measurements if m.plan.startswith("ring")} >= {"ok"}
+
+
 def test_it_is_benched_and_reported() -> None:
     bench = ["bench", "--target", "v5p:4", "--method", "simulated", "--seqlen", "64k", "--scheme", "toy,ring"]
     assert run(*bench, "--out", "run", "--quiet") == 0

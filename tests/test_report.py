@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from stripectl import BadInput
 from stripectl.cli.report import command
+from stripectl.files import utf8
 from stripectl.measurement import Measurement
 from stripectl.report import content_hash, context, embedded, render
-from stripectl.report.drawing import utf8
 from stripectl.report.measurements import BLANK
 from stripectl.run import Run
 from stripectl.workload import Workload

@@ -13,10 +13,10 @@ from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison,
 from test_trace_cells import TRACE, hop
 
 from stripectl import BadInput
-from stripectl.files import data_folder
+from stripectl.files import data_folder, utf8
 from stripectl.measurement import Measurement
 from stripectl.report import context, embedded, render
-from stripectl.report.drawing import MOST_ROWS, utf8
+from stripectl.report.drawing import MOST_ROWS
 from stripectl.report.timeline import COLOURS, step_chart
 from stripectl.report.traces import MOST_LANES, MOST_PROFILES, profile, thinned
 from stripectl.run import Run

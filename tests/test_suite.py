@@ -11,7 +11,7 @@ from stripectl.published import beside, rows
 from stripectl.workload import Workload
 from stripectl.workload.model import Model
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*-paper.yaml"))
 ON_PAPER = "target: v5p:8\nmethod: simulated\nseqlen: 64k\n"
 
 

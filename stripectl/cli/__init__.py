@@ -9,7 +9,7 @@ import click
 
 from stripectl import StripectlError, __version__
 
-COMMANDS = ("bench", "tune-tiles", "trace", "topology", "report", "compare", "list", "doctor")
+COMMANDS = ("bench", "tune-tiles", "trace", "topology", "report", "compare", "check", "history", "list", "doctor")
 
 
 class Commands(click.Group):
@@ -38,6 +38,8 @@ SUMMARIES = {
     "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
     "report": "Render a run as one HTML file, or several runs side by side.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
+    "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
+    "history": "Show a metric over commits, with its change points.",
     "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
     "doctor": "Say what is missing here, and the command that mends it.",
 }
@@ -72,14 +74,26 @@ def main(arguments: list[str] | None = None) -> None:
     except StripectlError as error:
         show_error(str(error))
         result = error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("interrupted.", err=True)
-        result = 130
+    except (KeyboardInterrupt, click.exceptions.Abort) as error:
+        result = after_interrupt(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush into it
         result = 141
     sys.exit(result if isinstance(result, int) else 0)
 
 
+def after_interrupt(error: BaseException) -> int:
+    """Say what ended the command, Ctrl-C or the loss of a host; the exit code."""
+    from stripectl.hosts import lost
+
+    if gone := lost(error):
+        show_error(str(gone))
+        return gone.exit_code
+    click.echo("interrupted.", err=True)
+    return 130
+
+
 def show_error(message: str) -> None:
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    from stripectl.files import one_line
+
+    click.echo(f"error: {one_line(message)}", err=True)

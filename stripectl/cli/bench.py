@@ -7,16 +7,18 @@ import click
 
 from stripectl.cli import options as shared
 from stripectl.cli import running
+from stripectl.cli.hosts import cluster_here, on_every_host
 from stripectl.cli.suite import runs
 
 
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
-@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
+@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.HOSTS, shared.OUTPUT)
 @click.option("--few", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
+@on_every_host
 def command(suite: Path | None, **given: Any) -> int:
     """Time plans side by side, or the runs of a suite: a YAML file of such options.
 
@@ -37,12 +39,13 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.bench import dry_run
-    from stripectl.cli.request import parse_request
+    from stripectl.cli.request import check_count, parse_request
     from stripectl.console import Reporter
 
     requests = [parse_request(each) for each in ([given] if suite is None else runs(suite))]
+    check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
-            found = [case for request in requests for case in dry_run(request, reporter.say)]
+            found = [case for request in requests for case in dry_run(request, reporter.say, cluster_here())]
             return running.show_dry_run(found, "to run", f"sampling takes at most {given['budget']} (--budget)")
     return running.run_bench(given, requests, profile=given["profile"])

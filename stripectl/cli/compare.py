@@ -1,10 +1,17 @@
 """`stripectl compare`: two runs, for a person and for CI."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from stripectl import BadInput
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+USUAL = {"time": "5%", "schedule": "0%"}
+MANY = 1000  # rows on a screen
 
 
 def parse_percent(text: str) -> float:
@@ -21,33 +28,68 @@ def parse_percent(text: str) -> float:
 @click.command("compare")
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--fail-on", default="5%", show_default=True, help="Slower by more than this, surely, is a failure.")
-def command(base: Path, new: Path, fail_on: str) -> int:
+@click.option("--fail-on", metavar="SHARE", help="Worse by more than this is a failure. [default: 5%; of schedules 0%]")
+@click.option(
+    "--gate",
+    type=click.Choice(["time", "schedule"]),
+    default="time",
+    show_default=True,
+    help="Compare times, or what the compiler says of compiled plans: exact, and without a device.",
+)
+@click.option("--allow-different", is_flag=True, help="Compare times of different environments all the same.")
+@click.option("--junit", type=FILE, metavar="FILE", help="Write the verdicts as JUnit XML.")
+@click.option("--markdown", type=FILE, metavar="FILE", help="Write the table as markdown.")
+@click.option("--github-benchmark", type=FILE, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
+@click.option("--bencher", type=FILE, metavar="FILE", help="Write NEW's times as Bencher Metric Format.")
+def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any) -> int:
     """Compare two runs: verdicts, and an exit code for CI.
 
-    BASE and NEW are run.json files or the folders of runs. Exit code 1: something is surely slower, broke, or is
-    missing from NEW.
+    BASE and NEW are run.json files, packed or not, the folders of runs, or reports. Exit code 1: something is surely
+    slower or worse, broke, or is missing from NEW. Under GitHub Actions the table is in the step's summary too.
 
     \b
     Examples:
       stripectl compare stripectl-runs/20261101-120000 stripectl-runs/20261102-120000
-      stripectl compare main.json branch.json --fail-on 2%
+      stripectl compare main.json branch.json --fail-on 2% --junit compare.xml
+      stripectl compare main.json branch.json --gate schedule
     """
-    from rich.table import Table
-
-    from stripectl.compare import compare
-    from stripectl.console import change, console
+    from stripectl.outcome import of_schedules, of_times
     from stripectl.run import Run
-    from stripectl.units import duration
 
-    found = compare(Run.load(base), Run.load(new), parse_percent(fail_on))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("plan", "pass", "method", "base", "new", "change", "verdict"):
-        table.add_column(name, no_wrap=True)
-    for each in found:
-        m = each.new
-        new_time = None if each.verdict == "MISSING" else m.median_s
-        times = duration(each.base.median_s), duration(new_time)
-        table.add_row(m.plan, m.workload.passes, m.method, *times, change(each), each.verdict)
-    console().print(table)
-    return int(any(each.verdict in ("SLOWER", "BROKEN", "MISSING") for each in found))
+    runs, threshold = (Run.load(base), Run.load(new)), parse_percent(fail_on or USUAL[gate])
+    judged = partial(of_times, allow_different=given["allow_different"]) if gate == "time" else of_schedules
+    found = judged(*runs, threshold)
+    show(found, given)
+    write(found, runs[1].measurements, given)
+    return int(any(case.outcome == "failed" for case in found.cases))
+
+
+def show(found: Any, given: dict[str, Any]) -> None:
+    """The table, and a line on what it counts."""
+    from stripectl.console import console, fitted
+    from stripectl.outcome import LEAST
+
+    told = found.rows if len(found.rows) <= MANY else [row for row in found.rows if "SAME" not in row][:MANY]
+    screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
+    screen.print(fitted(found.columns, rows, screen.width, LEAST, found.columns))
+    if left_out := len(found.rows) - len(told):
+        screen.print(f"{left_out:,} more rows are not shown, those that are SAME first")
+    for line in found.notes:
+        screen.print(line, markup=False)
+
+
+def write(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
+    """The files that are asked for, and the summary of a step of GitHub Actions."""
+    from stripectl import ci
+    from stripectl.files import write_atomically
+
+    text = found.markdown()
+    if given["junit"]:
+        ci.write_junit(given["junit"], "stripectl compare", found.cases, found.properties)
+    if given["markdown"]:
+        write_atomically(given["markdown"], text)
+    if given["github_benchmark"]:
+        ci.write_github_benchmark(given["github_benchmark"], measurements)
+    if given["bencher"]:
+        ci.write_bencher(given["bencher"], measurements)
+    ci.step_summary(text)

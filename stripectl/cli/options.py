@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from stripectl.schema import MOST_SAMPLES
+
 RUNS = Path("stripectl-runs")
 DEFAULT_LEN = "256k"
 
@@ -102,14 +104,33 @@ EFFORT = (
     click.option("--compile-limit", default="10m", show_default=True, help="Time for compiling one plan."),
     click.option("--cache/--no-cache", default=True, help="Take what was compiled before from the disk (the default)."),
     click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),
-    click.option("--min-samples", type=click.IntRange(1), default=5, show_default=True, help="Fewest samples a plan."),
+    click.option(
+        "--min-samples",
+        type=click.IntRange(1, MOST_SAMPLES),
+        default=5,
+        show_default=True,
+        help="Fewest samples a plan.",
+    ),
     click.option(
         "--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs a plan before samples count."
     ),
 )
+HOSTS = (
+    click.option("--coordinator", metavar="ADDRESS:PORT", help="Where host 0 listens. [default: the cluster's]"),
+    click.option("--hosts", type=click.IntRange(1), help="How many hosts run this command. [default: the cluster's]"),
+    click.option("--host", type=click.IntRange(0), help="Which of them this is, from 0. [default: the cluster's]"),
+)
 OUTPUT = (
     click.option(
         "--out", type=click.Path(path_type=Path), help="Folder for run.json and report. [default: stripectl-runs/ID]"
+    ),
+    click.option(
+        "--history",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        envvar="STRIPECTL_HISTORY",
+        show_envvar=True,
+        help="Also keep the run in the history in this folder.",
     ),
     click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout, and nothing else there."),
     click.option("--quiet", is_flag=True, help="No progress."),

@@ -29,9 +29,19 @@ FORMATS = ("html", "md", "json")
     metavar="FILE",
     help="[default: html beside the run; md and json on stdout]",
 )
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    envvar="STRIPECTL_HISTORY",
+    show_envvar=True,
+    help="Also draw how the run's times changed over the runs of this history.",
+)
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
-def command(runs: tuple[Path, ...], form: str, output: Path | None, no_open: bool, quiet: bool) -> None:
+def command(
+    runs: tuple[Path, ...], form: str, output: Path | None, history: Path | None, no_open: bool, quiet: bool
+) -> None:
     """Render a run as one HTML file, or several runs side by side.
 
     RUN is a run.json, a JSON file that holds one, its folder, or a report, which carries its run. Without one, the
@@ -43,25 +53,27 @@ def command(runs: tuple[Path, ...], form: str, output: Path | None, no_open: boo
       stripectl report stripectl-runs/20261101-120000
       stripectl report run.json -o ring.html --no-open
       stripectl report main/run.json branch/run.json
+      stripectl report run.json --history history
       stripectl report --format md > comment.md
     """
     from stripectl.console import Reporter
     from stripectl.files import write_atomically
-    from stripectl.run import Run, newest_run
+    from stripectl.run import Run, file_of, newest_run
 
-    sources = [path / "run.json" if path.is_dir() else path for path in runs or (newest_run(RUNS),)]
+    sources = list(map(file_of, runs or (newest_run(RUNS),)))
     found = [Run.load(path) for path in sources]
     path = output or beside(sources)
     to_stdout = form != "html" and output is None
     if not to_stdout and path.resolve() in [source.resolve() for source in sources]:
         raise BadInput(f"the report would replace the run {path}. Name another file with -o.")
+    past = history_of(found, form, history)
     with Reporter(quiet) as reporter:
-        text = made(found, form, reporter.say)
+        text = made(found, form, reporter.say, past)
     if to_stdout:
         click.echo(text, nl=False)
         return
     write_atomically(path, text)
-    click.echo(path)
+    click.echo(click.format_filename(path))
     if form == "html" and not no_open and sys.stdout.isatty() and on_a_desktop():
         import webbrowser
 
@@ -76,12 +88,30 @@ def beside(sources: "Sequence[Path]") -> Path:
     return last.with_name("report.html" if last.name == "run.json" else f"{last.name.partition('.')[0]}.html")
 
 
-def made(runs: "Sequence[Run]", form: str, say: "Say") -> str:
+def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[Run] | None":
+    """The runs of a history up to this one; None where none is drawn."""
+    from click.core import ParameterSource
+
+    from stripectl.history import History
+
+    if folder is None:
+        return None
+    asked = click.get_current_context().get_parameter_source("history") == ParameterSource.COMMANDLINE
+    if form == "html" and len(runs) == 1:
+        if asked:
+            History(folder).check_there()
+        return History(folder).before(runs[0])
+    if asked:
+        raise BadInput("--history is drawn in the page of one run. Leave it out for several, and for md and json.")
+    return None
+
+
+def made(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
     """The report as text."""
     from stripectl import report
 
     if form == "html":
-        return report.render(runs[0], say) if len(runs) == 1 else report.render_several(runs, say)
+        return report.render(runs[0], say, past) if len(runs) == 1 else report.render_several(runs, say)
     if form == "md":
         return report.as_markdown(runs)
     return json.dumps(report.as_json(runs), indent=1) + "\n"

@@ -1,8 +1,9 @@
 """What options mean: strings end here, workloads, plans and requests begin."""
 
 import itertools
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from stripectl.layout import MASKS
 from stripectl.plan import DEFAULT_KERNELS, Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
 from stripectl.request import Request
 from stripectl.sampling import Effort
+from stripectl.schema import MOST_MEASUREMENTS
 from stripectl.workload import (
     ATTENTION_PASSES,
     DTYPES,
@@ -28,6 +30,8 @@ from stripectl.workload import (
 )
 from stripectl.workload.linear import ATTENTIONS, LINEAR
 from stripectl.workload.model import SIZES, Model
+
+LONGEST_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     asked = {name: given[name] for name in names}
     asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", ATTENTIONS[0])}
     plans, every_mesh = parse_plans(given["plans"], **asked)
+    flags = parse_flags(given["xla_flags"])
+    check_count(len(workloads) * len(plans) * len(flags))
     return Request(
         workloads=workloads,
         plans=plans,
@@ -71,7 +77,7 @@ def parse_request(given: Mapping[str, Any]) -> Request:
         hardware=parse_hardware(given["hardware"]),
         method=given["method"],
         any_dtype=given["dtype"] is None,
-        flags=parse_flags(given["xla_flags"]),
+        flags=flags,
         longest=longest,
         every_mesh=every_mesh,
         few=given["few"] or Request.few,
@@ -113,6 +119,22 @@ def parse_shape(model: str | None, heads: int | None, kv_heads: int | None, head
     return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim)
 
 
+def grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Every combination of what stands on each axis."""
+    check_count(math.prod(map(len, axes)))
+    return itertools.product(*axes)
+
+
+def check_count(count: int) -> None:
+    """That a run can hold so many measurements.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    if count > MOST_MEASUREMENTS:
+        raise BadInput(f"the options make a grid of {count:,}, and a run holds {MOST_MEASUREMENTS:,}. Ask for a part.")
+
+
 def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
     """A comma list of known names, or `all`.
 
@@ -132,12 +154,13 @@ def parse_duration(text: str) -> float:
     """Seconds of `90s`, `3m`, `1h`, or a plain number.
 
     Raises:
-        BadInput: not a duration.
+        BadInput: not a duration, or longer than any wait.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if not match or float(match[1]) <= 0:
-        raise BadInput(f"{text!r} is not a duration. Write 90s, 3m or 1h.")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if not 0 < seconds <= LONGEST_S:
+        raise BadInput(f"{text!r} is not a duration of at most {LONGEST_S // 3600} hours. Write 90s, 3m or 1h.")
+    return seconds
 
 
 def parse_workloads(
@@ -175,7 +198,7 @@ def parse_workloads(
             **(linear or {}),
             **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
         )
-        for each_dtype, each_mask, seq_len, queries, each_pass in itertools.product(*axes)
+        for each_dtype, each_mask, seq_len, queries, each_pass in grid(*axes)
     ]
 
 
@@ -219,7 +242,7 @@ def parse_plans(
         raise BadInput("--plan names whole plans. Leave --scheme out, or put its schemes in plans.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
-    grid = itertools.product(
+    every = grid(
         scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, attention),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         words(kernel, "kernel", kernels.names()) if kernel else [""],
@@ -229,7 +252,7 @@ def parse_plans(
     )
     return [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels[0]], mesh, size, turns)
-        for name, mesh, computed, size, turns, laid in grid
+        for name, mesh, computed, size, turns, laid in every
         if layout != "all" or laid in (schemes[name].layouts or layouts.names())
         if kernel != "all" or kernels[computed].family in schemes[name].kernels
     ], auto
@@ -251,9 +274,10 @@ def parse_turns(unroll: str) -> list[int]:
     Raises:
         BadInput: not one.
     """
-    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", turns.strip()) for turns in unroll.split(",")):
+    turns = [each.strip() for each in unroll.split(",")]
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", each) for each in turns):
         raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
-    return list(map(int, unroll.split(",")))
+    return list(map(int, turns))
 
 
 def parse_hardware(name: str | None) -> Hardware | None:
@@ -273,4 +297,4 @@ def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
         if not equals or not re.fullmatch(r"\w+", name) or name in flags:
             raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name is there twice.")
         flags[name] = [value.strip() for value in values.split(",")]
-    return [dict(zip(flags, values, strict=True)) for values in itertools.product(*flags.values())]
+    return [dict(zip(flags, values, strict=True)) for values in grid(*flags.values())]

@@ -1,141 +1,172 @@
 """What commands that run plans share: what a request measures becomes a run in a folder, and that a table, a report and
 an exit code."""
 
+import contextlib
+import itertools
 import json
-import operator
+import os
 import shlex
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stripectl import BadInput, StripectlError
+from stripectl.cli.hosts import cluster_here
 from stripectl.cli.options import RUNS
 
-SAVE_EVERY_S = 1.0
-SHOWN = 10  # plans of a workload on a terminal, where every mesh was tried
+if TYPE_CHECKING:
+    from stripectl.kept import Kept
+
+REPORT = "report.html"
+SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was tried, or there are many
 
 
 def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
     """Run what is requested, save and show all of it however it ends; the exit code."""
     from stripectl.bench import bench
     from stripectl.console import Reporter, console
+    from stripectl.hosts import lost
     from stripectl.launch import interruptible
     from stripectl.trace import Tracer
 
-    run, folder = open_run(given)
-    kept = Kept(run, folder)
-    screen = console(stderr=given["as_json"])
-    stopped: BaseException | None = None
-    try:
-        with (
-            interruptible(),
-            Reporter(given["quiet"]) as reporter,
-            Tracer(folder, given.get("steps", Tracer.steps)) as tracer,
-        ):
-            for request in requests:
-                effort = replace(request.effort, tracer=tracer if profile else None)
-                asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
-                for measurement in bench(asked, reporter.say, run.environment["devices"]):
-                    kept.add(measurement)
-    except (KeyboardInterrupt, StripectlError) as error:
-        stopped = error
-    if kept.gathered().measurements or stopped is None:
-        shown, left_out = fastest(run) if any(each.every_mesh for each in requests) else (run, [])
-        finish(run, folder, screen, given, shown, left_out)
-    if profile and stopped is None and not any(m.trace for m in run.measurements):
-        screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
-    if stopped is not None:
-        raise stopped
-    return exit_code(run, explicit=bool(given["plans"]))
+    with opened(given) as kept:
+        run, screen = kept.run, console(stderr=given["as_json"])
+        stopped: BaseException | None = None
+        try:
+            with (
+                interruptible(),
+                Reporter(given["quiet"]) as reporter,
+                Tracer(kept.folder, given.get("steps", Tracer.steps)) as tracer,
+            ):
+                for request in requests:
+                    effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.so_far)
+                    asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
+                    for measurement in bench(asked, reporter.say, run.environment["devices"], cluster_here()):
+                        kept.add(measurement)
+        except (KeyboardInterrupt, StripectlError) as error:
+            stopped = lost(error) or error
+        if kept.gathered().measurements or stopped is None:
+            many = len(run.measurements) > MANY or any(each.every_mesh for each in requests)
+            shown, left_out = fewer(run) if many else (run, [])
+            finish(kept, screen, given, shown, left_out)
+        if profile and stopped is None and not any(m.trace for m in run.measurements):
+            screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
+        if stopped is not None:
+            raise stopped
+        return exit_code(run, explicit=bool(given["plans"]))
 
 
-class Kept:
-    """A run that is saved as its measurements come, each in the place of one with the same `key`. What is only
-    simulated waits for SAVE_EVERY_S: clocks make it again sooner than a long run is written."""
-
-    def __init__(self, run: Any, folder: Path, key: str = "key") -> None:
-        self.run, self.folder, self.saved_s = run, folder, 0.0
-        self.key = operator.attrgetter(key)
-        self.known = {self.key(m): m for m in run.measurements}
-
-    def add(self, measurement: Any) -> None:
-        self.known[self.key(measurement)] = measurement
-        if measurement.method != "simulated" or time.monotonic() - self.saved_s > SAVE_EVERY_S:
-            self.gathered().save(self.folder)
-            self.saved_s = time.monotonic()
-
-    def gathered(self) -> Any:
-        """The run with all of them."""
-        self.run.measurements = list(self.known.values())
-        return self.run
-
-
-def fastest(run: Any) -> tuple[Any, list[str]]:
+def fewer(run: Any) -> tuple[Any, list[str]]:
     """(the run with the fastest plans of each workload, what their times are compared with, and what has no time; a
     line on what is left out): meshes come by the hundred, and most are slow."""
     from stripectl.measurement import with_speedups
-    from stripectl.ranking import rankings
+    from stripectl.ranking import fastest
 
     measurements = with_speedups(run.measurements)
-    best = [m for each in rankings(measurements) for m in each.rivals[:SHOWN]]
-    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
-    chosen = {id(m) for m in best}
-    kept = [
-        m
-        for m in measurements
-        if id(m) in chosen or m.status != "ok" or m.devices == 1 or (m.workload, m.method, m.plan) in over
-    ]
+    chosen = set(map(id, fastest(measurements, SHOWN)))
+    kept = [m for m in measurements if id(m) in chosen or m.status != "ok"]
     more = len(measurements) - len(kept)
     return replace(run, measurements=kept), [f"others  {more:,} plans are in run.json and the report"] * bool(more)
 
 
-def open_run(given: Mapping[str, Any]) -> tuple[Any, Path]:
-    """A new run and the folder for it, or with --resume the run to go on with."""
+@contextlib.contextmanager
+def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
+    """A new run in a folder for it, or with --resume the run to go on with, where nobody else writes meanwhile."""
     from stripectl.environment import environment
-    from stripectl.files import ensure_writable
-    from stripectl.run import Run, newest_run
+    from stripectl.files import remove_leftovers
+    from stripectl.history import History
+    from stripectl.kept import Kept
+    from stripectl.lock import writing_in
+    from stripectl.run import FILE, Run, newest_run
 
-    if given["resume"]:
-        folder: Path = given["out"] or newest_run(RUNS).parent
-        ensure_writable(folder)
-        run = Run.load(folder)
-        run.measurements = [m for m in run.measurements if m.status != "failed"]  # what failed is tried again
-        return run, folder
-    now = datetime.now(UTC)
-    identity = now.strftime("%Y%m%d-%H%M%S")
-    command_line = shlex.join(["stripectl", *sys.argv[1:]])
-    run = Run(identity, now.isoformat(timespec="seconds"), command_line, environment([]))
-    folder = given["out"] or unused(RUNS / identity)
-    if (folder / "run.json").exists():
-        raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
-    ensure_writable(folder)
-    return run, folder
+    if given["history"]:
+        History(given["history"]).check_writable()
+    with contextlib.ExitStack() as stack:
+        if given["resume"]:
+            folder: Path = given["out"] or newest_run(RUNS).parent
+            stack.enter_context(writing_in(folder))
+            run = Run.load(folder)
+            run.measurements = [tried_again(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+        else:
+            now = datetime.now(UTC)
+            identity = now.strftime("%Y%m%d-%H%M%S")
+            folder = given["out"] or unused(RUNS / identity, stack)
+            stack.enter_context(writing_in(folder) if given["out"] else contextlib.nullcontext())
+            if os.path.exists(folder / FILE):
+                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
+            command_line = shlex.join(["stripectl", *sys.argv[1:]])
+            around = environment([])
+            if cluster := cluster_here():
+                around["hosts"] = cluster.places
+                around["warnings"] += cluster.differences()
+            run = Run(identity, now.isoformat(timespec="seconds"), command_line, around)
+        remove_leftovers(folder, FILE, REPORT)
+        yield Kept(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
 
 
-def finish(
-    run: Any, folder: Path, screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()
-) -> None:
+def tried_again(m: Any) -> Any:
+    """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
+    from stripectl.sampling import UNFINISHED
+
+    return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
+
+
+def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
     """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
-    compared at several lengths, which wins at which; where there were plans to choose from, what is recommended."""
+    compared at several lengths, which wins at which; where there were plans to choose from, what is recommended.
+
+    Raises:
+        BadInput: the run or its report could not be written where they should lie; all else was done.
+    """
     from stripectl.card import card, has_choice
-    from stripectl.console import Reporter, tables
-    from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules
+    from stripectl.console import Reporter
+    from stripectl.guards import told
+    from stripectl.history import History
     from stripectl.recommend import recommend
     from stripectl.report import write_report
-    from stripectl.scoreboard import scoreboards
+    from stripectl.run import FILE
 
+    run = kept.run
     if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
         run.environment["warnings"] = []
     found = run.recommendation = recommend(run)
-    run.save(folder)
+    if found and (cluster := cluster_here()):
+        cluster.recommended = found["plan"]
+    unsaved = [kept.rescue()]
     if given["as_json"]:
         click.echo(json.dumps(run.to_json(), indent=1))
+    show(run, screen, shown, notes)
+    show_traces(run, kept.folder, screen)
+    for warning in (*run.environment["warnings"], *told(run.measurements)):
+        screen.print(f"warning {warning}", markup=False)
+    page, history = kept.folder / REPORT, History(given["history"]) if given["history"] else None
+    try:
+        with Reporter(given["quiet"]) as reporter:
+            write_report(run, page, reporter.say, history.before(run) if history else None)
+        if history:
+            history.add(run)
+    except BadInput as error:
+        unsaved.append(error)
+    if found and has_choice(found):
+        screen.print(card(found, screen.width, str(page)))
+    kept_at = [("run", kept.folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
+    for name, path in kept_at:
+        screen.print(f"{name:8}{path}" if path.exists() else f"{name:8}not written", markup=False)
+    for error in filter(None, unsaved):
+        raise error
+
+
+def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
+    """The table of `shown`, and what follows from the whole run."""
+    from stripectl.console import tables
+    from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules
+    from stripectl.scoreboard import scoreboards
+
     for part in [
         *tables(shown, screen.width),
         *beside_published(shown.measurements, screen.width),
@@ -150,14 +181,6 @@ def finish(
         screen.print(note, markup=False)
     for part in scoreboards(run.measurements, screen.width):
         screen.print(part)
-    show_traces(run, folder, screen)
-    for warning in run.environment["warnings"]:
-        screen.print(f"warning {warning}", markup=False)
-    with Reporter(given["quiet"]) as reporter:
-        write_report(run, folder / "report.html", reporter.say)
-    if found and has_choice(found):
-        screen.print(card(found, screen.width, str(folder / "report.html")))
-    screen.print(f"run     {folder / 'run.json'}\nreport  {folder / 'report.html'}", markup=False)
 
 
 def show_traces(run: Any, folder: Path, screen: Any) -> None:
@@ -179,10 +202,15 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
-def unused(folder: Path) -> Path:
-    """The folder, or the first of folder-2, folder-3 ... that is not there."""
-    candidates = (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in range(1, 10**6))
-    return next(candidate for candidate in candidates if not candidate.exists())
+def unused(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
+    from stripectl.lock import writing_in
+
+    for candidate in (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in itertools.count(1)):
+        with contextlib.suppress(FileExistsError):
+            stack.enter_context(writing_in(candidate, new=True))
+            break
+    return candidate
 
 
 def exit_code(run: Any, explicit: bool) -> int:

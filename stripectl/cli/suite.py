@@ -19,8 +19,10 @@ from click.core import ParameterSource
 from stripectl import BadInput
 from stripectl.files import load_yaml, unknown
 
+MOST_RUNS = 1000
 OWN = ("about", "given", "runs")
-OF_THE_COMMAND = ("out", "as_json", "quiet", "resume", "dry_run", "profile")  # that a run in a suite cannot say
+# What a run in a suite cannot say.
+OF_THE_COMMAND = ("out", "history", "as_json", "quiet", "resume", "dry_run", "profile")
 
 
 def runs(path: Path) -> list[dict[str, Any]]:
@@ -34,6 +36,8 @@ def runs(path: Path) -> list[dict[str, Any]]:
     given, listed = content.get("given") or {}, content.get("runs") or [{}]
     if not isinstance(given, dict) or not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
         raise BadInput(f"the suite {path} is no suite: given is a mapping of options, and runs a list of such.")
+    if len(listed) > MOST_RUNS:
+        raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MOST_RUNS:,}. Divide it.")
     said = {
         name: value
         for name, value in context.params.items()

@@ -1,6 +1,7 @@
 """`stripectl trace`: how much communication hides behind compute, from an XLA profile."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,23 +14,26 @@ from click.core import ParameterSource
 from stripectl import BadInput
 from stripectl.cli import options as shared
 from stripectl.cli import running
+from stripectl.cli.hosts import on_every_host
 
 FIXED = {  # what `bench` asks for and a trace of one plan does not
     **{"scheme": None, "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
     **{"method": "measured", "budget": "10s", "min_samples": 3, "compile_limit": "10m", "cache": True, "few": None},
 }
+MOST_DEVICES = 2**17  # of the largest target
 SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim"}
 READING = {"profile", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 
 @click.command("trace")
 @click.argument("plan", required=False)
-@shared.options(shared.WORKLOAD, shared.TARGET, shared.FLAGS, shared.OUTPUT)
+@shared.options(shared.WORKLOAD, shared.TARGET, shared.FLAGS, shared.HOSTS, shared.OUTPUT)
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
 @click.option("--resume", is_flag=True, help="Add to the run in --out, beside what was compiled or measured there.")
 @click.option("--profile", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile; run nothing.")
 @click.option("--mesh", metavar="MESH", help="Mesh of the program in --profile: ring=8,tensor=2; names its axes.")
+@on_every_host
 def command(plan: str | None, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
 
@@ -47,7 +51,7 @@ def command(plan: str | None, **given: Any) -> int:
             "name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --profile with a profile."
         )
     context = click.get_current_context()
-    named = {name for name in given if context.get_parameter_source(name) != ParameterSource.DEFAULT}
+    named = {name for name in given if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
     if plan is None:
         if needless := sorted(named - READING):
             raise BadInput(f"--{needless[0].replace('_', '-')} says how a plan runs, and --profile runs none.")
@@ -100,6 +104,7 @@ def parse_axes(text: str) -> dict[str, int]:
         BadInput: not name=size by commas.
     """
     parts = [re.fullmatch(r"\s*(\w+)\s*=\s*0*([1-9]\d{0,5})\s*", part) for part in text.split(",")]
-    if not all(parts):
-        raise BadInput(f"--mesh {text!r} is not axes and their sizes. Write ring=8,tensor=2.")
-    return {part[1]: int(part[2]) for part in parts if part}
+    axes = {part[1]: int(part[2]) for part in parts if part}
+    if not all(parts) or math.prod(axes.values()) > MOST_DEVICES:
+        raise BadInput(f"--mesh {text!r} is not axes of at most {MOST_DEVICES} devices. Write ring=8,tensor=2.")
+    return axes

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from stripectl import BadInput, StripectlError
 from stripectl.cli import options as shared
 from stripectl.cli import running
+from stripectl.cli.hosts import cluster_here, on_every_host
 
 WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
 BESIDE = "backward tiles beside the first forward one"
@@ -17,7 +18,7 @@ SHOWN = 10  # candidates of a workload on a terminal
 
 
 @click.command("tune-tiles")
-@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.OUTPUT)
+@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.HOSTS, shared.OUTPUT)
 @click.option(
     "--strategy",
     type=click.Choice(["race", "exhaustive"]),
@@ -32,6 +33,7 @@ SHOWN = 10  # candidates of a workload on a terminal
 )
 @click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not timed again.")
 @click.option("--dry-run", is_flag=True, help="Show candidates and refusals; run nothing.")
+@on_every_host
 def command(**given: Any) -> int:
     """Search the tiles of the kernel, of the forward and the backward pass.
 
@@ -53,7 +55,7 @@ def command(**given: Any) -> int:
     tuning = parse_tuning(given)
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
-            return running.show_dry_run(dry_run(tuning, reporter.say), "candidates", BESIDE)
+            return running.show_dry_run(dry_run(tuning, reporter.say, cluster_here()), "candidates", BESIDE)
     return run_tuning(given, tuning)
 
 
@@ -96,26 +98,28 @@ def with_newest_workload(request: Any) -> Any:
 def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     """Search, save and show all that was found however it ends; the exit code."""
     from stripectl.console import Reporter, console
+    from stripectl.hosts import lost
     from stripectl.launch import interruptible
     from stripectl.sweep import tune
 
-    run, folder = running.open_run(given)
-    kept = running.Kept(run, folder, "what")  # of a candidate, what is known of it last, by whatever method
-    tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
     screen, notes = console(stderr=given["as_json"]), list[str]()
-    stopped: BaseException | None = None
-    try:
-        with interruptible(), Reporter(given["quiet"]) as reporter:
-            for measurement in tune(tuning, reporter.say, run.environment["devices"], notes.append):
-                kept.add(measurement)
-    except (KeyboardInterrupt, StripectlError) as error:
-        stopped = error
-    if kept.gathered().measurements or stopped is None:
-        shown, left_out = brief(run)
-        running.finish(run, folder, screen, given, shown, [*left_out, *notes])
-    if stopped is not None:
-        raise stopped
-    return running.exit_code(run, explicit=False)
+    with running.opened(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
+        run = kept.run
+        tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
+        stopped: BaseException | None = None
+        try:
+            with interruptible(), Reporter(given["quiet"]) as reporter:
+                found = run.environment["devices"]
+                for measurement in tune(tuning, reporter.say, found, notes.append, cluster_here()):
+                    kept.add(measurement)
+        except (KeyboardInterrupt, StripectlError) as error:
+            stopped = lost(error) or error
+        if kept.gathered().measurements or stopped is None:
+            shown, left_out = brief(run)
+            running.finish(kept, screen, given, shown, [*left_out, *notes])
+        if stopped is not None:
+            raise stopped
+        return running.exit_code(run, explicit=False)
 
 
 def brief(run: Any) -> tuple[Any, list[str]]:

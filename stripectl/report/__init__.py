@@ -16,17 +16,17 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl import BadInput, __version__, console, notes
+from stripectl import __version__, console, notes
 from stripectl.console import Say
-from stripectl.files import data_folder, write_atomically
-from stripectl.measurement import Measurement, with_speedups
-from stripectl.plan import parse_plan
+from stripectl.files import data_folder, utf8, write_atomically
+from stripectl.measurement import Measurement
 from stripectl.recommend import recommend
 from stripectl.report import (
     bars,
     curves,
     embedded,
     grid,
+    history,
     lengths,
     markdown,
     measurements,
@@ -43,7 +43,7 @@ from stripectl.report import (
     traces,
     work,
 )
-from stripectl.report.drawing import grouped, table, utf8
+from stripectl.report.drawing import grouped, table
 from stripectl.report.facts import calibrations, environment, warnings_of
 from stripectl.run import Run
 from stripectl.units import nbytes
@@ -57,6 +57,7 @@ DRAWINGS = {
     "roofline": roofline.draw,
     "scatter": predicted.draw,
     "step": timeline.step_chart,
+    "trend": history.draw,
     "work": work.draw,
 }
 MARKS = console.MARKS | {"counted": "∑", "published": "★"}
@@ -71,31 +72,31 @@ def quiet(now: str, done: int, total: int) -> None:
     """Says nothing."""
 
 
-def write_report(run: Run, path: Path, say: Say = quiet) -> None:
-    """Write the report of a run.
+def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
+    """Write the report of a run; `past` are the runs of a history up to it.
 
     Raises:
         BadInput: the folder cannot be written.
     """
-    write_atomically(path, render(run, say))
+    write_atomically(path, render(run, say, past))
 
 
-def render(run: Run, say: Say = quiet) -> str:
+def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
     """The page. It loads nothing and is whole without its script; text that UTF-8 cannot hold is replaced."""
-    said = context(run)
+    said = context(run, past)
     traced = [each for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
     return _page("report.html", said, [*charts_of(said["sections"].values()), *traced], say)
 
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page of runs side by side."""
-    said = several.context(list(map(readable, runs)))
+    said = several.context([run.readable() for run in runs])
     return _page("several.html", said, charts_of([said["part"]]), say)
 
 
 def as_markdown(runs: Sequence[Run]) -> str:
     """A run, or several side by side, for a comment on a pull request."""
-    read = list(map(readable, runs))
+    read = [run.readable() for run in runs]
     if len(read) > 1:
         return markdown.of_several(read)
     return markdown.of_run(read[0], read[0].measurements, recommend(read[0]))
@@ -103,7 +104,8 @@ def as_markdown(runs: Sequence[Run]) -> str:
 
 def as_json(runs: Sequence[Run]) -> dict[str, Any]:
     """A run with what it recommends; of several, all of them so."""
-    found = [replace(run, recommendation=recommend(run)).to_json() for run in map(readable, runs)]
+    read = [run.readable() for run in runs]
+    found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
     return found[0] if len(found) == 1 else {"runs": found}
 
 
@@ -141,13 +143,14 @@ def content_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def context(run: Run) -> dict[str, Any]:
+def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     """Everything the page says, as plain data in the order of the page."""
-    run = readable(run)
+    run = run.readable()
     shown = run.measurements
     cards = recommendation.cards(found := recommend(run))
-    packed, left_out = embedded.carried(replace(run, recommendation=found).to_json())
-    sections = [part.of_run(shown) for part in SECTIONS]
+    packed, left_out = embedded.of_run(replace(run, recommendation=found))
+    listed = embedded.shown_of(shown)
+    sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
     traced = traces.traces(shown)
     lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
     if not traced["profiles"] and not traced["others"]["rows"]:
@@ -158,10 +161,12 @@ def context(run: Run) -> dict[str, Any]:
         "command": run.command,
         "stripectl": __version__,
         "recommended": cards[:1],
-        "other_cards": grouped(cards[1:], "cards"),
+        "other_cards": grouped(cards[1 : embedded.MOST_OTHERS + 1], "cards"),
+        "cards_left_out": len(cards[embedded.MOST_OTHERS + 1 :]),
         "sections": {each["id"]: each for each in sections},
         "lacking": lacking if shown else [],
-        "tables": measurements.tables(shown),
+        "tables": measurements.tables(listed, shown),
+        "unlisted": len(shown) - len(listed),
         "warnings": warnings_of(run),
         "environment": environment(run),
         "checks": table(CHECKS, checks(shown), ("plan", "pass", "against"), most=MOST_LISTED),
@@ -176,25 +181,10 @@ def context(run: Run) -> dict[str, Any]:
         ),
         "longest": [str(line) for line in notes.longest(shown)],
         "said": [str(line) for line in (*notes.packing(shown), *notes.pass_rules(shown), *notes.exchanges(shown))],
-        "behind": measurements.behind(shown),
+        "behind": measurements.behind(listed),
         "run_data": packed,
         "run_left_out": left_out,
     }
-
-
-def readable(run: Run) -> Run:
-    """The run with its speed-ups; a measurement whose plan means nothing to this stripectl has no time and says so."""
-    return replace(run, measurements=with_speedups(map(_readable, run.measurements)))
-
-
-def _readable(m: Measurement) -> Measurement:
-    try:
-        parse_plan(m.plan)
-    except (BadInput, ValueError) as error:
-        unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {error}"}
-        figures = dict.fromkeys(("median_s", "peak_bytes", "program", "tiles"))
-        return replace(m, **(unread if m.status == "ok" else {}), **figures)
-    return m
 
 
 def checks(shown: Sequence[Measurement]) -> list[list[str]]:

@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 
 from stripectl.console import MARKS, METHOD_WORDS, plan_cell, spread
+from stripectl.files import utf8
 from stripectl.measurement import Measurement
-from stripectl.report.drawing import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg, utf8
+from stripectl.report.drawing import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg
 
 TALL = 54  # pixels of a bar and the words above it
 

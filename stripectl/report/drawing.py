@@ -21,6 +21,16 @@ METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
 WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
+WORDS = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
+FAINT = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
+LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the drawing
+    "background": "transparent",
+    "aria": False,
+    "font": "sans-serif",
+    "view": {"stroke": None},
+    "axis": {**WORDS, **FAINT, "gridOpacity": 0.12},
+    "legend": {**WORDS, "titleOrient": "left"},
+}
 LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
@@ -42,14 +52,11 @@ WHY_NOT = {  # of a column of a chart's table that says n/a
     "rate": "A rate is known where the bytes and the time of a transfer are.",
     "sent": "The program does not say what it sends.",
     "change": "What broke or is missing has no change.",
+    "over before": "The first run, and one without a value, stand over no level.",
+    "commit": "A run outside of a git checkout has no commit.",
 }
 MOST_ROWS = 64  # of a table
 MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
-
-
-def utf8(text: str) -> str:
-    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def chart(
@@ -146,17 +153,9 @@ def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
     return any(row[at] == NOTHING for row in rows)
 
 
-def svg(drawn: Any) -> str:
+def svg(drawn: alt.TopLevelMixin) -> str:
     """The drawing as text, in the page's ink."""
-    axes = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
-    faint = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
-    dressed = (
-        drawn.configure(background="transparent", aria=False, font="sans-serif")
-        .configure_view(stroke=None)
-        .configure_axis(**axes, **faint, gridOpacity=0.12)
-        .configure_legend(**axes, titleOrient="left")
-    )
-    text = vl_convert.vegalite_to_svg(dressed.to_dict(validate=False), vl_version=VERSION)
+    text = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False) | {"config": LOOK}, vl_version=VERSION)
     return TAG.sub(_slim, EMPTY.sub("", text))
 
 

@@ -4,6 +4,7 @@ it, and what its times stand on."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stripectl.guards import told
 from stripectl.measurement import Measurement
 from stripectl.report.sources import grounds
 from stripectl.run import Run
@@ -33,8 +34,9 @@ def environment(run: Run) -> list[dict[str, Any]]:
 
 
 def warnings_of(run: Run) -> list[str]:
+    """What may have disturbed a run, and what did."""
     found = run.environment.get("warnings") or []
-    return list(map(str, found)) if isinstance(found, list) else [str(found)]
+    return [*(map(str, found) if isinstance(found, list) else [str(found)]), *told(run.measurements)]
 
 
 def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ from typing import Any
 from stripectl import scoreboard
 from stripectl.console import memory, plan_cell, spread
 from stripectl.contest import Contest, contests
+from stripectl.files import utf8
 from stripectl.measurement import Measurement
-from stripectl.report.drawing import chart, section, table, utf8
+from stripectl.report.drawing import chart, section, table
 from stripectl.report.grid import fullness
 from stripectl.units import NOTHING, times
 from stripectl.workload import format_length

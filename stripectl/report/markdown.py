@@ -5,23 +5,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import escape
-
 from stripectl import card, console
+from stripectl.markdown import fitting, folded, plain, table, text
 from stripectl.measurement import Measurement
 from stripectl.ranking import strength
-from stripectl.report.drawing import utf8
 from stripectl.report.facts import warnings_of
 from stripectl.report.several import context
 from stripectl.run import Run
 
 MOST_PLANS = 10  # of a workload
-MOST_CHARACTERS = 60_000  # GitHub takes 65,536
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hidden")
-SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
-# What GitHub makes a link, a name that is told, or an issue, of plain text: a space of no width breaks it.
-LINKED = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?<![a-z0-9]@)(?<=@)|(?<=#)(?=\d)")
-CODE = ("plan",)  # what is set as code: columns, and labels of the verdict
+MORE = "More in run.json."
 
 
 def of_run(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | None) -> str:
@@ -31,9 +25,9 @@ def of_run(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | No
     for m in shown:
         groups.setdefault(console.describe(m.workload), []).append(m)
     for title, members in groups.items():
-        lines += ["", *_folded(f"{title}: {len(members)} rows", _measurements(members, shown))]
+        lines += ["", *folded(f"{title}: {len(members)} rows", _measurements(members, shown))]
     lines += ["", *_made(run)]
-    return _fitting(lines)
+    return fitting(lines, MORE)
 
 
 def of_several(runs: Sequence[Run]) -> str:
@@ -49,35 +43,19 @@ def of_several(runs: Sequence[Run]) -> str:
             else ("no time",) * 4
         )
         rows.append([run["letter"], *told])
-    lines += _table(("run", "recommends", "plan", "target", "time"), rows)
+    lines += table(("run", "recommends", "plan", "target", "time"), rows)
     changed = said["changes"]
     if changed["rows"]:
         lines += [
             "",
-            *_folded(f"What changed from A: {len(changed['rows'])}", _table(changed["columns"], changed["rows"])),
+            *folded(f"What changed from A: {len(changed['rows'])}", table(changed["columns"], changed["rows"])),
         ]
     if said["differing"]["rows"]:
         columns = ["around it", *said["differing"]["columns"][1:]]
-        lines += ["", *_folded("What differs around them", _table(columns, said["differing"]["rows"]))]
+        lines += ["", *folded("What differs around them", table(columns, said["differing"]["rows"]))]
     for letter, run in zip((run["letter"] for run in said["runs"]), runs, strict=True):
         lines += ["", f"Run {letter}:", *_made(run)]
-    return _fitting(lines)
-
-
-def text(words: str) -> str:
-    """As markdown shows it and never as markup: nothing of it is a link, a tag, a name to be told or a cell's end."""
-    return LINKED.sub("\u200b", SPECIAL.sub(r"\\\1", plain(words)))
-
-
-def plain(words: str) -> str:
-    """One line: a blank one would end a table, or what is folded."""
-    return utf8(" ".join(str(words).split()))
-
-
-def code(words: str) -> str:
-    """As code, in a cell of a table."""
-    shown = plain(words).replace("`", "'").replace("|", "\\|")
-    return f"`{shown}`" if shown else ""
+    return fitting(lines, MORE)
 
 
 def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> list[str]:
@@ -86,7 +64,7 @@ def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> l
         return [f"### stripectl: {reason}"]
     title = f"{card.title_of(found)} on {found['target']}"
     rows = [*card.rows(found), *card.other_rows(found)]
-    return [f"### stripectl: {text(found['headline'])}", "", text(title), "", *_table(("", ""), rows)]
+    return [f"### stripectl: {text(found['headline'])}", "", text(title), "", *table(("", ""), rows)]
 
 
 def _warnings(run: Run) -> list[str]:
@@ -98,7 +76,7 @@ def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) ->
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
     rows = [[console.row(m, run)[name] for name in COLUMNS] for m in timed[:MOST_PLANS]]
-    lines = _table(COLUMNS, rows) if rows else []
+    lines = table(COLUMNS, rows) if rows else []
     if len(timed) > MOST_PLANS:
         lines += ["", f"{len(timed) - MOST_PLANS} more in run.json."]
     for line in console.refusal_lines(console.refusals(others))[:MOST_PLANS]:
@@ -106,40 +84,8 @@ def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) ->
     return lines
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = []
-    for row in rows:
-        cells = [
-            code(cell) if name in CODE or (at and row[0] in CODE) else text(cell)
-            for at, (name, cell) in enumerate(zip(columns, row, strict=True))
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return [f"| {' | '.join(map(text, columns))} |", "|---" * len(columns) + "|", *lines]
-
-
-def _folded(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"<details><summary>{_html(title)}</summary>", "", *lines, "", "</details>"]
-
-
-def _html(words: str) -> str:
-    return LINKED.sub("\u200b", str(escape(plain(words))))
-
-
 def _made(run: Run) -> list[str]:
     """The command, fenced by more backticks than it holds."""
     command = plain(run.command)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
     return [fence, command, fence]
-
-
-def _fitting(lines: Sequence[str]) -> str:
-    """As many whole lines as fit; what is folded is closed."""
-    kept, size = list[str](), 0
-    for line in lines:
-        size += len(line) + 1
-        if size > MOST_CHARACTERS:
-            opened = sum(each.startswith("<details>") for each in kept) - kept.count("</details>")
-            kept += ["", "</details>"] * opened + ["", "More in run.json."]
-            break
-        kept.append(line)
-    return "\n".join(kept) + "\n"

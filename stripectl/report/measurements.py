@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stripectl import BadInput, console, usage
+from stripectl.guards import disturbances
 from stripectl.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.units import NOTHING, duration, nbytes, rate, times
 
@@ -41,19 +42,22 @@ class Cell(NamedTuple):
 BLANK = Cell(NOTHING)
 
 
-def tables(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """A table a workload, all passes in one. A column in which nothing is known is left out."""
+def tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """A table a workload, all passes in one, of what is shown of a run. A column in which nothing is known is left
+    out."""
     groups: dict[str, list[int]] = {}
     for at, m in enumerate(shown):
         groups.setdefault(console.describe(m.workload), []).append(at)
-    return [_table(title, members, shown) for title, members in groups.items()]
+    return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
-def _table(title: str, members: Sequence[int], shown: Sequence[Measurement]) -> dict[str, Any]:
+def _table(
+    title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]
+) -> dict[str, Any]:
     told = console.refusals(shown[at] for at in members)
     alone = set(map(id, told.others(shown[at] for at in members)))
     own = [at for at in members if id(shown[at]) in alone]
-    numbers = [cells(shown[at], shown) for at in own]
+    numbers = [cells(shown[at], run) for at in own]
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = [
@@ -97,7 +101,7 @@ def anchor(at: int) -> str:
     return f"m{at}"
 
 
-def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Cell]:
+def cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, Cell]:
     """The numbers of a measurement, as a table prints them."""
     known = dict.fromkeys(COLUMNS, BLANK)
     if m.status != "ok":
@@ -114,13 +118,13 @@ def cells(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Cell]:
         found["tiles"] = f"{m.tiles['computed']:,}", m.tiles["computed"]
         found["useful"] = f"{m.tiles['efficiency']:.1%}", m.tiles["efficiency"]
     if m.devices > 1:
-        layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, shown)
+        layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, run)
         found["speed-up"] = console.speedup(m), m.speedup["value"] if m.speedup else None
         found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
         found["MFU"] = f"{m.mfu:.0%}", m.mfu
-    if (error := simulation_error(m, shown)) is not None:
+    if (error := simulation_error(m, run)) is not None:
         found["simulation is off by"] = f"{error:+.0%}", error
     return known | {name: Cell(*each) for name, each in found.items()}
 
@@ -150,9 +154,12 @@ def _figures(m: Measurement) -> list[tuple[str, str]]:
     known: Mapping[str, Any] = m.calibration or {}
     found = []
     if m.samples_s:
-        found.append(("samples", ", ".join(map(duration, m.samples_s))))
+        cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""
+        found.append(("samples", ", ".join(map(duration, m.samples_s)) + cut_short))
     if m.ci95_s:
         found.append(("95 % interval of the median", f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}"))
+    if disturbed := disturbances(m):
+        found.append(("disturbed", "; ".join(disturbed)))
     if known.get("source"):
         found.append(("stands on", str(known["source"]).replace("_", " ")))
     if m.compile_s is not None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl.console import describe, plan_cell
+from stripectl.files import utf8
 from stripectl.measurement import Measurement, spelled
 from stripectl.plan import parse_plan
 from stripectl.report.bars import bar
 from stripectl.report.curves import MOST_SERIES
-from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.report.drawing import chart, grouped, section, table
 from stripectl.units import BYTES, NOTHING, nbytes, unit_of
 from stripectl.workload import format_length
 
@@ -93,7 +94,12 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
     every = list(dict.fromkeys(map(_name, members)))
     best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MOST_SERIES]
     names = [name for name in every if name in best]
-    drawn = [m for m in members if _name(m) in names]
+    least: dict[Any, Measurement] = {}  # of tiles that a plan was tried with
+    for m in (m for m in members if _name(m) in names):
+        kept = least.setdefault((_name(m), m.workload.seq_len, m.method, m.status), m)
+        if (m.peak_bytes or 0) < (kept.peak_bytes or 0):
+            least[_name(m), m.workload.seq_len, m.method, m.status] = m
+    drawn = list(least.values())
     points = [
         {
             "tokens": m.workload.seq_len,

@@ -56,8 +56,10 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 def _roofs(m: Measurement) -> tuple[float, float] | None:
     """(FLOP/s, bytes/s) of a device, where both are known."""
     name = hardware_name(m.target)
-    memory = Hardware.load(name).figure("hbm_bytes_per_s") if name in hardware_names() else None
-    return (m.peak_flops_per_s, memory) if m.peak_flops_per_s and memory else None
+    if not m.peak_flops_per_s or name not in hardware_names():
+        return None
+    memory = Hardware.load(name).figure("hbm_bytes_per_s")
+    return (m.peak_flops_per_s, memory) if memory else None
 
 
 def _intensity(m: Measurement) -> float | None:

@@ -14,7 +14,7 @@ from stripectl.ranking import contenders, strength
 from stripectl.recommend import recommend
 from stripectl.report.bars import timed
 from stripectl.report.drawing import chart, grouped, section, table
-from stripectl.report.embedded import carried
+from stripectl.report.embedded import of_run
 from stripectl.report.facts import environment, warnings_of
 from stripectl.report.recommendation import cards
 from stripectl.run import Run
@@ -52,7 +52,7 @@ def _letter(at: int) -> str:
 
 def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
     own = cards(found)
-    packed, left_out = carried(replace(run, recommendation=dict(found) if found else None).to_json())
+    packed, left_out = of_run(replace(run, recommendation=dict(found) if found else None))
     return {
         "letter": letter,
         "id": run.id,

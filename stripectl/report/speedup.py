@@ -12,13 +12,14 @@ from stripectl import BadInput
 from stripectl.arithmetic import bounds_of
 from stripectl.console import describe
 from stripectl.crossover import Point, but_for_length, curves
+from stripectl.files import utf8
 from stripectl.measurement import Measurement, attention_bound, spelled
 from stripectl.plan import parse_plan
 from stripectl.published import Beside, beside
 from stripectl.ranking import Ranking, rankings
 from stripectl.refusal import unsupported
 from stripectl.report.curves import MOST_SERIES
-from stripectl.report.drawing import chart, grouped, section, table, utf8
+from stripectl.report.drawing import chart, grouped, section, table
 from stripectl.topology import hardware_name
 from stripectl.units import NOTHING, times
 from stripectl.workload import STEP, format_length

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl import console
+from stripectl.files import utf8
 from stripectl.measurement import Measurement, predicted_overlap
-from stripectl.report.drawing import MOST_ROWS, chart, table, utf8
+from stripectl.report.drawing import MOST_ROWS, chart, table
 from stripectl.trace import cells
 from stripectl.trace.bins import BINS, KINDS, by_kind, joined, moments
 from stripectl.units import SECONDS, duration, unit_of

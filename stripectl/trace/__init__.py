@@ -5,9 +5,11 @@ steps (one device's step) -> analysis (figures by device, hop and axis) -> cause
 read in a worker of their own, because reading a broken one may end the process.
 """
 
+import base64
 import hashlib
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from stripectl import BadInput
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
-from stripectl.trace.folder import profile_files
+from stripectl.trace.folder import PROFILES, profile_files
 from stripectl.workload import format_length
 
 LIMIT_S = 600.0
@@ -52,19 +54,32 @@ class Tracer:
         told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
         told |= {"turns": plan.shards - 1} if plan.scheme == "ring" else {}
         try:
-            devices.ask("profile", limit_s, key=key, steps=self.steps, folder=str(folder))
+            self.capture(devices, key, folder, limit_s)
             found = self.read(profile_files(folder), plan.axes, told)
-        except PlanFailed as failure:
-            return replace(m, trace={"reason": f"{UNPROFILED}: {failure}"})
         except BadInput as error:
             return replace(m, trace={"reason": f"{UNPROFILED}: {error}"})
-        except KeyboardInterrupt:
+        except (PlanFailed, OSError) as failure:
             shutil.rmtree(folder, ignore_errors=True)  # what nobody has read, nobody should take for a whole one
+            why = f"cannot write {folder}: {failure.strerror}" if isinstance(failure, OSError) else failure
+            return replace(m, trace={"reason": f"{UNPROFILED}: {why}"})
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         found["profile"] = str(folder.relative_to(self.folder.absolute()))
         shown = found.pop("overlap")
         source = f"XLA profile, {found['steps']} steps"
         return replace(m, trace=found, overlap=shown and shown | {"source": source})
+
+    def capture(self, devices: DeviceSet, key: str, folder: Path, limit_s: float) -> None:
+        """A profile of a prepared plan in a folder: written there by the processes that see it, sent by the others."""
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was killed
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".") as mark:
+            asked = {"key": key, "steps": self.steps, "folder": str(folder), "mark": Path(mark.name).name}
+            for sent in filter(None, devices.ask("profile", limit_s, **asked)):
+                file = folder / PROFILES / Path(sent["name"]).name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(base64.b64decode(sent["content"]))
 
     def read(self, files: Sequence[Path], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
         """What a profile says (`trace.session.Session.analyse`).

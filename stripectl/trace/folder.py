@@ -4,8 +4,8 @@ xprof writes what it has worked out beside the profile that it reads, so it read
 """
 
 import json
+import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ from stripectl import BadInput
 HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured
 MODULE = re.compile(r"HloModule ([\w.\-]+)")
 SUFFIX = ".xplane.pb"
+PROFILES = Path("plugins", "profile", "steps")  # of a profile that stripectl captured: where xprof looks
 TOP = 12
 
 
@@ -26,11 +27,11 @@ def profile_files(path: Path) -> list[Path]:
     Raises:
         BadInput: there are none.
     """
-    if path.is_file():
+    if os.path.isfile(path):
         return [path]
     found = list(path.rglob(f"*{SUFFIX}"))
     if not found:
-        what = f"{path} holds no profile (*{SUFFIX})" if path.is_dir() else f"there is no file or folder {path}"
+        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"there is no file or folder {path}"
         raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
     newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))
@@ -72,7 +73,8 @@ def program_text(files: Sequence[Path], module: str) -> str | None:
     kept = beside(files)
     if kept and named_module(files) == module.partition("(")[0]:
         return kept
-    options = {"graph_viewer_options": {"module_name": module, "type": "long_txt", "show_metadata": 1}}
+    name = _level(module.encode()).decode()
+    options = {"graph_viewer_options": {"module_name": name, "type": "long_txt", "show_metadata": 1}}
     text = ask_xprof(files[:1], "graph_viewer", options)
     return text if text and "ENTRY" in text else kept
 
@@ -115,5 +117,14 @@ def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str 
 
 @contextmanager
 def copied(files: Sequence[Path]) -> Iterator[list[str]]:
+    """Copies for xprof, which puts each program that a profile holds beside it, in a file by the program's name."""
     with tempfile.TemporaryDirectory(prefix="stripectl-xprof-") as folder:
-        yield [shutil.copy(str(file), folder) for file in files]
+        copies = [Path(folder) / file.name for file in files]
+        for file, copy in zip(files, copies, strict=True):
+            copy.write_bytes(_level(file.read_bytes()))
+        yield list(map(str, copies))
+
+
+def _level(content: bytes) -> bytes:
+    """As long, and without a name that leads out of the folder."""
+    return content.replace(b"../", b".._")

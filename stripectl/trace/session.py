@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import BadInput
+from stripectl.files import printable
 from stripectl.hlo import parse
 from stripectl.trace.analysis import analyse, own_operations
 from stripectl.trace.events import read
@@ -47,7 +48,7 @@ class Session:
         table = operations(paths) if devices[0].kind != "cpu" else None
         found["operations"] = table or own_operations(devices, module, program)
         found["operations_by"] = "xprof" if table else "events of the profile"
-        return rounded(found)
+        return printable(rounded(found))
 
 
 def check_mesh(program: Program) -> None:

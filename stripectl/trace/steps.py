@@ -64,7 +64,7 @@ def step_of(device: Device, execution: Execution, program: Program, base_s: floa
     waits = np.isin(kinds, ["done", "move"])
     return Step(
         compute=busy - base_s,
-        hops={key: union(windows) for key, windows in hops.items()},
+        hops={key: lasting for key, windows in hops.items() if len(lasting := union(windows))},
         sent_bytes=dict(sent),
         stall=None if device.kind == "gpu" else minus(union(intervals(events, waits)), busy) - base_s,
         end_s=max([end_of(device, events, execution), *(each.end_s for each in found)]) - base_s,

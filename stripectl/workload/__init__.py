@@ -1,6 +1,8 @@
 """What is computed: a model or its attention, batch, sequence length, dtype, mask and pass."""
 
+import functools
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,7 +14,7 @@ from stripectl import BadInput
 from stripectl.files import unknown
 from stripectl.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
 from stripectl.workload.linear import ATTENTIONS, FEATURES, LINEAR, check_linear, parse_decay, pattern_of
-from stripectl.workload.model import SIZES, Model
+from stripectl.workload.model import LONGEST, SIZES, Model, largest
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -22,8 +24,7 @@ ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 OPTIONAL = (*SIZES, "query_len", "documents", *LINEAR)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
-LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
-MOST_DOCUMENTS = 2**20  # in a sequence
+MOST_DOCUMENTS, LONGEST_PACKED = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
 
@@ -64,9 +65,9 @@ class Workload:
     def __post_init__(self) -> None:
         sizes = SIZES if self.passes == STEP else ()
         for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch", *sizes):
-            value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= LONGEST:
-                raise BadInput(f"{name} must be an integer from 1 to {LONGEST} (1G), not {str(value)[:20]!r}.")
+            value, most = getattr(self, name), largest(name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise BadInput(f"{name} must be an integer from 1 to {most}, not {reprlib.repr(value)}.")
         if not isinstance(self.model, str | None):
             raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.heads % self.kv_heads:
@@ -101,6 +102,8 @@ class Workload:
         lengths = self.documents
         if not isinstance(lengths, tuple) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
             raise BadInput(f"documents have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
+        if self.seq_len > LONGEST_PACKED:
+            raise BadInput(f"documents are packed in up to {LONGEST_PACKED} tokens (16M), not {self.seq_len}.")
         if self.seq_len * len(lengths) > MOST_DOCUMENTS * sum(lengths):
             raise BadInput(
                 f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
@@ -142,18 +145,7 @@ class Workload:
     @property
     def pairs(self) -> int:
         """Query/key pairs that the mask keeps, for one head of one sequence."""
-        left, right = self.window
-
-        def kept(queries: int, keys: int) -> int:
-            first = keys - queries
-            low = -UNBOUNDED if left is None else first - left
-            high = UNBOUNDED if right is None else first + right
-            return int(count_pairs([Rectangle(0, 0, queries, keys, low, high)]))
-
-        if self.starts is None:
-            return kept(self.queries, self.seq_len)
-        lengths = Counter(np.diff(self.starts, append=self.seq_len).tolist())
-        return sum(times * kept(length, length) for length, times in lengths.items())
+        return _pairs(self)
 
     @property
     def flops(self) -> float:
@@ -203,6 +195,22 @@ class Workload:
         if isinstance(documents := known.get("documents"), list):
             known["documents"] = tuple(documents)
         return cls(**known)
+
+
+@functools.lru_cache(4096)  # measurements of a run share their workloads
+def _pairs(workload: Workload) -> int:
+    left, right = workload.window
+
+    def kept(queries: int, keys: int) -> int:
+        first = keys - queries
+        low = -UNBOUNDED if left is None else first - left
+        high = UNBOUNDED if right is None else first + right
+        return int(count_pairs([Rectangle(0, 0, queries, keys, low, high)]))
+
+    if workload.starts is None:
+        return kept(workload.queries, workload.seq_len)
+    lengths = Counter(np.diff(workload.starts, append=workload.seq_len).tolist())
+    return sum(times * kept(length, length) for length, times in lengths.items())
 
 
 def parse_mask(text: str) -> Window:

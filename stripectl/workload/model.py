@@ -1,5 +1,6 @@
 """The sizes of a transformer, from a YAML file."""
 
+import reprlib
 from dataclasses import dataclass, fields
 
 from stripectl import BadInput
@@ -7,6 +8,13 @@ from stripectl.files import profile, unknown
 from stripectl.workload.linear import ATTENTIONS, FEATURES, LINEAR, check_linear
 
 SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
+LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
+MOST_HEADS = 2**16  # each has a decay of its own
+
+
+def largest(name: str) -> int:
+    """What a size may be."""
+    return MOST_HEADS if name in ("heads", "kv_heads") else LONGEST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +61,9 @@ class Model:
         for key in wanted:
             if key not in given:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
-            if type(given[key]) is not int or given[key] < 1:
-                raise BadInput(f"the model {path} says {key}: {given[key]!r}; it must be a positive integer.")
+            if type(given[key]) is not int or not 1 <= given[key] <= largest(key):
+                said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
+                raise BadInput(f"{said}; it must be a positive integer, of at most {largest(key)}.")
         linear = {key: str(given[key]) for key in LINEAR if key in given}
         try:
             check_linear(heads=given["kv_heads"], layers=given["layers"], **linear)

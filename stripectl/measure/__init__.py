@@ -4,10 +4,12 @@ Every process of a device set holds a Session and does the same requests in the 
 and a step has taken what the slowest says.
 """
 
+import base64
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layer.program import program_of
 from stripectl.layout import Tile
+from stripectl.measure.watch import Watch
 from stripectl.plan import Plan, parse_plan, parse_tile
 from stripectl.trace.capture import WITHOUT_GRAPHS, capture
 from stripectl.trace.folder import HLO
@@ -128,9 +131,13 @@ def block_programs(
 class Session:
     """The requests a worker answers; every argument and result is JSON."""
 
-    ready: dict[str, Ready] = field(default_factory=dict)
+    ready: dict[str, Ready | None] = field(default_factory=dict)  # None: a plan without devices of this process
     inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
     blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
+
+    @cached_property
+    def watch(self) -> Watch:
+        return Watch()
 
     def devices(self) -> dict[str, Any]:
         """What JAX finds here."""
@@ -153,8 +160,13 @@ class Session:
     ) -> dict[str, Any]:
         """Check the plan unless it was before, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
-        devices = placed(parsed)
+        devices, warmup = placed(parsed), max(1, warmup)
         step = work.passes == STEP
+        if all(device.process_index != jax.process_index() for device in devices):
+            self.ready[key] = None
+            for _ in range(warmup):
+                self.run(key)
+            return {"check": None, "compile_s": 0.0, "warm_s": 0.0, "bytes": None, "peak_bytes": None}
         checked = check(work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
         start = time.perf_counter()
@@ -164,7 +176,7 @@ class Session:
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
         self.ready[key] = Ready(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
-        warm_s = [self.sample(key) for _ in range(max(1, warmup))]
+        warm_s = [self.run(key) for _ in range(warmup)]
         return {
             "check": checked,
             "compile_s": compile_s,
@@ -173,19 +185,36 @@ class Session:
             "peak_bytes": peak_bytes(compiled),
         }
 
-    def sample(self, key: str) -> float:
-        return seconds(self.ready[key].run)
-
-    def profile(self, key: str, steps: int, folder: str) -> str:
-        """Capture so many steps of a prepared plan, its HLO beside them; this process's file."""
+    def run(self, key: str) -> float:
+        """Seconds of a prepared plan."""
         ready = self.ready[key]
-        if jax.default_backend() == "gpu":
+        return seconds(ready.run if ready else lambda: None)
+
+    def sample(self, key: str) -> dict[str, Any]:
+        """Seconds of a prepared plan, and what was beside it."""
+        return self.watch.beside(lambda: self.run(key))
+
+    def profile(self, key: str, steps: int, folder: str, mark: str) -> dict[str, str] | None:
+        """Capture so many steps of a prepared plan, its HLO beside them, in a folder that holds `mark`; on a host that
+        has no such folder this process's file is the answer, as base64. None from a process without a part of it."""
+        ready = self.ready[key]
+        gpu = jax.default_backend() == "gpu"
+        if ready is None:
+            for _ in range(steps + gpu):
+                barrier()
+            return None
+        if gpu:
             ready = replace(ready, function=ready.program.compile({**ready.flags, **WITHOUT_GRAPHS}))
             seconds(ready.run)
-        path = capture(ready.run, steps, Path(folder), barrier)
         if jax.process_index() == 0:
             (Path(folder) / HLO).write_text(ready.function.as_text(), encoding="utf-8")
-        return str(path)
+        if (Path(folder) / mark).exists():
+            capture(ready.run, steps, Path(folder), barrier)
+            return None
+        with tempfile.TemporaryDirectory() as own:
+            path = capture(ready.run, steps, Path(own), barrier)
+            name = str(path.relative_to(own))
+            return {"name": name, "content": base64.b64encode(path.read_bytes()).decode()}
 
     def release(self) -> None:
         """Forget every plan and its inputs."""

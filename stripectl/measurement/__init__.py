@@ -7,15 +7,17 @@ reason.
 import functools
 import json
 import re
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from stripectl import BadInput
+from stripectl.measurement.bootstrap import interval, medians
 from stripectl.plan import parse_plan
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
-RESAMPLES = 2000
 ROUGH = ("one_block", "short_run")  # what a search of tiles tried first
 
 
@@ -46,6 +48,7 @@ class Measurement:
     flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
     program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
     trace: Mapping[str, Any] | None = None  # what a profile says of a measured one
+    guards: Mapping[str, Any] | None = None  # what was beside its samples (`stripectl.guards`)
     parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
     limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
     scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
@@ -53,7 +56,8 @@ class Measurement:
     @functools.cached_property
     def what(self) -> tuple[str, ...]:
         """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
-        return json.dumps([self.workload.to_json(), self.flags or {}], sort_keys=True), self.plan, self.target
+        flags = json.dumps(self.flags or {}, sort_keys=True)
+        return f"[{_text_of(self.workload)}, {flags}]", self.plan, self.target
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -110,11 +114,32 @@ class Measurement:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Measurement":
         known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
-        known["workload"] = Workload.from_json(content["workload"])
+        known["workload"] = _workload_of(json.dumps(content["workload"]))
         for name in ("samples_s", "ci95_s"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known)
+
+
+def readable(m: Measurement) -> Measurement:
+    """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
+    try:
+        parse_plan(m.plan)
+    except (BadInput, ValueError) as error:
+        unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {error}"}
+        figures = dict.fromkeys(("median_s", "peak_bytes", "program", "tiles"))
+        return replace(m, **(unread if m.status == "ok" else {}), **figures)
+    return m
+
+
+@functools.lru_cache(4096)  # measurements of a run share their workloads
+def _workload_of(text: str) -> Workload:
+    return Workload.from_json(json.loads(text))
+
+
+@functools.lru_cache(4096)
+def _text_of(workload: Workload) -> str:
+    return json.dumps(workload.to_json(), sort_keys=True)
 
 
 def badness(check: Mapping[str, Any]) -> float:
@@ -130,40 +155,55 @@ def spelled(flags: Mapping[str, str] | None) -> str:
 
 def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
     """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
-    import numpy as np
-    from scipy import stats
-
-    if len(samples_s) < 3:
-        return float(np.median(samples_s)), None
-    found = stats.bootstrap(
-        (samples_s,), np.median, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(0)
-    )
-    low, high = found.confidence_interval
-    return float(np.median(samples_s)), (float(low), float(high))
+    median = statistics.median(samples_s)
+    return median, interval(medians(samples_s)) if len(samples_s) >= 3 else None
 
 
 def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
     i-th of both were taken together and are resampled together."""
     count = min(len(slow_s), len(fast_s))
-    if count < 3:
-        return None
-    import numpy as np
-    from scipy import stats
-
-    found = stats.bootstrap(
-        (slow_s[:count], fast_s[:count]),
-        lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
-        paired=True,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    low, high = found.confidence_interval
-    return float(low), float(high)
+    return _ratio_interval(tuple(slow_s[:count]), tuple(fast_s[:count])) if count >= 3 else None
 
 
-def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
+@functools.lru_cache(2**18)  # each is asked for several times
+def _ratio_interval(slow_s: tuple[float, ...], fast_s: tuple[float, ...]) -> tuple[float, float]:
+    return interval(medians(slow_s) / medians(fast_s))
+
+
+class Together(list[Measurement]):
+    """Measurements of a run, with what others are looked up by: a large run is looked through once."""
+
+    @functools.cached_property
+    def simulated(self) -> dict[Any, Measurement]:
+        """By what they are of, the first of each."""
+        return {m.what: m for m in reversed(self) if m.method == "simulated"}
+
+    @functools.cached_property
+    def alone(self) -> dict[Any, Measurement]:
+        """Those of one device that have a time."""
+        return {beside(m): m for m in reversed(self) if m.median_s and m.devices == 1}
+
+    @functools.cached_property
+    def overlaps(self) -> dict[Any, Measurement]:
+        """Those of compiled schedules."""
+        return {
+            (m.what[0], m.plan, hardware_name(m.target)): m
+            for m in reversed(self)
+            if m.method == "compiled" and m.overlap
+        }
+
+
+def together(run: Iterable[Measurement]) -> Together:
+    return run if isinstance(run, Together) else Together(run)
+
+
+def beside(m: Measurement) -> tuple[Any, ...]:
+    """What one device and several are compared by."""
+    return hardware_name(m.target), m.workload, m.method, spelled(m.flags)
+
+
+def with_speedups(measurements: Iterable[Measurement]) -> Together:
     """Every measurement with its speed-up over the contiguous ring of the same workload, target, method and number of
     devices (where there is none, over the first contiguous plan, else the first)."""
     measurements = list(measurements)
@@ -176,7 +216,7 @@ def with_speedups(measurements: Iterable[Measurement]) -> list[Measurement]:
     known = set(map(id, timed))
     for m in sorted(timed, key=lambda m: (not m.plan.startswith("ring/contiguous"), "/contiguous" not in m.plan)):
         baselines.setdefault(group(m), m)
-    return [_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements]
+    return Together(_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements)
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
@@ -199,9 +239,7 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """How many times faster than the same workload on one device of the same target, by the same method."""
     if not m.median_s or m.devices == 1:
         return None
-    kind = hardware_name(m.target)
-    alone = (o for o in run if o.median_s and o.devices == 1 and hardware_name(o.target) == kind)
-    base = next((o for o in alone if (o.workload, o.method, o.flags) == (m.workload, m.method, m.flags)), None)
+    base = together(run).alone.get(beside(m))
     return base.median_s / m.median_s if base and base.median_s else None
 
 
@@ -209,7 +247,7 @@ def twin(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
     """The simulation of what was measured, or None where there is none."""
     if m.method != "measured":
         return None
-    return next((o for o in run if o.method == "simulated" and o.what == m.what), None)
+    return together(run).simulated.get(m.what)
 
 
 def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:
@@ -237,9 +275,5 @@ def verdict(speedup: Mapping[str, Any] | None) -> str | None:
 
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
-    work, hardware = m.what[0], hardware_name(m.target)
-    for other in run:
-        same = other.method == "compiled" and (other.what[0], other.plan) == (work, m.plan)
-        if same and hardware_name(other.target) == hardware and other.overlap:
-            return other.overlap.get("ratio")
-    return None
+    other = together(run).overlaps.get((m.what[0], m.plan, hardware_name(m.target)))
+    return other.overlap.get("ratio") if other and other.overlap else None

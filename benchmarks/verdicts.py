@@ -1,0 +1,97 @@
+"""How often `stripectl compare` is wrong on this machine, by the real commands: a plan against itself, and against
+itself with a planted slowdown.
+
+    python benchmarks/verdicts.py --pairs 50 --planted 25 --record benchmarks/verdicts.json
+
+A slowdown is planted in a copy of the package: after every timed run its worker goes on for a share of the time that
+it took. Runs of a pair follow each other, as those of a base and a branch do in CI. Every plan of a pair is compared.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from xml.etree import ElementTree
+
+import stripectl
+
+PLANS = [
+    "--target",
+    "cpu:2",
+    "--seqlen",
+    "4k",
+    "--heads",
+    "2",
+    "--head-dim",
+    "64",
+    "--tile",
+    "256",
+    "--pass",
+    "forward",
+]
+BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "20", "--budget", "30s", "--quiet"]
+TIMED = "    jax.block_until_ready(function(*inputs))\n"
+PLANTED = "    while time.perf_counter() - start < {share} * (done - start):\n        pass\n"
+
+
+def slowed(folder: Path, share: float) -> Path:
+    """A copy of the package whose workers take so much longer."""
+    shutil.copytree(Path(stripectl.__file__).parent, folder / "stripectl")
+    for name in ("profiles", "templates"):
+        source = Path(stripectl.__file__).parent
+        shutil.copytree(source / name if (source / name).is_dir() else source.parent / name, folder / name)
+    measure = folder / "stripectl" / "measure" / "__init__.py"
+    text = measure.read_text()
+    assert text.count(TIMED) == 1
+    planted = f"{TIMED}    done = time.perf_counter()\n{PLANTED.format(share=1 + share)}"
+    measure.write_text(text.replace(TIMED, planted))
+    return folder
+
+
+def command(*words: str, package: Path) -> subprocess.CompletedProcess:
+    around = os.environ | {"PYTHONPATH": str(package)}
+    return subprocess.run([sys.executable, "-m", "stripectl", *words], env=around, capture_output=True, text=True)
+
+
+def compared(folder: Path, packages: tuple[Path, Path]) -> list[tuple[str, str]]:
+    """(verdict, change and why) of every plan of a pair of runs."""
+    for name, package in zip(("base", "new"), packages, strict=True):
+        made = command(*BENCH, "--out", str(folder / name), package=package)
+        assert made.returncode == 0, made.stderr
+    junit = folder / "compare.xml"
+    command("compare", str(folder / "base"), str(folder / "new"), "--junit", str(junit), package=packages[0])
+    texts = ["".join(case.itertext()).strip() for case in ElementTree.parse(junit).iter("testcase")]
+    return [(text.partition(":")[0], re.sub(r"^.* to [^,]*, ", "", text)) for text in texts]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=50, help="of a plan with itself")
+    parser.add_argument("--planted", type=int, default=25, help="pairs with a slowdown")
+    parser.add_argument("--share", type=float, default=0.10, help="of the slowdown")
+    parser.add_argument("--record", type=Path, help="file for the verdicts")
+    parser.add_argument("--keep", type=Path, help="folder for the runs")
+    given = parser.parse_args()
+    found: dict[str, list[tuple[str, str]]] = {"same": [], "planted": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = given.keep or Path(scratch)
+        here = Path(stripectl.__file__).parent.parent
+        other = slowed(Path(scratch) / "slowed", given.share)
+        kinds = [("same", here)] * given.pairs + [("planted", other)] * given.planted
+        for number, (kind, package) in enumerate(kinds):
+            found[kind] += compared(kept / f"{kind}{number}", (here, package))
+            counts = Counter(verdict for verdict, _ in found[kind])
+            print(time.strftime("%H:%M:%S"), f"{number + 1}/{len(kinds)}", kind, dict(counts), flush=True)
+    if given.record:
+        given.record.write_text(json.dumps({"bench": BENCH, "share": given.share, **found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

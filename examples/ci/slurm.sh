@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# sbatch slurm.sh: one task a node (of GPUs: all of them), found by the variables that srun sets.
+#SBATCH --job-name=stripectl
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --time=00:30:00
+set -euo pipefail
+
+# Every task runs the same command; the first one decides, saves and draws. A job that was requeued goes on.
+run="${RUN:-$PWD/run}"
+resume=()
+if [ -e "$run/run.json" ]; then resume=(--resume); fi
+srun --kill-on-bad-exit=0 "${STRIPECTL:-stripectl}" bench --target "${TARGET:-local}" --seqlen "${SEQLEN:-256k}" \
+  --method measured --pass forward --out "$run" "${resume[@]}" ${MORE:-}

@@ -1,0 +1,85 @@
+"""`stripectl check`: claims about runs in a file, judged for a person and for CI."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stripectl.cli.options import RUNS
+
+if TYPE_CHECKING:
+    from stripectl.judge import Judgement
+    from stripectl.run import Run
+
+STYLES = {"FAILS": "red", "UNSURE": "yellow"}
+
+
+@click.command("check")
+@click.argument("claims", type=click.Path(path_type=Path))
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--strict", is_flag=True, help="What is unsure fails too.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write verdicts as JUnit XML.")
+@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write them for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout; the table goes to stderr.")
+def command(
+    claims: Path, runs: tuple[Path, ...], strict: bool, junit: Path | None, markdown: Path | None, as_json: bool
+) -> int:
+    """Check claims in a file against a run: verdicts, and an exit code for CI.
+
+    CLAIMS is a YAML file; RUN is a run.json or the folder of a run, [default: the newest under stripectl-runs]. A claim
+    about measured times whose interval holds the bound is unsure. Exit code 1: a claim does not hold. In GitHub Actions
+    the verdicts also stand in the summary of the job.
+
+    \b
+    Examples:
+      stripectl check claims.yaml
+      stripectl check claims.yaml run.json --junit claims.xml
+      stripectl check examples/claims.yaml examples/runs/cpu.json.gz examples/runs/tpu.json.gz --strict
+    """
+    from stripectl import verdicts
+    from stripectl.ci import step_summary, write_junit
+    from stripectl.claims import load
+    from stripectl.files import write_atomically
+    from stripectl.judge import judge
+    from stripectl.run import Run, newest_run
+
+    asked = load(claims)
+    found = [(str(path), Run.load(path)) for path in runs or (newest_run(RUNS),)]
+    judged = judge(asked.claims, found)
+    text = verdicts.as_markdown(asked.about, judged)
+    if junit:
+        write_junit(junit, f"stripectl check {claims}", verdicts.cases(claims.name, judged, strict), about(found))
+    if markdown:
+        write_atomically(markdown, text)
+    if as_json:
+        click.echo(json.dumps(verdicts.as_json(asked.about, judged, strict), indent=1))
+    show(judged, stderr=as_json)
+    step_summary(text)
+    return int(any(verdicts.failing(each, strict) for each in judged))
+
+
+def about(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
+    """What JUnit XML says of the runs."""
+    from stripectl import __version__
+
+    said = {f"run {number}": f"{name}: {run.command}, {run.created}" for number, (name, run) in enumerate(runs, 1)}
+    return {"stripectl": __version__} | said
+
+
+def show(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
+    """The table, and why what does not hold does not."""
+    from rich.text import Text
+
+    from stripectl import verdicts
+    from stripectl.console import console, fitted
+
+    screen = console(stderr=stderr)
+    rows = [verdicts.row(each) for each in judged]
+    wrapping = ("claim", "plan")
+    screen.print(fitted(verdicts.COLUMNS, rows, screen.width, least=4, words=verdicts.WORDS, wrapping=wrapping))
+    for each in judged:
+        for line in verdicts.reasons(each):
+            screen.print(Text(f"  {each.claim.number} {each.verdict}: {line}", style=STYLES[each.verdict]))
+    screen.print(verdicts.said(judged), markup=False)

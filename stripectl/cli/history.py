@@ -1,0 +1,82 @@
+"""`stripectl history`: a metric over commits, and where it changed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl import BadInput
+
+METRICS = ("time", "tokens", "tflops", "mfu", "speedup", "overlap", "memory", "sent", "error")
+
+
+@click.command("history")
+@click.argument("folder", metavar="[DIR]", required=False, envvar="STRIPECTL_HISTORY", type=click.Path(path_type=Path))
+@click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--add", is_flag=True, help="Add runs that were made elsewhere; one that is there is replaced.")
+@click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="What to follow.")
+@click.option("--plan", metavar="TEXT", help="Plans that hold this text; of few, a row for each run.")
+@click.option("--target", metavar="TEXT", help="Targets that hold this text.")
+@click.option("--pass", "passes", type=click.Choice(["forward", "forward-backward", "step"]), help="One pass.")
+@click.option("--method", type=click.Choice(["measured", "compiled", "simulated"]), help="One method.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
+@click.option("--json", "as_json", is_flag=True, help="The series as JSON.")
+def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: bool, **given: Any) -> None:
+    """Show a metric over commits, with its change points.
+
+    DIR is the folder that runs were kept in by --history, or $STRIPECTL_HISTORY. Series are equal in plan, workload,
+    target, flags, method and machine; what else differs between two runs is said where it does. What is measured
+    has a change where that is sure; what is compiled or simulated, wherever it differs.
+
+    \b
+    Examples:
+      stripectl bench --seqlen 256k --history history
+      stripectl history history
+      stripectl history history --plan ring/striped --pass forward
+      stripectl history history --metric memory --method compiled
+      stripectl history history --add artifacts/*/run.json
+    """
+    from stripectl.history import History
+
+    if folder is None:
+        raise BadInput("name the folder of a history, as in stripectl history DIR, or set STRIPECTL_HISTORY.")
+    history = History(folder)
+    if add:
+        return add_runs(history, runs)
+    if runs:
+        raise BadInput(f"{runs[0]} is one folder too many. To add runs: stripectl history {folder} --add {runs[0]}")
+    show(history, as_json, **given)
+
+
+def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
+    """All of them, or where one cannot be read none."""
+    from stripectl.run import Run
+
+    if not paths:
+        raise BadInput(f"name the runs to add: stripectl history {history.folder} --add RUN ...")
+    runs = [Run.load(path) for path in paths]
+    history.check_writable()
+    for run in runs:
+        history.add(run)
+    click.echo(f"{len(runs)} added; {history.path} holds {history.count()} runs")
+
+
+def show(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
+    """The series that were asked for, as tables or JSON."""
+    from stripectl.console import console
+    from stripectl.history.metrics import METRICS
+    from stripectl.history.screen import screen_parts
+    from stripectl.history.series import series_of
+
+    within = {name: value for name in ("plan", "target") if (value := given[name])}
+    equal = {name: value for name, option in (("pass", "passes"), ("method", "method")) if (value := given[option])}
+    every = series_of(history.runs(last, equal=equal, within=within), METRICS[metric])
+    if not every:
+        raise BadInput(f"{history.path} holds {history.count()} runs, and none has a {metric} of what was asked for.")
+    if as_json:
+        click.echo(json.dumps({"metric": metric, "series": [series.to_json() for series in every]}, indent=1))
+        return
+    screen = console()
+    for part in screen_parts(every, screen.width, bool(given["plan"])):
+        screen.print(part)

@@ -1,0 +1,93 @@
+"""One writer a folder: an advisory lock, which goes with the process that holds it, however that ends.
+
+The lock is on a hidden file that says who holds it. Whoever ends in order takes the file away; one that a killed
+process left is taken over.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from stripectl import BadInput
+
+FILE = ".stripectl.lock"
+
+
+@contextlib.contextmanager
+def writing_in(folder: Path, *, new: bool = False) -> Iterator[None]:
+    """Be the only process that writes in a folder, which is made where it is not there, and taken away again where it
+    stays empty; `new`: it must not be there. A file system without locks is written without.
+
+    Raises:
+        BadInput: it cannot be written, or another process writes in it.
+        FileExistsError: it is there and should be new.
+    """
+    whole = folder.absolute()
+    absent = [each for each in (whole, *whole.parents) if not each.exists()]
+    file = None
+    try:
+        try:
+            folder.mkdir(parents=True, exist_ok=not new)
+            file = _taken(folder)
+            _sign(file)
+        except OSError as error:
+            if new and isinstance(error, FileExistsError):
+                raise
+            hint = "Try --out with a folder you can write."
+            raise BadInput(f"cannot write in {folder}: {error.strerror}. {hint}") from error
+        yield
+    finally:
+        if file:
+            with contextlib.suppress(OSError), file:
+                if _is_still(file, folder / FILE):
+                    (folder / FILE).unlink()
+        with contextlib.suppress(OSError):  # one that is not empty ends it
+            for each in absent:
+                each.rmdir()
+
+
+def _taken(folder: Path) -> IO[str]:
+    """The file, locked by this process."""
+    while True:
+        file = (folder / FILE).open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with file:
+                raise BadInput(f"{_busy(folder, file)} Wait for it or end it, or choose another --out.") from None
+        except OSError:
+            return file  # no locks here
+        if _is_still(file, folder / FILE):
+            return file
+        file.close()  # its owner took it away meanwhile
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sign(file: IO[str]) -> None:
+    """Say who holds it; a disk without room for that has none for a run."""
+    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    file.truncate(0)
+    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+    file.flush()
+
+
+def _busy(folder: Path, file: IO[str]) -> str:
+    try:
+        file.seek(0)
+        holder = json.load(file)
+        who = f": process {holder['pid']} on {holder['host']}, since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it has not signed yet
+        who = ""
+    return f"another stripectl writes in {folder}{who}."

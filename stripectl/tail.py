@@ -1,0 +1,27 @@
+"""The last words of a process: what its standard error ends with, however much that is, and on no disk."""
+
+import threading
+from typing import IO
+
+KEPT_BYTES = 4000
+END_S = 1.0  # for what is on its way when the process has ended; a process of its own may keep the pipe open
+
+
+class Tail:
+    """Reads a pipe to its end in a thread, and keeps the end."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.pipe, self.kept = pipe, b""
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
+
+    def _read(self) -> None:
+        while data := self.pipe.read1(2**16):  # type: ignore[attr-defined]
+            self.kept = (self.kept + data)[-KEPT_BYTES:]
+        self.pipe.close()
+
+    def last_line(self) -> str:
+        """The last line that says something, of a process that has ended."""
+        self.thread.join(END_S)
+        lines = [line.strip() for line in self.kept.decode(errors="replace").splitlines()]
+        return next((line[:300] for line in reversed(lines) if line and not line.startswith("*** ")), "")

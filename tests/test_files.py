@@ -1,0 +1,54 @@
+"""YAML of anybody: what is no YAML of ours is one clear error, soon."""
+
+from pathlib import Path
+
+import pytest
+
+from stripectl import BadInput
+from stripectl.files import MOST_YAML_BYTES, load_yaml
+
+
+def bomb(levels: int, width: int) -> str:
+    """Mappings that each merge the one before `width` times."""
+    merges = (f"a{i}: &a{i} {{<<: [{','.join([f'*a{i - 1}'] * width)}]}}" for i in range(1, levels))
+    return "\n".join(["a0: &a0 {x: 1, y: 2}", *merges])
+
+
+BAD = {
+    "too many digits": f"a: {'1' * 5000}",
+    "counted in sixties": f"a: {':'.join(['59'] * 3000)}",
+    "no such day": "a: 2026-99-99",
+    "a timestamp": "a: !!timestamp x",
+    "an empty integer": 'a: !!int ""',
+    "a truth": "a: !!bool x",
+    "a float": "a: !!float x",
+    "an object": "a: !!python/object/apply:os.getcwd []",
+    "a mapping as a key": "? {a: b}\n: c",
+    "deep": "[" * 10_000,
+    "merged again and again": bomb(30, 9),
+    "merged at once": bomb(2, 10_000),
+    "half a character": "a: b".encode("utf-16")[:-1],
+    "a NUL": "a: \0",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_yaml_is_one_error(name: str, tmp_path: Path) -> None:
+    path, content = tmp_path / "a.yaml", BAD[name]
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadInput, match=r"the suite .* is not YAML: "):
+        load_yaml(path, "suite")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "large.yaml"])
+def test_what_is_too_large_is_not_read(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("large.yaml").write_text("#" * (MOST_YAML_BYTES + 1))
+    with pytest.raises(BadInput, match="larger than 256 KiB"):
+        load_yaml(Path(path), "suite")
+
+
+def test_anchors_and_merges_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &a {x: 1}\nb: {<<: *a, y: 0x10}\nc: {<<: [*a, *a]}")
+    assert load_yaml(path, "suite") == {"a": {"x": 1}, "b": {"x": 1, "y": 16}, "c": {"x": 1}}
