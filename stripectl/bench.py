@@ -25,7 +25,7 @@ from stripectl.methods import measured, simulated
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import UNFINISHED, Say
-from stripectl.schema import METHODS, MOST_MEASUREMENTS
+from stripectl.schema import METHODS, MOST_ASKED
 from stripectl.sensitivity import with_reasons
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
@@ -41,8 +41,8 @@ def cases(request: Request, place: Place) -> list[Measurement]:
     found = []
     for workload in request.workloads:
         plans = [each for plan in request.plans for each in request.meshes(plan, place)]
-        if len(found) + len(plans) * len(request.flags) > MOST_MEASUREMENTS:
-            raise BadInput(f"the meshes make more plans than the {MOST_MEASUREMENTS:,} that a run holds. Name some.")
+        if len(found) + len(plans) * len(request.flags) > MOST_ASKED:
+            raise BadInput(f"the meshes make more plans than the {MOST_ASKED:,} that a command measures. Name some.")
         for plan, flags in itertools.product(plans, request.flags):
             found.append(to_make(workload, request.meshed(plan, workload, place), flags, place, method))
     return found

@@ -28,6 +28,7 @@ MOST_YAML_BYTES, MOST_VALUES, MOST_DIGITS = 2**18, 2**17, 1000
 YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 INSTEAD = "\ufffd"
+NUMBERS = (int, float, type(None))
 LONGEST_LINE = 600  # characters of a message
 
 
@@ -180,11 +181,11 @@ class Catalogue:
 def printable(value: Any) -> Any:
     """Nested data, its names and texts as they may be shown."""
     if isinstance(value, str):
-        return UNSHOWN.sub(INSTEAD, value)
+        return value if value.isprintable() else UNSHOWN.sub(INSTEAD, value)
     if isinstance(value, dict):
-        return {printable(name): printable(each) for name, each in value.items()}
+        return {printable(name): each if isinstance(each, NUMBERS) else printable(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [printable(each) if isinstance(each, str | list | dict) else each for each in value]
+        return [each if isinstance(each, NUMBERS) else printable(each) for each in value]
     return value
 
 

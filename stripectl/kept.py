@@ -30,7 +30,6 @@ class Kept:
     by: str = "key"
     warn: Callable[[str], None] = print
     latest: Latest = field(init=False)
-    unfinished: dict[tuple[str, ...], Measurement] = field(default_factory=dict)
     began_s: float = float("-inf")  # writing it whole, and how long that took
     took_s: float = 0.0
     trouble: bool = False
@@ -39,22 +38,13 @@ class Kept:
         self.latest = Latest(self.by, self.run.measurements)
 
     def add(self, m: Measurement) -> None:
-        """Keep a measurement that is done."""
-        self.unfinished.pop(m.key, None)
+        """Keep a measurement that is done, or what is known of one that goes on."""
         self.latest.put(m)
-        self._keep(m)
-
-    def so_far(self, m: Measurement) -> None:
-        """Keep what is known of a measurement that goes on."""
-        self.unfinished[m.key] = m
         self._keep(m)
 
     def gathered(self) -> Run:
         """The run with all of them."""
-        every = Latest(self.by, self.latest) if self.unfinished else self.latest
-        for m in self.unfinished.values():
-            every.put(m)
-        self.run.measurements = list(every)
+        self.run.measurements = list(self.latest)
         return self.run
 
     def save(self) -> None:

@@ -18,7 +18,7 @@ from test_report_traces import large
 from test_trace_cells import TRACE
 
 from stripectl.cli import main
-from stripectl.files import utf8, write_atomically
+from stripectl.files import printable, write_atomically
 from stripectl.report import render, render_several, write_report
 from stripectl.run import Run
 
@@ -303,7 +303,7 @@ def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
         links = browser.execute_script("return [...document.links].map(each => each.protocol)")
         assert set(links) == {"file:", "data:"}
         assert browser.execute_script("return [...document.querySelectorAll('*')].every(e => !e.onerror && !e.onclick)")
-        assert utf8(text).strip() in browser.find_element("css selector", "body").get_property("textContent")
+        assert printable(text).strip() in browser.find_element("css selector", "body").get_property("textContent")
 
 
 def test_the_page_prints(browser, pages: Pages) -> None:

@@ -26,7 +26,7 @@ BAD = {
     "a mapping as a key": "? {a: b}\n: c",
     "deep": "[" * 10_000,
     "merged again and again": bomb(30, 9),
-    "merged at once": bomb(2, 10_000),
+    "merged at once": bomb(2, 40_000),
     "half a character": "a: b".encode("utf-16")[:-1],
     "a NUL": "a: \0",
 }

@@ -250,7 +250,6 @@ def test_a_resumed_run_takes_its_journal_in(slow: None) -> None:
 
 METHODS = st.sampled_from(["measured", "compiled", "simulated"])
 STEPS = st.tuples(
-    st.sampled_from(["add", "so far"]),
     st.integers(0, 3),
     METHODS,
     st.booleans(),  # written whole
@@ -263,17 +262,17 @@ def test_whatever_is_written_how_the_folder_holds_what_is_known(tmp_path_factory
     folder = tmp_path_factory.mktemp("run")
     kept = Kept(empty(), folder, by)
     kept.save()
-    for seconds, (what, at, method, whole, killed) in enumerate(steps, 1):
+    for seconds, (at, method, whole, killed) in enumerate(steps, 1):
         kept.began_s, kept.took_s = (float("-inf"), 0.0) if whole else (kept.began_s, 1e9)
         path, m = folder / journal.FILE, made(at, float(seconds), method)
         before = path.read_bytes() if killed and path.exists() else None
-        (kept.add if what == "add" else kept.so_far)(m)
+        kept.add(m)
         if before and not path.exists():
             journal.append(folder, "id", by, m)
             path.write_bytes(before + path.read_bytes())
         assert set(told(Run.load(folder).measurements)) == set(told(kept.gathered().measurements))
     known = {m.key: m for m in kept.gathered().measurements}
-    last = {made(at, 1.0, method).key: float(seconds) for seconds, (_, at, method, *_) in enumerate(steps, 1)}
+    last = {made(at, 1.0, method).key: float(seconds) for seconds, (at, method, *_) in enumerate(steps, 1)}
     assert {key: m.median_s for key, m in known.items()}.items() <= last.items()
     assert known.keys() == last.keys() or by == "what"
 

@@ -2,17 +2,18 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stripectl.bootstrap import RESAMPLES
 from test_cli import run
 
 from stripectl import journal
 from stripectl.kept import Kept
 from stripectl.measurement import Measurement, median_interval, ratio_interval
+from stripectl.measurement.bootstrap import RESAMPLES
 from stripectl.report.embedded import MOST_SHOWN
 from stripectl.run import Run
 from stripectl.workload import Workload
@@ -102,7 +103,7 @@ def test_it_is_gone_on_with(large: Path, tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "run.json").write_bytes((large / "run.json").read_bytes())
     assert run(*NEW, "--resume", "--out", str(tmp_path)) == 0
     found = Run.load(tmp_path).measurements
-    assert len(found) == COUNT + 8 and {m.target for m in found[COUNT:]} == {"v5p:8", "v5p:1"}
+    assert len(found) == COUNT + 8 and {m.target for m in found[COUNT:]} == {"v5p:2x2x2", "v5p:1"}
     assert [m.key for m in found[:COUNT]] == [m.key for m in measurements()]
     assert len(capsys.readouterr().out.splitlines()) < 10_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run.json"]
@@ -115,7 +116,7 @@ def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
     monkeypatch.setattr(Run, "save", lambda self, folder: saved.append(1) or save(self, folder))
     kept = Kept(Run.load(large), tmp_path)
     plan = "ring/striped/xla@ring=2,tile=64x64,unroll="
-    more = [Measurement(**{**vars(kept.run.measurements[0]), "plan": f"{plan}{at + 1}"}) for at in range(500)]
+    more = [replace(kept.run.measurements[0], plan=f"{plan}{at + 1}") for at in range(500)]
     for at, m in enumerate(more):
         kept.add(m)
         if at % 100 == 99:

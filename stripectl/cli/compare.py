@@ -74,8 +74,10 @@ def show(found: Any, given: dict[str, Any]) -> None:
     screen.print(fitted(found.columns, rows, screen.width, LEAST, found.columns))
     if left_out := len(found.rows) - len(told):
         screen.print(f"{left_out:,} more rows are not shown, those that are SAME first")
-    for line in found.notes:
+    for line in found.notes[:MANY]:
         screen.print(line, markup=False)
+    if left_out := len(found.notes[MANY:]):
+        screen.print(f"{left_out:,} more notes are not shown")
 
 
 def write(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:

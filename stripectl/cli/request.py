@@ -15,7 +15,7 @@ from stripectl.layout import MASKS
 from stripectl.plan import DEFAULT_KERNELS, Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
 from stripectl.request import Request
 from stripectl.sampling import Effort
-from stripectl.schema import MOST_MEASUREMENTS
+from stripectl.schema import MOST_ASKED
 from stripectl.workload import (
     ATTENTION_PASSES,
     DTYPES,
@@ -131,8 +131,8 @@ def check_count(count: int) -> None:
     Raises:
         BadInput: it cannot.
     """
-    if count > MOST_MEASUREMENTS:
-        raise BadInput(f"the options make a grid of {count:,}, and a run holds {MOST_MEASUREMENTS:,}. Ask for a part.")
+    if count > MOST_ASKED:
+        raise BadInput(f"the options make a grid of {count:,}, and a command measures {MOST_ASKED:,}. Ask for a part.")
 
 
 def words(text: str, kind: str, known: Sequence[str]) -> list[str]:

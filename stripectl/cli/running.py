@@ -44,7 +44,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
                 Tracer(kept.folder, given.get("steps", Tracer.steps)) as tracer,
             ):
                 for request in requests:
-                    effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.so_far)
+                    effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.add)
                     asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
                     for measurement in bench(asked, reporter.say, run.environment["devices"], cluster_here()):
                         kept.add(measurement)

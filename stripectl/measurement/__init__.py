@@ -9,7 +9,7 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stripectl import BadInput
@@ -101,7 +101,8 @@ class Measurement:
         return self.flops_per_s_per_device / self.peak_flops_per_s
 
     def to_json(self) -> dict[str, Any]:
-        content = asdict(self) | {"workload": self.workload.to_json(), "pass": self.workload.passes}
+        content = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        content |= {"workload": self.workload.to_json(), "pass": self.workload.passes}
         rate = self.flops_per_s_per_device
         derived = {
             "tokens_per_s": self.tokens_per_s,

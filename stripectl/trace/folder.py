@@ -68,14 +68,14 @@ def beside(files: Sequence[Path]) -> str | None:
     return text or None
 
 
-def program_text(files: Sequence[Path], module: str) -> str | None:
-    """The HLO of a module: kept beside the profile, or what the profile itself holds; None where neither is."""
-    kept = beside(files)
-    if kept and named_module(files) == module.partition("(")[0]:
+def program_text(file: Path, module: str) -> str | None:
+    """The HLO of a module that a file shows: kept beside it, or what it holds itself; None where neither is."""
+    kept = beside([file])
+    if kept and named_module([file]) == module.partition("(")[0]:
         return kept
     name = _level(module.encode()).decode()
     options = {"graph_viewer_options": {"module_name": name, "type": "long_txt", "show_metadata": 1}}
-    text = ask_xprof(files[:1], "graph_viewer", options)
+    text = ask_xprof([file], "graph_viewer", options)
     return text if text and "ENTRY" in text else kept
 
 

@@ -7,7 +7,7 @@ less its own. The clocks of processes are set to zero where a step begins in eac
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,5 +107,23 @@ def main_module(devices: Sequence[Device], named: str | None) -> str:
         last = device.operations.end_s.max(initial=0.0)
         for run in device.executions:
             total[run.module] += (run.end_s if np.isfinite(run.end_s) else last) - run.start_s
-    own = [module for module in total if module.partition("(")[0] == named]
+    own = [module for module in total if name_of(module) == named]
     return max(own or total, key=lambda module: total[module])
+
+
+def that_ran(processes: Sequence[Sequence[Device]], module: str) -> list[list[Device]]:
+    """The devices that ran a module, by process, with those runs alone. A process numbers its programs itself, and one
+    that found some in a compile cache gives the same program another number: there, the longest of that name."""
+    found = []
+    for devices in processes:
+        busy = [device for device in devices if device.executions]
+        own = module if not busy or any(each.runs(module) for each in busy) else main_module(busy, name_of(module))
+        ran = [(each, each.runs(own)) for each in busy if name_of(own) == name_of(module)]
+        runs = [(each, [run._replace(module=module) for run in runs]) for each, runs in ran if runs]
+        found.append([replace(each, executions=executions) for each, executions in runs])
+    return list(filter(None, found))
+
+
+def name_of(module: str) -> str:
+    """Without its number."""
+    return module.partition("(")[0]

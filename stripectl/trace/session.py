@@ -12,7 +12,7 @@ from stripectl.trace.analysis import analyse, own_operations
 from stripectl.trace.events import read
 from stripectl.trace.folder import named_module, operations, program_text
 from stripectl.trace.program import Program, module_of
-from stripectl.trace.seen import main_module
+from stripectl.trace.seen import main_module, that_ran
 
 DIGITS = 6
 
@@ -34,9 +34,10 @@ class Session:
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
         module = main_module(devices, named_module(paths))
-        processes = [ran for found in processes if (ran := [each for each in found if each.runs(module)])]
+        source = next(path for path, found in zip(paths, processes, strict=True) if any(d.runs(module) for d in found))
+        processes = that_ran(processes, module)
         devices = [device for found in processes for device in found]
-        text = program_text(paths, module)
+        text = program_text(source, module)
         program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
         check_mesh(program)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):

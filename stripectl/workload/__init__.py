@@ -5,7 +5,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -184,8 +184,8 @@ class Workload:
         return replace(self, passes=passes, **dict.fromkeys(SIZES))
 
     def to_json(self) -> dict[str, Any]:
-        usual = {field.name: field.default for field in fields(self) if field.name in OPTIONAL}
-        content = {key: value for key, value in asdict(self).items() if key not in usual or value != usual[key]}
+        known = ((field, getattr(self, field.name)) for field in fields(self))
+        content = {field.name: value for field, value in known if field.name not in OPTIONAL or value != field.default}
         content["pass"] = content.pop("passes")
         return content
 
