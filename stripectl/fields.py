@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.candidates import not_run, work_of
+from stripectl.guards import Watch
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.pairing import dealing, fewest_kv_heads, lie
@@ -110,16 +111,20 @@ class MeasuredPlans:
         """Take what was found before in place of running it again."""
         for index, case in enumerate(self.cases):
             known = done.get(case.measurement.what)
-            shorts_s = ((known and known.calibration) or {}).get("shorts_s")
-            if known and known.status == "ok" and shorts_s:
+            if not known or known.status != "ok":
+                continue
+            shorts_s = (known.calibration or {}).get("shorts_s", ())
+            if shorts_s or known.samples_s:
                 self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
+                case.watch = Watch.before(known)
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
     def row(self, index: int) -> Measurement:
-        """What is known of a candidate: measured, or simulated from its short run."""
-        case, shorts_s = self.cases[index], self.shorts_s[index]
+        """What is known of a candidate, from before too: measured, or simulated from its short run."""
+        case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
+        case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
-        short = {"source": "short_run", "shorts_s": list(shorts_s), "heads": cut.workload.heads, "times": times}
+        short = {"source": "short_run", "shorts_s": shorts_s, "heads": cut.workload.heads, "times": times}
         if case.samples_s or not case.open:
             return replace(case.finish(), calibration=short if case.open else None)
         if not shorts_s:

@@ -151,7 +151,7 @@ def whole(tmp_path: Path):
 def test_killed_again_and_again_a_bench_ends_with_what_it_would_have_found(tmp_path: Path, whole) -> None:
     killer = Killer([*STRIPECTL, *BENCH], tmp_path, SEED)
     while killer.killed < KILLS or killer.workers_killed < KILLS:
-        killer.once(longest_s=7.0)
+        killer.once(longest_s=5.0)
     found, expected = killer.finish(), whole([*STRIPECTL, *BENCH])
     assert found.keys() == expected.keys() and len(found) == 12
     assert all(m.status == "ok" and len(m.samples_s) >= 3 and m.reason is None for m in found.values())

@@ -1,11 +1,14 @@
 """`stripectl tune-tiles`: candidates, the four ways to judge them, the cache, and what an interrupt costs."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_faults import children
 
 from stripectl import BadInput
 from stripectl.candidates import Tuning, forward_cases, tiles_for
@@ -226,6 +229,38 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     taken = sum(do == "sample_block" for do, _ in asked)
     assert taken == len(first["coarse"]["forward"] + second["coarse"]["forward"]) - len(samples_s)
     assert list(Path("cache").rglob("*.json"))
+
+
+@two_cores
+@pytest.mark.parametrize("strategy", ["race", "exhaustive"])
+def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--out", "run", "--no-cache"]
+    call += ["--seqlen", "512", "--heads", "2", "--head-dim", "16", "--tile", "64,128", "--layout", "striped"]
+    call += ["--pass", "forward", "--strategy", strategy, "--min-samples", "3"]
+
+    def found() -> dict[str, tuple[float, ...]]:
+        return {m.plan: m.samples_s for m in Run.load(Path("run")).measurements if m.samples_s}
+
+    def kill(self, heard: str, done: int, total: int) -> None:
+        for worker in children(os.getpid()) if heard.startswith("sample 3") else ():
+            os.kill(worker, signal.SIGKILL)
+
+    def interrupt(self, heard: str, done: int, total: int) -> None:
+        if heard.startswith("sample 3"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("stripectl.console.Reporter.say", kill)
+    assert run(*call) == 1
+    before = found()
+    assert 2 in map(len, before.values())  # whose worker was killed
+    monkeypatch.setattr("stripectl.console.Reporter.say", interrupt)
+    assert run(*call, "--resume") == 130
+    assert {plan: samples_s for plan, samples_s in found().items() if plan in before} == before
+    monkeypatch.setattr("stripectl.console.Reporter.say", lambda *_: None)
+    assert run(*call, "--resume") == 0
+    after = found()
+    assert all(after[plan][: len(samples_s)] == samples_s for plan, samples_s in before.items())
+    assert 3 in map(len, after.values()) and (strategy == "race" or {*map(len, after.values())} == {3})
 
 
 def test_nothing_left_is_said_once() -> None:
