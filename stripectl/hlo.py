@@ -133,6 +133,11 @@ class Module:
         return known
 
 
+def has_entry(text: str) -> bool:
+    """Whether a text may be a program."""
+    return any((found := COMPUTATION.match(line)) and found[1] for line in text.splitlines())
+
+
 def parse(text: str) -> Module:
     """The program that a compiler printed.
 

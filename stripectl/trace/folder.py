@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import BadInput
+from stripectl.hlo import has_entry
 
 HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured
 MODULE = re.compile(r"HloModule ([\w.\-]+)")
@@ -61,7 +62,7 @@ def beside(files: Sequence[Path]) -> str | None:
     """
     kept = next((path for folder in list(files[0].parents)[:4] if (path := folder / HLO).is_file()), None)
     text = kept and kept.read_text(encoding="utf-8", errors="replace")
-    if text and "ENTRY" not in text:
+    if text and not has_entry(text):
         raise BadInput(
             f"{kept} is no program (HLO text): it has no ENTRY. Take it away to read the profile without it."
         )
@@ -76,7 +77,7 @@ def program_text(file: Path, module: str) -> str | None:
     name = _level(module.encode()).decode()
     options = {"graph_viewer_options": {"module_name": name, "type": "long_txt", "show_metadata": 1}}
     text = ask_xprof([file], "graph_viewer", options)
-    return text if text and "ENTRY" in text else kept
+    return text if text and has_entry(text) else kept
 
 
 def operations(files: Sequence[Path]) -> list[dict[str, Any]] | None:
