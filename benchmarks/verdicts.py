@@ -26,9 +26,9 @@ PLANS = [
     "--target",
     "cpu:2",
     "--seqlen",
-    "4k",
+    "2k",
     "--heads",
-    "2",
+    "1",
     "--head-dim",
     "64",
     "--tile",
@@ -36,7 +36,7 @@ PLANS = [
     "--pass",
     "forward",
 ]
-BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "20", "--budget", "30s", "--quiet"]
+BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "200", "--budget", "1m", "--quiet"]
 TIMED = "    jax.block_until_ready(function(*inputs))\n"
 PLANTED = "    while time.perf_counter() - start < {share} * (done - start):\n        pass\n"
 
@@ -57,7 +57,9 @@ def slowed(folder: Path, share: float) -> Path:
 
 def command(*words: str, package: Path) -> subprocess.CompletedProcess:
     around = os.environ | {"PYTHONPATH": str(package)}
-    return subprocess.run([sys.executable, "-m", "stripectl", *words], env=around, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "stripectl", *words], env=around, cwd=package, capture_output=True, text=True
+    )
 
 
 def compared(folder: Path, packages: tuple[Path, Path]) -> list[tuple[str, str]]:

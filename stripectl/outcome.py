@@ -68,13 +68,18 @@ def of_times(base: Run, new: Run, threshold: float, allow_different: bool) -> Ou
         )
     compared = times.compare(base, new, threshold)
     for each in compared:
-        m, missing = each.new, each.verdict == "MISSING"
-        old, fresh = duration(each.base.median_s), NOTHING if missing else duration(m.median_s)
+        m = each.new
+        old, fresh = (NOTHING if seconds is None else duration(seconds) for seconds in each.times_s)
         message = f"{old} to {fresh}, {change(each)}" + (f": {each.why}" if each.why else "")
         found.add(m, f"{plan_cell(m)} {m.method}", each.verdict, message, (change(each), old, fresh, m.method))
     found.notes = [found.counted(), *unlike]
     found.notes += [
         f"{each.verdict} {plan_cell(each.new)}, {each.new.workload.passes}: {each.why}" for each in compared if each.why
+    ]
+    found.notes += [
+        f"{plan_cell(m)}, {m.workload.passes}: {count} samples are left out: the machine was not as fast in both runs"
+        for m, count in ((each.new, each.left_out) for each in compared)
+        if count
     ]
     found.notes += [
         f"disturbed {name}, {plan_cell(m)}, {m.workload.passes}: {'; '.join(said)}"

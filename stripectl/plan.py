@@ -108,9 +108,10 @@ class Plan:
         return self.axes.get(axis, 1)
 
     def product(self, axes: Iterable[str]) -> int:
-        return math.prod(self.size(axis) for axis in axes)
+        sizes = self.axes
+        return math.prod(sizes.get(axis, 1) for axis in axes)
 
-    @property
+    @functools.cached_property
     def devices(self) -> int:
         return self.product(AXES)
 

@@ -19,6 +19,7 @@ from test_cli import run as stripectl
 from test_report import HOSTILE, made, run_of
 
 from stripectl import BadInput
+from stripectl.files import printable
 from stripectl.history import APPLICATION, VERSION, History
 from stripectl.measurement import Measurement
 from stripectl.run import Run
@@ -279,7 +280,7 @@ def test_text_is_text(history: History, text: str) -> None:
     for _ in range(2):
         history.add(run)
     (found,) = history.runs(within={"plan": "ring/striped"})
-    readable = text.encode("utf-8", "replace").decode()
+    readable = printable(text.encode("utf-8", "replace").decode())
     assert (found.id, found.command) == (readable, readable)
     assert history.runs(within={"plan": "%"}) == history.runs(equal={"method": text}) == []
     assert history.count() == 1

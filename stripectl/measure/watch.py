@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 SIZE = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul: a few milliseconds
-REPEATS = 3
+REPEATS = 2
 COMPILED = "/jax/core/compile/backend_compile_duration"
 THROTTLES = "/sys/devices/system/cpu/cpu{}/thermal_throttle/core_throttle_count"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -25,27 +25,31 @@ class Watch:
         device = jax.local_devices()[0]
         a = jax.device_put(jnp.ones((SIZE[device.platform],) * 2, jnp.float32), device)
         product = jax.jit(jnp.matmul).lower(a, a).compile()
-        self.yardstick: Callable[[], Any] = lambda: product(a, a)
-        jax.block_until_ready(self.yardstick())
+        self.run: Callable[[], Any] = lambda: product(a, a)
+        self.yardstick_s()
+
+    def yardstick_s(self) -> float:
+        """Seconds that the matmul takes."""
+        start = time.perf_counter()
+        for _ in range(REPEATS):
+            jax.block_until_ready(self.run())
+        return (time.perf_counter() - start) / REPEATS
 
     def _heard(self, event: str, duration_secs: float, **_: Any) -> None:
         self.compiled += event == COMPILED
 
     def beside(self, run: Callable[[], float]) -> dict[str, Any]:
         """The seconds that a run says it took, and what was beside it (`stripectl.guards.Watch`)."""
-        start = time.perf_counter()
-        for _ in range(REPEATS):
-            jax.block_until_ready(self.yardstick())
-        yardstick_s = (time.perf_counter() - start) / REPEATS
-        compiled, throttled = self.compiled, throttles()
+        before_s, compiled, throttled = self.yardstick_s(), self.compiled, throttles()
         began, own, busy = time.perf_counter(), time.process_time(), busy_s()
         seconds = run()
         others = busy_s() - busy - (time.process_time() - own)
+        elapsed_s = (time.perf_counter() - began) * len(os.sched_getaffinity(0))
         return {
             "seconds": seconds,
-            "yardstick_s": yardstick_s,
+            "yardstick_s": (before_s + self.yardstick_s()) / 2,
             "others_s": others,
-            "elapsed_s": (time.perf_counter() - began) * len(os.sched_getaffinity(0)),
+            "elapsed_s": elapsed_s,
             "throttled": throttles() - throttled,
             "compiled": self.compiled - compiled,
         }
