@@ -1,7 +1,7 @@
 """How often `stripectl compare` is wrong on this machine, by the real commands: a plan against itself, and against
 itself with a planted slowdown.
 
-    python benchmarks/verdicts.py --pairs 50 --planted 25 --record benchmarks/verdicts.json
+    python benchmarks/verdicts.py --pairs 26 --planted 14 --record benchmarks/verdicts.json
 
 A slowdown is planted in a copy of the package: after every timed run its worker goes on for a share of the time that
 it took. Runs of a pair follow each other, as those of a base and a branch do in CI. Every plan of a pair is compared.
@@ -32,11 +32,11 @@ PLANS = [
     "--head-dim",
     "64",
     "--tile",
-    "256",
+    "128,256",
     "--pass",
     "forward",
 ]
-BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "200", "--budget", "1m", "--quiet"]
+BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "120", "--budget", "1m", "--quiet"]
 TIMED = "    jax.block_until_ready(function(*inputs))\n"
 PLANTED = "    while time.perf_counter() - start < {share} * (done - start):\n        pass\n"
 
@@ -55,28 +55,32 @@ def slowed(folder: Path, share: float) -> Path:
     return folder
 
 
-def command(*words: str, package: Path) -> subprocess.CompletedProcess:
-    around = os.environ | {"PYTHONPATH": str(package)}
+def command(*words: str, package: Path, cache: Path) -> subprocess.CompletedProcess:
+    around = os.environ | {
+        "PYTHONPATH": str(package),
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     return subprocess.run(
         [sys.executable, "-m", "stripectl", *words], env=around, cwd=package, capture_output=True, text=True
     )
 
 
-def compared(folder: Path, packages: tuple[Path, Path]) -> list[tuple[str, str]]:
+def compared(folder: Path, packages: tuple[Path, Path], cache: Path) -> list[tuple[str, str]]:
     """(verdict, change and why) of every plan of a pair of runs."""
     for name, package in zip(("base", "new"), packages, strict=True):
-        made = command(*BENCH, "--out", str(folder / name), package=package)
+        made = command(*BENCH, "--out", str(folder / name), package=package, cache=cache)
         assert made.returncode == 0, made.stderr
     junit = folder / "compare.xml"
-    command("compare", str(folder / "base"), str(folder / "new"), "--junit", str(junit), package=packages[0])
+    command("compare", str(folder / "base"), str(folder / "new"), "--junit", str(junit), package=packages[0], cache=cache)
     texts = ["".join(case.itertext()).strip() for case in ElementTree.parse(junit).iter("testcase")]
     return [(text.partition(":")[0], re.sub(r"^.* to [^,]*, ", "", text)) for text in texts]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=50, help="of a plan with itself")
-    parser.add_argument("--planted", type=int, default=25, help="pairs with a slowdown")
+    parser.add_argument("--pairs", type=int, default=26, help="of a plan with itself")
+    parser.add_argument("--planted", type=int, default=14, help="pairs with a slowdown")
     parser.add_argument("--share", type=float, default=0.10, help="of the slowdown")
     parser.add_argument("--record", type=Path, help="file for the verdicts")
     parser.add_argument("--keep", type=Path, help="folder for the runs")
@@ -88,7 +92,7 @@ def main() -> None:
         other = slowed(Path(scratch) / "slowed", given.share)
         kinds = [("same", here)] * given.pairs + [("planted", other)] * given.planted
         for number, (kind, package) in enumerate(kinds):
-            found[kind] += compared(kept / f"{kind}{number}", (here, package))
+            found[kind] += compared(kept / f"{kind}{number}", (here, package), Path(scratch) / "cache")
             counts = Counter(verdict for verdict, _ in found[kind])
             print(time.strftime("%H:%M:%S"), f"{number + 1}/{len(kinds)}", kind, dict(counts), flush=True)
     if given.record:

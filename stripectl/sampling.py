@@ -169,7 +169,7 @@ def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) 
     """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
     while not devices.workers and (left := [case for case in cases if case.open]):
         for case in left:
-            prepare(devices, case, effort)
+            prepare(devices, case, effort, verify=case.measurement.check is None)
             if not devices.workers:
                 break
 

@@ -18,7 +18,7 @@ from stripectl.report.embedded import MOST_SHOWN
 from stripectl.run import Run
 from stripectl.workload import Workload
 
-COUNT, SAMPLED = 100_000, 4_000
+COUNT, SAMPLED = 100_000, 1_000
 LENGTHS = [2**14 + 1024 * at for at in range(100)]
 TILES = [f"{a}x{b}" for a, b in itertools.product((128, 256, 512, 1024, 2048), repeat=2)]
 PLANS = [
@@ -68,12 +68,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_is_read_as_it_was_written(large: Path) -> None:
-    found, expected = Run.load(large).measurements, measurements()
-    assert [m.key for m in found] == [m.key for m in expected]
-    assert [m.samples_s for m in found] == [m.samples_s for m in expected]
-
-
 def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads((large / "run.json").read_text())
     slower = next(m for m in content["measurements"] if m["method"] == "simulated")
@@ -93,7 +87,8 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run.json"]
     found = Run.load(tmp_path).measurements
     assert len(found) == COUNT + 8 and {m.target for m in found[COUNT:]} == {"v5p:2x2x2", "v5p:1"}
-    assert [m.key for m in found[:COUNT]] == [m.key for m in measurements()]
+    expected = measurements()
+    assert [(m.key, m.samples_s) for m in found[:COUNT]] == [(m.key, m.samples_s) for m in expected]
     assert len(capsys.readouterr().out.splitlines()) < 10_000
 
     text = (tmp_path / "report.html").read_text()
