@@ -1,10 +1,11 @@
 """How often `stripectl compare` is wrong on this machine, by the real commands: a plan against itself, and against
 itself with a planted slowdown.
 
-    python benchmarks/verdicts.py --pairs 26 --planted 14 --record benchmarks/verdicts.json
+    python benchmarks/verdicts.py --same 30 --planted 15 --record benchmarks/verdicts.json
 
 A slowdown is planted in a copy of the package: after every timed run its worker goes on for a share of the time that
-it took. Runs of a pair follow each other, as those of a base and a branch do in CI. Every plan of a pair is compared.
+it took. Runs follow each other, as those of commits do in CI, and each is compared with the last one before it that has
+no slowdown, plan by plan.
 """
 
 import argparse
@@ -36,7 +37,7 @@ PLANS = [
     "--pass",
     "forward",
 ]
-BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "120", "--budget", "1m", "--quiet"]
+BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "300", "--budget", "2m", "--quiet"]
 TIMED = "    jax.block_until_ready(function(*inputs))\n"
 PLANTED = "    while time.perf_counter() - start < {share} * (done - start):\n        pass\n"
 
@@ -66,35 +67,43 @@ def command(*words: str, package: Path, cache: Path) -> subprocess.CompletedProc
     )
 
 
-def compared(folder: Path, packages: tuple[Path, Path], cache: Path) -> list[tuple[str, str]]:
-    """(verdict, change and why) of every plan of a pair of runs."""
-    for name, package in zip(("base", "new"), packages, strict=True):
-        made = command(*BENCH, "--out", str(folder / name), package=package, cache=cache)
-        assert made.returncode == 0, made.stderr
-    junit = folder / "compare.xml"
-    command("compare", str(folder / "base"), str(folder / "new"), "--junit", str(junit), package=packages[0], cache=cache)
+def benched(folder: Path, package: Path, cache: Path) -> Path:
+    """A run of the package, in a folder of its own."""
+    made = command(*BENCH, "--out", str(folder), package=package, cache=cache)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def compared(base: Path, new: Path, package: Path, cache: Path) -> list[tuple[str, str]]:
+    """(verdict, change and why) of every plan of two runs."""
+    junit = new / "compare.xml"
+    command("compare", str(base), str(new), "--junit", str(junit), package=package, cache=cache)
     texts = ["".join(case.itertext()).strip() for case in ElementTree.parse(junit).iter("testcase")]
     return [(text.partition(":")[0], re.sub(r"^.* to [^,]*, ", "", text)) for text in texts]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=26, help="of a plan with itself")
-    parser.add_argument("--planted", type=int, default=14, help="pairs with a slowdown")
+    parser.add_argument("--same", type=int, default=30, help="runs without a slowdown, after the first")
+    parser.add_argument("--planted", type=int, default=15, help="runs with one")
     parser.add_argument("--share", type=float, default=0.10, help="of the slowdown")
     parser.add_argument("--record", type=Path, help="file for the verdicts")
     parser.add_argument("--keep", type=Path, help="folder for the runs")
     given = parser.parse_args()
     found: dict[str, list[tuple[str, str]]] = {"same": [], "planted": []}
     with tempfile.TemporaryDirectory() as scratch:
-        kept = given.keep or Path(scratch)
+        kept, cache = given.keep or Path(scratch) / "runs", Path(scratch) / "cache"
         here = Path(stripectl.__file__).parent.parent
         other = slowed(Path(scratch) / "slowed", given.share)
-        kinds = [("same", here)] * given.pairs + [("planted", other)] * given.planted
-        for number, (kind, package) in enumerate(kinds):
-            found[kind] += compared(kept / f"{kind}{number}", (here, package), Path(scratch) / "cache")
-            counts = Counter(verdict for verdict, _ in found[kind])
-            print(time.strftime("%H:%M:%S"), f"{number + 1}/{len(kinds)}", kind, dict(counts), flush=True)
+        count = given.same + given.planted
+        base = benched(kept / "first", here, cache)
+        for number in range(count):
+            kind = "planted" if (number + 1) * given.planted // count > number * given.planted // count else "same"
+            new = benched(kept / f"{number}-{kind}", other if kind == "planted" else here, cache)
+            found[kind] += compared(base, new, here, cache)
+            base = new if kind == "same" else base
+            counts = {kind: dict(Counter(verdict for verdict, _ in each)) for kind, each in found.items()}
+            print(time.strftime("%H:%M:%S"), f"{number + 1}/{count}", counts, flush=True)
     if given.record:
         given.record.write_text(json.dumps({"bench": BENCH, "share": given.share, **found}, indent=1) + "\n")
 

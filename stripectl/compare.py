@@ -1,50 +1,45 @@
 """Two runs, measurement by measurement: did it get faster or slower, and is that sure?
 
-What else a machine does only adds to a time, so runs are compared by the times of their fastest samples (Chen and
-Revels 2016, arXiv:1608.04295), and only by samples that were taken while the machine was as fast in both, by its
-yardstick (`guards`). A change is sure where its bootstrap interval excludes none and a rank test, corrected for as many
-comparisons as there are, says that chance did not make it; where it is larger than the threshold; and where the machine
-does not explain it: its yardstick where it never was as fast in both, other programs, a drift within a run. What was
-compiled or simulated is exact: there every change is sure.
+A change is that of the fastest samples (`samples`). It is sure where its bootstrap interval excludes none and a rank
+test, corrected for as many comparisons as there are, says that chance did not make it; where it is larger than the
+threshold; and where the machine does not explain it: one that was much slower itself, other programs, a drift within a
+run, a throttled clock. What was compiled or simulated is exact: there every change is sure.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from stripectl import BadInput
 from stripectl.environment import differing
-from stripectl.guards import drift, equally_fast, machine_change
 from stripectl.measurement import Measurement
-from stripectl.measurement.bootstrap import RESAMPLES
 from stripectl.run import Run
+from stripectl.samples import FEWEST, Samples, change_interval, change_of, drift, fast_share, holm, rank_test
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 FAILURES = ("SLOWER", "BROKEN", "MISSING")
 CHANCE = 0.05  # of one wrong verdict in a whole comparison where nothing has changed
-FEWEST = 3  # samples of an interval
-ENOUGH = 8  # samples of each run to compare without the others
-FASTEST, LEAST_FAST = 0.1, 10  # share of the samples, and how many
+ANOTHER = 0.15  # change of the machine's own speed beyond which it is another machine
+CROWDED = 0.5  # share of its cores that leaves no sample alone
 # What must be alike for times to be compared: a compiler's do not depend on the machine it runs on.
 MATTERS = {"measured": ("versions", "flags", "host", "devices"), "compiled": ("versions", "flags"), "simulated": ()}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same plan, workload, target and method in two runs, with the samples that were compared; `left_out` others
-    were not. `times_s` are what is compared: of samples, what `share` of them is faster than. `change` is new time over
-    base time, minus 1, `interval` its 95 % interval where both were sampled, `why` what a verdict that is no plain one
-    stands on."""
+    """The same plan, workload, target and method in two runs. `times_s` are what is compared, of samples those of the
+    fastest; `machine` is how much longer the machine itself took in the new run, and `change` new time over base time,
+    minus 1, beside that; `interval` is its 95 % interval where both were sampled, `why` what a verdict that is no plain
+    one stands on."""
 
     base: Measurement
     new: Measurement
     verdict: Verdict
     times_s: tuple[float | None, float | None] = (None, None)
-    share: float | None = None
     change: float | None = None
     interval: tuple[float, float] | None = None
     why: str = ""
-    left_out: int = 0
+    machine: float = 0.0
 
 
 def pairs(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
@@ -69,43 +64,22 @@ def compare(base: Run, new: Run, threshold: float) -> list[Comparison]:
         BadInput: the runs have no measurement in common.
     """
     both, absent = pairs(base, new)
-    alike = [at_one_speed(old, fresh) for old, fresh in both]
-    sampled = [(old, fresh) for old, fresh in alike if fresh.status == "ok" and old.method == "measured"]
-    chances = holm([rank_test(old.samples_s, fresh.samples_s) for old, fresh in sampled])
+    sampled = [(old, fresh) for old, fresh in both if fresh.status == "ok" and old.method == "measured"]
+    chances = holm([rank_test(*samples_of(old, fresh)) for old, fresh in sampled])
     chance = {fresh.key: each for (_, fresh), each in zip(sampled, chances, strict=True)}
-    found = [_compared(old, fresh, threshold, chance.get(fresh.key, 0.0)) for old, fresh in alike]
-    found = [
-        replace(
-            each, left_out=sum(len(m.samples_s) for m in whole) - len(each.base.samples_s) - len(each.new.samples_s)
-        )
-        for each, whole in zip(found, both, strict=True)
-    ]
+    found = [_compared(old, fresh, threshold, chance.get(fresh.key, 0.0)) for old, fresh in both]
     return [*found, *(Comparison(m, m, "MISSING", (m.median_s, None), why="NEW does not hold it") for m in absent)]
 
 
-def at_one_speed(base: Measurement, new: Measurement) -> tuple[Measurement, Measurement]:
-    """Both with the samples that were taken while the machine was as fast in both runs, where these are enough."""
-    both = (base, new)
-    speeds = [(m.guards or {}).get("yardstick_s") or () for m in both]
-    if any(len(speed) != len(m.samples_s) for speed, m in zip(speeds, both, strict=True)):
-        return both
-    found = equally_fast(*speeds)
-    if len(found) < ENOUGH or len(found) == max(map(len, speeds)):
-        return both
-    taken = [sorted(each) for each in zip(*found, strict=True)]
-    return _of_samples(base, taken[0]), _of_samples(new, taken[1])
-
-
-def _of_samples(m: Measurement, taken: Sequence[int]) -> Measurement:
-    seen = m.guards or {}
-    guards = {**seen, "yardstick_s": [seen["yardstick_s"][at] for at in taken]}
-    return replace(m, samples_s=tuple(m.samples_s[at] for at in taken), guards=guards)
-
-
-def fast_share(base_s: Sequence[float], new_s: Sequence[float]) -> float:
-    """The share of samples to look below: ten of them, a tenth at the least, half at the most."""
-    fewest = min(len(base_s), len(new_s))
-    return min(0.5, max(FASTEST, LEAST_FAST / fewest)) if fewest else 0.5
+def samples_of(base: Measurement, new: Measurement) -> tuple[Samples, Samples]:
+    """Of both, with the yardstick where it was timed in both; where no samples are kept, the median for one."""
+    beside = [(m.guards or {}).get("yardstick_s") or () for m in (base, new)]
+    watched = all(len(each) == len(m.samples_s) for each, m in zip(beside, (base, new), strict=True))
+    made = [
+        Samples.of(m.samples_s or (m.median_s or 0.0,), each if watched else ())
+        for m, each in zip((base, new), beside, strict=True)
+    ]
+    return made[0], made[1]
 
 
 def differences(base: Run, new: Run) -> list[str]:
@@ -126,12 +100,13 @@ def _compared(base: Measurement, new: Measurement, threshold: float, chance: flo
         change = new.median_s / base.median_s - 1
         verdict = beyond(change, threshold)
         return Comparison(base, new, verdict, (base.median_s, new.median_s), change=change, interval=(change, change))
-    share = fast_share(base.samples_s, new.samples_s)
-    base_s = float(fast_s(base.samples_s or (base.median_s,), share))
-    new_s = float(fast_s(new.samples_s or (new.median_s,), share))
-    change, interval = new_s / base_s - 1, change_interval(base.samples_s, new.samples_s, share)
-    verdict, why = judged(base, new, change, interval, chance, threshold)
-    return Comparison(base, new, verdict, (base_s, new_s), share, change, interval, why)
+    old, fresh = samples_of(base, new)
+    share = fast_share(old, fresh)
+    change, machine = map(float, change_of(old, fresh, share))
+    interval = change_interval(old, fresh, share)
+    times_s = float(old.fast(share)[0]), float(fresh.fast(share)[0])
+    verdict, why = judged(base, new, change, interval, chance, threshold, machine)
+    return Comparison(base, new, verdict, times_s, change, interval, why, machine)
 
 
 def beyond(change: float, threshold: float) -> Verdict:
@@ -146,14 +121,17 @@ def judged(
     interval: tuple[float, float] | None,
     chance: float,
     threshold: float,
+    machine: float,
 ) -> tuple[Verdict, str]:
     """(the verdict on a change that was measured, why it is none)."""
     if interval is None:
         return "AMBIGUOUS", f"fewer than {FEWEST} samples"
     low, high = interval
+    verdict = beyond(change, threshold)
+    if abs(machine) > ANOTHER and beyond((1 + change) * (1 + machine) - 1, threshold) != verdict:
+        return "AMBIGUOUS", f"the machine itself took {machine:+.1%}: a fixed matmul beside the samples"
     if -threshold <= low and high <= threshold:
         return "SAME", ""
-    verdict = beyond(change, threshold)
     if verdict == "SAME":
         return "AMBIGUOUS", "it may be more than the threshold"
     if low <= 0 <= high or chance > CHANCE:
@@ -166,62 +144,13 @@ def unless_explained(
     base: Measurement, new: Measurement, change: float, verdict: Verdict, threshold: float
 ) -> tuple[Verdict, str]:
     """The verdict, or AMBIGUOUS with what of the machine explains the change, or may."""
-    own, what = machine_change(base.guards, new.guards, slower=change > 0)
-    if beyond((1 + change) / (1 + own) - 1, threshold) != verdict:
-        return "AMBIGUOUS", f"the machine itself took {own:+.1%}: {what}"
-    for name, m in (("BASE", base), ("NEW", new)):
-        if beyond(change - drift(m.samples_s) / 2, threshold) != verdict:
-            return "AMBIGUOUS", f"samples of {name} drift by {drift(m.samples_s):+.1%}"
-        if (m.guards or {}).get("throttled"):
+    both = samples_of(base, new)
+    for name, m, samples in zip(("BASE", "NEW"), (base, new), both, strict=True):
+        seen, drifts = m.guards or {}, drift(samples, fast_share(*both))
+        if beyond(change - drifts, threshold) != verdict:
+            return "AMBIGUOUS", f"the fastest samples of {name} drift by {drifts:+.1%}"
+        if seen.get("throttled"):
             return "AMBIGUOUS", f"the clock was throttled in {name}"
+        if (others := seen.get("others") or 0.0) > CROWDED:
+            return "AMBIGUOUS", f"other programs took {others:.0%} of the cores in {name}"
     return verdict, ""
-
-
-def fast_s(samples_s: Sequence[float], share: float, axis: int = -1) -> Any:
-    """What so many of the samples are faster than."""
-    import numpy as np
-
-    return np.quantile(samples_s, share, axis)
-
-
-def change_interval(base_s: Sequence[float], new_s: Sequence[float], share: float = 0.5) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the change of what a share is faster than; the two runs were sampled apart, so not
-    paired."""
-    import numpy as np
-    from scipy import stats
-
-    if min(len(base_s), len(new_s)) < FEWEST:
-        return None
-    found = stats.bootstrap(
-        (base_s, new_s),
-        lambda old, fresh, axis=-1: fast_s(fresh, share, axis) / fast_s(old, share, axis) - 1,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    low, high = found.confidence_interval
-    return float(low), float(high)
-
-
-def rank_test(base_s: Sequence[float], new_s: Sequence[float]) -> float:
-    """How likely chance alone deals the fastest share of all samples so unevenly to the two runs (Mood 1950; Fisher's
-    exact test)."""
-    from scipy import stats
-
-    if not base_s or not new_s:
-        return 1.0
-    edge = fast_s([*base_s, *new_s], fast_share(base_s, new_s))
-    fast = [sum(each <= edge for each in samples_s) for samples_s in (base_s, new_s)]
-    slow = [len(samples_s) - count for samples_s, count in zip((base_s, new_s), fast, strict=True)]
-    found: Any = stats.fisher_exact([fast, slow])
-    return float(found.pvalue)
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """The same, so that among all of them one is wrong as seldom as one alone would be (Holm 1979)."""
-    order = sorted(range(len(chances)), key=chances.__getitem__)
-    corrected, highest = list(chances), 0.0
-    for rank, index in enumerate(order):
-        highest = max(highest, min(1.0, chances[index] * (len(chances) - rank)))
-        corrected[index] = highest
-    return corrected

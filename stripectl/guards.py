@@ -11,7 +11,6 @@ from typing import Any
 
 from stripectl.measurement import Measurement
 
-ALIKE = 0.1  # of two yardsticks
 UNSTEADY = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
 BUSY = 0.05  # share of the cores that other programs may take
 DRIFT, SURE = 0.05, 0.01  # change from the first sample to the last, and how unlikely it must be by chance
@@ -82,35 +81,6 @@ def told(measurements: Iterable[Measurement]) -> list[str]:
     named = [f"{m.plan} {m.workload.passes}: {', '.join(said)}" for m, said in found[:MOST_NAMED]]
     more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return [f"{len(found)} of {len(sampled)} plans were disturbed while they ran. {'; '.join(named)}{more}"]
-
-
-def machine_change(base: Mapping[str, Any] | None, new: Mapping[str, Any] | None, slower: bool) -> tuple[float, str]:
-    """By how much the machine itself took longer in `new` than in `base`, as far as that explains a change in one
-    direction, and what says so: the yardstick, or the share of the cores that other programs took."""
-    import numpy as np
-
-    if not base or not new or not base.get("yardstick_s") or not new.get("yardstick_s"):
-        return 0.0, ""
-    ratio = float(np.median(new["yardstick_s"]) / np.median(base["yardstick_s"]))
-    left, before = 1 - min(0.9, new["others"]), 1 - min(0.9, base["others"])
-    told = [(ratio - 1, "a fixed matmul beside the samples"), (before / left - 1, "other programs on its cores")]
-    change, what = (max if slower else min)(told)
-    return (change, what) if (change > 0 if slower else change < 0) else (0.0, "")
-
-
-def equally_fast(base_s: Sequence[float], new_s: Sequence[float]) -> list[tuple[int, int]]:
-    """The positions of samples of two runs, one to one and as many as there are, beside which the yardstick took as
-    long."""
-    by_speed = [sorted(range(len(each)), key=each.__getitem__) for each in (base_s, new_s)]
-    found, left, right = [], *map(iter, by_speed)
-    base, new = next(left, None), next(right, None)
-    while base is not None and new is not None:
-        apart = new_s[new] / base_s[base] - 1
-        if abs(apart) <= ALIKE:
-            found.append((base, new))
-        base = next(left, None) if apart >= -ALIKE else base
-        new = next(right, None) if apart <= ALIKE else new
-    return found
 
 
 def unsteadiness(yardstick_s: Sequence[float]) -> float:

@@ -18,6 +18,7 @@ from stripectl.units import NOTHING, duration
 
 TIMES = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload")
 FACTS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
+SEEN = 0.01  # change of the machine's own speed that is said
 LEAST = 4  # columns on the narrowest screen
 FAILURES = (*times.FAILURES, *schedules.FAILURES)
 OPEN = ("AMBIGUOUS",)
@@ -73,13 +74,11 @@ def of_times(base: Run, new: Run, threshold: float, allow_different: bool) -> Ou
         message = f"{old} to {fresh}, {change(each)}" + (f": {each.why}" if each.why else "")
         found.add(m, f"{plan_cell(m)} {m.method}", each.verdict, message, (change(each), old, fresh, m.method))
     found.notes = [found.counted(), *unlike]
+    machine = max((each.machine for each in compared), key=abs)
+    if abs(machine) > SEEN:
+        found.notes.append(f"the machine itself took up to {machine:+.1%} in NEW, by its yardstick: that is taken off")
     found.notes += [
         f"{each.verdict} {plan_cell(each.new)}, {each.new.workload.passes}: {each.why}" for each in compared if each.why
-    ]
-    found.notes += [
-        f"{plan_cell(m)}, {m.workload.passes}: {count} samples are left out: the machine was not as fast in both runs"
-        for m, count in ((each.new, each.left_out) for each in compared)
-        if count
     ]
     found.notes += [
         f"disturbed {name}, {plan_cell(m)}, {m.workload.passes}: {'; '.join(said)}"

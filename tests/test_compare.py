@@ -10,10 +10,11 @@ from test_cli import run as cli
 from test_measurement import measured, run
 
 from stripectl import BadInput
-from stripectl.compare import compare, differences, holm
+from stripectl.compare import compare, differences
 from stripectl.gate import facts, gate
 from stripectl.measurement import Measurement, median_interval
 from stripectl.run import Run
+from stripectl.samples import holm
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 
@@ -49,21 +50,23 @@ def test_what_is_not_sure_says_why() -> None:
 
 
 def test_a_change_that_the_machine_explains_is_none() -> None:
-    slower = sampled(1.3, seed=1, yardstick_s=[1.3e-3] * 15)
-    assert verdict(sampled(1.0), slower) == (
+    another = (  # what a program takes of another machine is not told by a matmul
         "AMBIGUOUS",
         "the machine itself took +30.0%: a fixed matmul beside the samples",
     )
-    assert "other programs on its cores" in verdict(sampled(1.0), sampled(1.3, seed=1, others=0.25))[1]
+    assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=[1.3e-3] * 15)) == another
+    assert verdict(sampled(1.0), sampled(1.08, seed=1, yardstick_s=[1.08e-3] * 15)) == ("SAME", "")
+    assert verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=[0.92e-3] * 15))[0] == "SLOWER"
     assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=[1.3e-3] * 15))[0] == "SLOWER"
     assert verdict(sampled(1.0, yardstick_s=[1.3e-3] * 15), sampled(0.77, seed=1))[0] == "AMBIGUOUS"
     assert verdict(sampled(1.0), sampled(0.77, seed=1, yardstick_s=[1.3e-3] * 15))[0] == "FASTER"
+    assert "other programs took 60% of the cores in NEW" in verdict(sampled(1.0), sampled(1.3, seed=1, others=0.6))[1]
 
 
 def test_samples_that_drift_and_throttled_clocks_are_counted() -> None:
     base, new = sampled(1.0), sampled(1.15, seed=1)
     drifting = replace(new, samples_s=tuple(1.15 * (1 + 0.3 * (at / 14 - 0.5)) for at in range(15)))
-    assert "samples of NEW drift by +30" in verdict(base, drifting)[1]
+    assert "the fastest samples of NEW drift by +1" in verdict(base, drifting)[1]
     assert "throttled in NEW" in verdict(base, replace(new, guards=STEADY | {"throttled": 2}))[1]
 
 

@@ -11,7 +11,7 @@ from test_faults import SMALL
 from test_measurement import measured
 
 from stripectl.environment import cores
-from stripectl.guards import BUSY, Watch, disturbances, drift, machine_change, unsteadiness
+from stripectl.guards import BUSY, Watch, disturbances, drift
 from stripectl.launch import DeviceSet
 
 CALM = {"yardstick_s": [1.0] * 9, "others": 0.0, "throttled": 0, "compiled": 0}
@@ -47,15 +47,6 @@ def test_a_sample_with_a_compilation_in_it_does_not_count() -> None:
     assert watch.seconds([SEEN, SEEN | {"compiled": 1, "seconds": 9.0}]) is None
     assert watch.seconds([SEEN, SEEN | {"seconds": 3.0, "yardstick_s": 0.2}]) == 3.0
     assert watch.to_json() == {"yardstick_s": [0.2], "others": 0.25, "throttled": 0, "compiled": 1}
-
-
-def test_the_machine_explains_changes_of_its_own_direction() -> None:
-    slow = CALM | {"yardstick_s": [1.2] * 9}
-    assert machine_change(CALM, slow, slower=True) == (pytest.approx(0.2), "a fixed matmul beside the samples")
-    assert machine_change(CALM, slow, slower=False) == (0.0, "")
-    assert machine_change(slow, CALM, slower=False)[0] == pytest.approx(1 / 1.2 - 1)
-    assert machine_change(None, slow, slower=True) == (0.0, "")
-    assert unsteadiness([1.0, 2.0]) == 0.0
 
 
 @pytest.fixture

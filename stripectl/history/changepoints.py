@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from stripectl import Missing
-from stripectl.compare import change_interval
+from stripectl.samples import Samples, change_interval
 
 LEAST = 3  # runs of a level
 ENOUGH = 10
@@ -64,7 +64,7 @@ def changes(values: Sequence[float], exact: bool) -> list[Change]:
 
 
 def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
-    interval = change_interval(before, after) if min(before) > 0 else None
+    interval = change_interval(Samples.of(before), Samples.of(after)) if min(before) > 0 else None
     return Change(at, median(before), median(after), interval)
 
 

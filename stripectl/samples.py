@@ -1,0 +1,110 @@
+"""Samples of two runs, compared by their fastest.
+
+What else a machine does only adds to a time (Chen and Revels 2016, arXiv:1608.04295), so what counts of each run is the
+time that about ten samples are faster than, over what as many runs of the yardstick beside them (`guards`) are faster
+than: how fast the machine itself was is taken off.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stripectl import guards
+from stripectl.measurement.bootstrap import RESAMPLES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FEWEST = 3  # samples of an interval
+FASTEST = 10  # samples that are faster than the time that counts, or half of them where there are few
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Times, and those of the yardstick beside each, or ones where it was not timed."""
+
+    times_s: "np.ndarray"
+    yardstick_s: "np.ndarray"
+
+    @classmethod
+    def of(cls, times_s: Sequence[float], yardstick_s: Sequence[float] = ()) -> "Samples":
+        import numpy as np
+
+        yardstick_s = yardstick_s if len(yardstick_s) == len(times_s) else ()
+        return cls(np.asarray(times_s), np.asarray(yardstick_s) if len(yardstick_s) else np.ones(len(times_s)))
+
+    def __len__(self) -> int:
+        return len(self.times_s)
+
+    def __getitem__(self, at: Any) -> "Samples":
+        return Samples(self.times_s[at], self.yardstick_s[at])
+
+    def fast(self, share: float) -> Any:
+        """(what a share of the times is faster than, what of the yardstick's); of each resample, where these are
+        resamples."""
+        import numpy as np
+
+        return np.quantile(self.times_s, share, -1), np.quantile(self.yardstick_s, share, -1)
+
+
+def fast_share(base: Samples, new: Samples) -> float:
+    """The share of samples to look below."""
+    return min(0.5, FASTEST / max(1, min(len(base), len(new))))
+
+
+def change_of(base: Samples, new: Samples, share: float) -> tuple[Any, Any]:
+    """(change of the times of the fastest beside that of the machine, change of the machine)."""
+    (base_s, base_yardstick_s), (new_s, new_yardstick_s) = base.fast(share), new.fast(share)
+    machine = new_yardstick_s / base_yardstick_s
+    return new_s / base_s / machine - 1, machine - 1
+
+
+def drift(samples: Samples, share: float) -> float:
+    """By how much the fastest samples change from the first of them to the last (`guards.drift`)."""
+    return guards.drift([float(each) for each in samples.times_s if each <= samples.fast(share)[0]])
+
+
+def change_interval(base: Samples, new: Samples, share: float = 0.5) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of the change of what a share is faster than, beside the machine's; the two runs were
+    sampled apart, so not paired."""
+    import numpy as np
+    from scipy import stats
+
+    if min(len(base), len(new)) < FEWEST:
+        return None
+    found = stats.bootstrap(
+        (np.arange(len(base)), np.arange(len(new))),
+        lambda old, fresh, axis=-1: change_of(base[old], new[fresh], share)[0],
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+        vectorized=True,
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def rank_test(base: Samples, new: Samples) -> float:
+    """How likely chance alone deals the fastest share of all samples, beside the machine's, so unevenly to the two runs
+    (Mood 1950; Fisher's exact test)."""
+    import numpy as np
+    from scipy import stats
+
+    if min(len(base), len(new)) < 2:
+        return 1.0
+    share = fast_share(base, new)
+    scaled = [each.times_s / each.fast(share)[1] for each in (base, new)]
+    edge = np.quantile(np.concatenate(scaled), share)
+    fast = [int((each <= edge).sum()) for each in scaled]
+    slow = [len(each) - count for each, count in zip(scaled, fast, strict=True)]
+    found: Any = stats.fisher_exact([fast, slow])
+    return float(found.pvalue)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The same, so that among all of them one is wrong as seldom as one alone would be (Holm 1979)."""
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    corrected, highest = list(chances), 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, chances[index] * (len(chances) - rank)))
+        corrected[index] = highest
+    return corrected
