@@ -56,6 +56,7 @@ def parse_selector(text: str) -> Selector:
     Raises:
         BadInput: no name of a scheme, layout or kernel, and no beginning of a plan.
     """
+    text = text.strip()
     if "/" not in text and "@" not in text:
         kind = next((kind for kind, known in NAMES.items() if text in known.names()), None)
         if kind is None:
