@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help bench test test-all lint wheel clean
@@ -15,10 +16,10 @@ bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and it
 	$(BIN)/stripectl bench --seqlen 256k
 
 test: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests, with the full product of the exactness matrix
-	$(BIN)/python -m pytest -n 2 -m "full or not full"
+	$(BIN)/python -m pytest $(PARALLEL) -m "full or not full"
 
 lint: $(VENV)/dev    ## ruff and pyright
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from stripectl import BadInput
 from stripectl.environment import differing
 from stripectl.measurement import Measurement
 from stripectl.run import Run
-from stripectl.samples import FEWEST, Samples, change_interval, change_of, drift, fast_share, holm, rank_test
+from stripectl.samples import FEWEST, FOLLOWS, Samples, change_of, drift, fast_share, holm, interval_of, rank_test
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 FAILURES = ("SLOWER", "BROKEN", "MISSING")
@@ -103,7 +103,7 @@ def _compared(base: Measurement, new: Measurement, threshold: float, chance: flo
     old, fresh = samples_of(base, new)
     share = fast_share(old, fresh)
     change, machine = map(float, change_of(old, fresh, share))
-    interval = change_interval(old, fresh, share)
+    interval = interval_of(lambda was, now: change_of(was, now, share)[0], old, fresh)
     times_s = float(old.fast(share)[0]), float(fresh.fast(share)[0])
     verdict, why = judged(base, new, change, interval, chance, threshold, machine)
     return Comparison(base, new, verdict, times_s, change, interval, why, machine)
@@ -128,7 +128,8 @@ def judged(
         return "AMBIGUOUS", f"fewer than {FEWEST} samples"
     low, high = interval
     verdict = beyond(change, threshold)
-    if abs(machine) > ANOTHER and beyond((1 + change) * (1 + machine) - 1, threshold) != verdict:
+    whole = (1 + change) * (1 + machine) ** FOLLOWS
+    if abs(machine) > ANOTHER and {beyond(each - 1, threshold) for each in (whole, whole / (1 + machine))} != {verdict}:
         return "AMBIGUOUS", f"the machine itself took {machine:+.1%}: a fixed matmul beside the samples"
     if -threshold <= low and high <= threshold:
         return "SAME", ""

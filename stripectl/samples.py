@@ -1,11 +1,12 @@
 """Samples of two runs, compared by their fastest.
 
 What else a machine does only adds to a time (Chen and Revels 2016, arXiv:1608.04295), so what counts of each run is the
-time that about ten samples are faster than, over what as many runs of the yardstick beside them (`guards`) are faster
-than: how fast the machine itself was is taken off.
+mean of its fastest samples. Where even these take longer because the machine itself was slower, so does the yardstick
+that was timed beside each (`guards`): what a plan follows it by is taken off.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 FEWEST = 3  # samples of an interval
-FASTEST = 10  # samples that are faster than the time that counts, or half of them where there are few
+FASTEST = 20  # samples that count, or half of them where there are few
+FOLLOWS = 0.8  # of the yardstick's change, in logarithms, a plan's time has: fitted in benchmarks/README.md
 
 
 @dataclass(frozen=True)
@@ -39,34 +41,36 @@ class Samples:
     def __getitem__(self, at: Any) -> "Samples":
         return Samples(self.times_s[at], self.yardstick_s[at])
 
-    def fast(self, share: float) -> Any:
-        """(what a share of the times is faster than, what of the yardstick's); of each resample, where these are
-        resamples."""
+    def fast(self, share: float) -> tuple[Any, Any]:
+        """(mean of the fastest share of the times, of the yardstick's); of each resample, where these are resamples."""
         import numpy as np
 
-        return np.quantile(self.times_s, share, -1), np.quantile(self.yardstick_s, share, -1)
+        count = math.ceil(share * self.times_s.shape[-1])
+        fastest = (np.sort(each, -1)[..., :count] for each in (self.times_s, self.yardstick_s))
+        times_s, yardstick_s = (each.mean(-1) for each in fastest)
+        return times_s, yardstick_s
 
 
-def fast_share(base: Samples, new: Samples) -> float:
-    """The share of samples to look below."""
-    return min(0.5, FASTEST / max(1, min(len(base), len(new))))
+def fast_share(*samples: Samples) -> float:
+    """The share of samples that count."""
+    return min(0.5, FASTEST / max(1, min(map(len, samples))))
 
 
 def change_of(base: Samples, new: Samples, share: float) -> tuple[Any, Any]:
-    """(change of the times of the fastest beside that of the machine, change of the machine)."""
+    """(change of the times of the fastest but for that of the machine, change of the machine)."""
     (base_s, base_yardstick_s), (new_s, new_yardstick_s) = base.fast(share), new.fast(share)
     machine = new_yardstick_s / base_yardstick_s
-    return new_s / base_s / machine - 1, machine - 1
+    return new_s / base_s / machine**FOLLOWS - 1, machine - 1
 
 
 def drift(samples: Samples, share: float) -> float:
     """By how much the fastest samples change from the first of them to the last (`guards.drift`)."""
-    return guards.drift([float(each) for each in samples.times_s if each <= samples.fast(share)[0]])
+    slowest = sorted(samples.times_s)[math.ceil(share * len(samples)) - 1]
+    return guards.drift([float(each) for each in samples.times_s if each <= slowest])
 
 
-def change_interval(base: Samples, new: Samples, share: float = 0.5) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the change of what a share is faster than, beside the machine's; the two runs were
-    sampled apart, so not paired."""
+def interval_of(change: Callable[[Any, Any], Any], base: Any, new: Any) -> tuple[float, float] | None:
+    """The 95 % bootstrap interval of a change between two runs, which were sampled apart, so not paired."""
     import numpy as np
     from scipy import stats
 
@@ -74,7 +78,7 @@ def change_interval(base: Samples, new: Samples, share: float = 0.5) -> tuple[fl
         return None
     found = stats.bootstrap(
         (np.arange(len(base)), np.arange(len(new))),
-        lambda old, fresh, axis=-1: change_of(base[old], new[fresh], share)[0],
+        lambda old, fresh, axis=-1: change(base[old], new[fresh]),
         n_resamples=RESAMPLES,
         method="percentile",
         rng=np.random.default_rng(0),
@@ -84,16 +88,16 @@ def change_interval(base: Samples, new: Samples, share: float = 0.5) -> tuple[fl
 
 
 def rank_test(base: Samples, new: Samples) -> float:
-    """How likely chance alone deals the fastest share of all samples, beside the machine's, so unevenly to the two runs
-    (Mood 1950; Fisher's exact test)."""
+    """How likely chance alone deals the fastest of all samples, but for the machine, so unevenly to the two runs (Mood
+    1950; Fisher's exact test)."""
     import numpy as np
     from scipy import stats
 
     if min(len(base), len(new)) < 2:
         return 1.0
-    share = fast_share(base, new)
-    scaled = [each.times_s / each.fast(share)[1] for each in (base, new)]
-    edge = np.quantile(np.concatenate(scaled), share)
+    share, every = fast_share(base, new), len(base) + len(new)
+    scaled = [each.times_s / each.fast(share)[1] ** FOLLOWS for each in (base, new)]
+    edge = np.quantile(np.concatenate(scaled), min(0.5, FASTEST / every))
     fast = [int((each <= edge).sum()) for each in scaled]
     slow = [len(each) - count for each, count in zip(scaled, fast, strict=True)]
     found: Any = stats.fisher_exact([fast, slow])

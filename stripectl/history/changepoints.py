@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from stripectl import Missing
-from stripectl.samples import Samples, change_interval
+from stripectl.samples import interval_of
 
 LEAST = 3  # runs of a level
 ENOUGH = 10
@@ -64,7 +64,12 @@ def changes(values: Sequence[float], exact: bool) -> list[Change]:
 
 
 def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
-    interval = change_interval(Samples.of(before), Samples.of(after)) if min(before) > 0 else None
+    import numpy as np
+
+    def change(was: np.ndarray, now: np.ndarray) -> np.ndarray:
+        return np.median(now, -1) / np.median(was, -1) - 1
+
+    interval = interval_of(change, np.asarray(before), np.asarray(after)) if min(before) > 0 else None
     return Change(at, median(before), median(after), interval)
 
 
