@@ -17,7 +17,7 @@ from typing import Any
 from stripectl import BadInput, journal
 from stripectl.files import printable, read_bytes, write_atomically
 from stripectl.measurement import Measurement, readable, with_speedups
-from stripectl.schema import MOST_MEASUREMENTS, check, is_shallow
+from stripectl.schema import MOST_MEASUREMENTS, check, is_shallow, is_small
 
 SCHEMA, VERSION = "stripectl.run/", 1
 FILE = "run.json"
@@ -87,6 +87,8 @@ class Run:
         try:
             if len(content["measurements"]) > MOST_MEASUREMENTS:
                 raise ValueError(f"it has more than {MOST_MEASUREMENTS:,} measurements")
+            if not is_small(content["environment"]):
+                raise ValueError("its environment holds a number that is too large")
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),

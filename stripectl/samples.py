@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 FEWEST = 3  # samples of an interval
 FASTEST = 20  # samples that count, or half of them where there are few
 FOLLOWS = 0.8  # of the yardstick's change, in logarithms, a plan's time has: fitted in benchmarks/README.md
+AT_ONCE = 2**20  # samples drawn anew
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def interval_of(change: Callable[[Any, Any], Any], base: Any, new: Any) -> tuple
         (np.arange(len(base)), np.arange(len(new))),
         lambda old, fresh, axis=-1: change(base[old], new[fresh]),
         n_resamples=RESAMPLES,
+        batch=max(1, AT_ONCE // max(len(base), len(new))),
         method="percentile",
         rng=np.random.default_rng(0),
         vectorized=True,

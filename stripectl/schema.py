@@ -47,6 +47,13 @@ def is_shallow(value: Any) -> bool:
     return not level
 
 
+def is_small(value: Any) -> bool:
+    """Whether every whole number in nested data is one that a float can hold."""
+    if isinstance(value, dict | list):
+        return all(map(is_small, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int) or abs(value) <= MOST
+
+
 def is_counts(value: Any) -> bool:
     """What `tiles` holds: a count for every device and round, and shares."""
     rounds = value.get("per_round") if isinstance(value, dict) else None

@@ -197,6 +197,7 @@ BAD_RUNS = {
     "many measurements": (HEAD + b"{}," * 2**17 + b"{}]}", "more than 131,072 measurements"),
     "a number too small": (run_with(median_s=1e-300), "not a number"),
     "a number too large": (run_with(median_s=1e299), "not a number"),
+    "a number of 400 digits": (HEAD.replace(b"{}", b'{"host": {"ram_bytes": %s}}' % (b"9" * 400)) + b"]}", "too large"),
     "a gibibyte of heads": (
         run_with(workload={"seq_len": 4, "heads": 2**30, "kv_heads": 2**30, "head_dim": 4}),
         "heads",

@@ -91,6 +91,7 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
             folder: Path = given["out"] or newest_run(RUNS).parent
             stack.enter_context(writing_in(folder))
             run = Run.load(folder)
+            check_plans(run, folder)
             run.measurements = [tried_again(m) for m in run.measurements if m.status != "failed" or m.samples_s]
         else:
             now = datetime.now(UTC)
@@ -107,6 +108,18 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
             run = Run(identity, now.isoformat(timespec="seconds"), command_line, around)
         remove_leftovers(folder, FILE, REPORT)
         yield Kept(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
+
+
+def check_plans(run: Any, folder: Path) -> None:
+    """Fail before anything is measured where a plan of a run that is resumed means nothing to this stripectl."""
+    from stripectl.plan import parse_plan
+
+    for plan in dict.fromkeys(m.plan for m in run.measurements):
+        try:
+            parse_plan(plan)
+        except (BadInput, ValueError) as error:
+            why = f"this stripectl cannot read a plan in it: {error}"
+            raise BadInput(f"{folder} cannot be gone on with: {why}") from error
 
 
 def tried_again(m: Any) -> Any:
