@@ -69,7 +69,7 @@ def kill_one(pids: list[int], chance: random.Random) -> bool:
 
 
 def check_kept(before: dict[tuple, Measurement], after: dict[tuple, Measurement], where: str) -> None:
-    """No sample is lost, and with no more samples a measurement is as it was; a search takes more of what it has timed."""
+    """No sample is lost; with no more of them a measurement is as it was. A search takes more of what it has timed."""
     for key, m in before.items():
         if m.status != "ok":
             continue
