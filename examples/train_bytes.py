@@ -10,7 +10,6 @@ Everything is what stripectl is made of: `make_training` builds the step of a LL
 
 import argparse
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,12 +37,10 @@ def corpus() -> np.ndarray:
     return np.frombuffer(b"".join(path.read_bytes() for each in folders for path in sorted(ROOT.glob(each))), np.uint8)
 
 
-def batches(text: np.ndarray, steps: int) -> Iterator[np.ndarray]:
-    """The same windows of the text for every plan."""
-    rng = np.random.default_rng(0)
-    for _ in range(steps):
-        starts = rng.integers(0, len(text) - LENGTH - 1, BATCH)
-        yield np.stack([text[start : start + LENGTH + 1] for start in starts])
+def batches(text: np.ndarray, steps: int) -> list[np.ndarray]:
+    """Random windows of the text, a batch a step."""
+    starts = np.random.default_rng(0).integers(0, len(text) - LENGTH - 1, (steps, BATCH))
+    return [np.stack([text[start : start + LENGTH + 1] for start in each]) for each in starts]
 
 
 def with_attention(attention: str) -> Model:
@@ -52,23 +49,23 @@ def with_attention(attention: str) -> Model:
     return MODEL if attention == "softmax" else replace(MODEL, **linear)
 
 
-def curve(plan: str, steps: int, model: Model = MODEL) -> list[float]:
-    """The loss of every step, in nats a byte."""
+def curve(plan: str, data: list[np.ndarray], model: Model = MODEL) -> list[float]:
+    """The loss of a step on every batch, in nats a byte."""
     training = make_training(
         model, plan, seq_len=LENGTH, batch=BATCH, dtype="float32", optimizer=adamw(learning_rate=3e-3)
     )
     state, losses = training.init(seed=0), []
-    for tokens in batches(corpus(), steps):
+    for tokens in data:
         state, loss = training.step(state, training.place(tokens))
         losses.append(float(loss))
     return losses
 
 
-def train(plans: list[str], steps: int, model: Model = MODEL) -> float:
+def train(plans: list[str], data: list[np.ndarray], model: Model = MODEL) -> float:
     """Print the loss curves side by side; the largest relative difference from the first."""
-    curves = [curve(plan, steps, model) for plan in plans]
+    curves = [curve(plan, data, model) for plan in plans]
     print("step  " + "  ".join(f"{plan:>24}" for plan in plans))
-    for step in sorted({0, *range(9, steps, 10), steps - 1}):
+    for step in sorted({0, *range(9, len(data), 10), len(data) - 1}):
         print(f"{step + 1:4}  " + "  ".join(f"{losses[step]:24.5f}" for losses in curves))
     first = np.array(curves[0])
     apart = float(max(np.max(np.abs(np.array(losses) - first) / first) for losses in curves))
@@ -99,5 +96,5 @@ if __name__ == "__main__":
     if given.memory:
         plans = given.plan or [usual[0], usual[-1]]
         memory(plans, parse_lengths(given.seqlen), given.device_mib * 2**20, model)
-    elif train(given.plan or usual, given.steps, model) > 1e-3:
+    elif train(given.plan or usual, batches(corpus(), given.steps), model) > 1e-3:
         raise SystemExit("the loss curves differ")

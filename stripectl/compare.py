@@ -1,9 +1,9 @@
 """Two runs, measurement by measurement: did it get faster or slower, and is that sure?
 
-A change is that of the fastest samples (`samples`). It is sure where its bootstrap interval excludes none and a rank
-test, corrected for as many comparisons as there are, says that chance did not make it; where it is larger than the
-threshold; and where the machine does not explain it: one that was much slower itself, other programs, a drift within a
-run, a throttled clock. What was compiled or simulated is exact: there every change is sure.
+A change is that of samples that were taken while the machine was as fast (`samples`). It is sure where its bootstrap
+interval excludes none and a rank test, corrected for as many comparisons as there are, says that it is not by chance;
+where it is larger than the threshold; and where the machine does not explain it: one that was never as fast, other
+programs, a drift within a run, a throttled clock. What was compiled or simulated is exact: there every change is sure.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,11 @@ from stripectl import BadInput
 from stripectl.environment import differing
 from stripectl.measurement import Measurement
 from stripectl.run import Run
-from stripectl.samples import FEWEST, FOLLOWS, Samples, change_of, drift, fast_share, holm, interval_of, rank_test
+from stripectl.samples import FEWEST, Change, holm
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 FAILURES = ("SLOWER", "BROKEN", "MISSING")
 CHANCE = 0.05  # of one wrong verdict in a whole comparison where nothing has changed
-ANOTHER = 0.15  # change of the machine's own speed beyond which it is another machine
 CROWDED = 0.5  # share of its cores that leaves no sample alone
 # What must be alike for times to be compared: a compiler's do not depend on the machine it runs on.
 MATTERS = {"measured": ("versions", "flags", "host", "devices"), "compiled": ("versions", "flags"), "simulated": ()}
@@ -27,15 +26,13 @@ MATTERS = {"measured": ("versions", "flags", "host", "devices"), "compiled": ("v
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same plan, workload, target and method in two runs. `times_s` are what is compared, of samples those of the
-    fastest; `machine` is how much longer the machine itself took in the new run, and `change` new time over base time,
-    minus 1, beside that; `interval` is its 95 % interval where both were sampled, `why` what a verdict that is no plain
-    one stands on."""
+    """The same plan, workload, target and method in two runs. `change` is new time over base time, minus 1, of samples
+    where the machine was as fast, `interval` its 95 % interval where both were sampled, `why` what a verdict that is no
+    plain one stands on, and `machine` how much longer the machine itself took."""
 
     base: Measurement
     new: Measurement
     verdict: Verdict
-    times_s: tuple[float | None, float | None] = (None, None)
     change: float | None = None
     interval: tuple[float, float] | None = None
     why: str = ""
@@ -64,22 +61,20 @@ def compare(base: Run, new: Run, threshold: float) -> list[Comparison]:
         BadInput: the runs have no measurement in common.
     """
     both, absent = pairs(base, new)
-    sampled = [(old, fresh) for old, fresh in both if fresh.status == "ok" and old.method == "measured"]
-    chances = holm([rank_test(*samples_of(old, fresh)) for old, fresh in sampled])
-    chance = {fresh.key: each for (_, fresh), each in zip(sampled, chances, strict=True)}
-    found = [_compared(old, fresh, threshold, chance.get(fresh.key, 0.0)) for old, fresh in both]
-    return [*found, *(Comparison(m, m, "MISSING", (m.median_s, None), why="NEW does not hold it") for m in absent)]
-
-
-def samples_of(base: Measurement, new: Measurement) -> tuple[Samples, Samples]:
-    """Of both, with the yardstick where it was timed in both; where no samples are kept, the median for one."""
-    beside = [(m.guards or {}).get("yardstick_s") or () for m in (base, new)]
-    watched = all(len(each) == len(m.samples_s) for each, m in zip(beside, (base, new), strict=True))
+    sampled = [(old, fresh) for old, fresh in both if old.method == "measured" and timed(old, fresh)]
+    found = {fresh.key: Change.between(old, fresh) for old, fresh in sampled}
+    chances = dict(zip(found, holm([each.chance for each in found.values()]), strict=True))
     made = [
-        Samples.of(m.samples_s or (m.median_s or 0.0,), each if watched else ())
-        for m, each in zip((base, new), beside, strict=True)
+        judged(old, fresh, found[fresh.key], chances[fresh.key], threshold)
+        if fresh.key in found
+        else exact(old, fresh, threshold)
+        for old, fresh in both
     ]
-    return made[0], made[1]
+    return [*made, *(Comparison(m, m, "MISSING", why="NEW does not hold it") for m in absent)]
+
+
+def timed(base: Measurement, new: Measurement) -> bool:
+    return new.status == "ok" and bool(new.median_s and base.median_s)
 
 
 def differences(base: Run, new: Run) -> list[str]:
@@ -93,20 +88,12 @@ def unlike(base: Run, new: Run, parts: Sequence[str]) -> list[str]:
     return [f"{name} {old} and {fresh}" for name, old, fresh in differing(base.environment, new.environment, parts)]
 
 
-def _compared(base: Measurement, new: Measurement, threshold: float, chance: float) -> Comparison:
-    if new.status != "ok" or not new.median_s or not base.median_s:
-        return Comparison(base, new, "BROKEN", (base.median_s, None), why=new.reason or "NEW has no time of it")
-    if base.method != "measured":
-        change = new.median_s / base.median_s - 1
-        verdict = beyond(change, threshold)
-        return Comparison(base, new, verdict, (base.median_s, new.median_s), change=change, interval=(change, change))
-    old, fresh = samples_of(base, new)
-    share = fast_share(old, fresh)
-    change, machine = map(float, change_of(old, fresh, share))
-    interval = interval_of(lambda was, now: change_of(was, now, share)[0], old, fresh)
-    times_s = float(old.fast(share)[0]), float(fresh.fast(share)[0])
-    verdict, why = judged(base, new, change, interval, chance, threshold, machine)
-    return Comparison(base, new, verdict, times_s, change, interval, why, machine)
+def exact(base: Measurement, new: Measurement, threshold: float) -> Comparison:
+    """Where every change is sure, or nothing was timed."""
+    if not timed(base, new):
+        return Comparison(base, new, "BROKEN", why=new.reason or "NEW has no time of it")
+    change = (new.median_s or 0.0) / (base.median_s or 1.0) - 1
+    return Comparison(base, new, beyond(change, threshold), change, (change, change))
 
 
 def beyond(change: float, threshold: float) -> Verdict:
@@ -114,44 +101,37 @@ def beyond(change: float, threshold: float) -> Verdict:
     return "SLOWER" if change > threshold else "FASTER" if change < -threshold else "SAME"
 
 
-def judged(
-    base: Measurement,
-    new: Measurement,
-    change: float,
-    interval: tuple[float, float] | None,
-    chance: float,
-    threshold: float,
-    machine: float,
-) -> tuple[Verdict, str]:
-    """(the verdict on a change that was measured, why it is none)."""
-    if interval is None:
-        return "AMBIGUOUS", f"fewer than {FEWEST} samples"
-    low, high = interval
-    verdict = beyond(change, threshold)
-    whole = (1 + change) * (1 + machine) ** FOLLOWS
-    if abs(machine) > ANOTHER and {beyond(each - 1, threshold) for each in (whole, whole / (1 + machine))} != {verdict}:
-        return "AMBIGUOUS", f"the machine itself took {machine:+.1%}: a fixed matmul beside the samples"
-    if -threshold <= low and high <= threshold:
-        return "SAME", ""
+def judged(base: Measurement, new: Measurement, found: Change, chance: float, threshold: float) -> Comparison:
+    """On what was measured, where there may be doubts."""
+    why = doubt(base, new, found, chance, threshold)
+    verdict = "AMBIGUOUS" if why else beyond(found.size, threshold)
+    return Comparison(base, new, verdict, found.size, found.interval, why, found.machine)
+
+
+def doubt(base: Measurement, new: Measurement, found: Change, chance: float, threshold: float) -> str:
+    """Why a change that was measured, or that there is none, is not sure; nothing where it is."""
+    if found.interval is None:
+        return f"fewer than {FEWEST} samples"
+    verdict, (low, high) = beyond(found.size, threshold), found.interval
+    if any(beyond(each, threshold) != verdict for each in found.extremes):
+        return f"the machine itself took {found.machine:+.1%} and was never as fast: a fixed matmul beside the samples"
     if verdict == "SAME":
-        return "AMBIGUOUS", "it may be more than the threshold"
+        return "" if -threshold <= low and high <= threshold else "it may be more than the threshold"
     if low <= 0 <= high or chance > CHANCE:
         fewest = min(len(base.samples_s), len(new.samples_s))
-        return "AMBIGUOUS", f"chance may have made it: {fewest} samples (--min-samples takes more)"
-    return unless_explained(base, new, change, verdict, threshold)
+        return f"chance may have made it: {fewest} samples (--min-samples takes more)"
+    for name, m, drift in zip(("BASE", "NEW"), (base, new), found.drifts, strict=True):
+        if beyond(found.size - drift, threshold) != verdict:
+            return f"samples of {name} drift by {drift:+.1%} from its first half to its second"
+        if why := disturbed(m):
+            return f"{why} in {name}"
+    return ""
 
 
-def unless_explained(
-    base: Measurement, new: Measurement, change: float, verdict: Verdict, threshold: float
-) -> tuple[Verdict, str]:
-    """The verdict, or AMBIGUOUS with what of the machine explains the change, or may."""
-    both = samples_of(base, new)
-    for name, m, samples in zip(("BASE", "NEW"), (base, new), both, strict=True):
-        seen, drifts = m.guards or {}, drift(samples, fast_share(*both))
-        if beyond(change - drifts, threshold) != verdict:
-            return "AMBIGUOUS", f"the fastest samples of {name} drift by {drifts:+.1%}"
-        if seen.get("throttled"):
-            return "AMBIGUOUS", f"the clock was throttled in {name}"
-        if (others := seen.get("others") or 0.0) > CROWDED:
-            return "AMBIGUOUS", f"other programs took {others:.0%} of the cores in {name}"
-    return verdict, ""
+def disturbed(m: Measurement) -> str:
+    """What else leaves no sample of a measurement as it would be, or nothing."""
+    seen = m.guards or {}
+    if seen.get("throttled"):
+        return "the clock was throttled"
+    others = seen.get("others") or 0.0
+    return f"other programs took {others:.0%} of the cores" if others > CROWDED else ""

@@ -8,7 +8,6 @@ the fastest counts.
 """
 
 import difflib
-import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -213,11 +212,8 @@ def _speed(claim: Claim, fast: Known, slow: Known) -> Finding:
     assert fast.m.median_s and slow.m.median_s
     value = slow.m.median_s / fast.m.median_s
     sampled = fast.m.method == "measured"
-    interval = _ratio_interval(slow.m.samples_s, fast.m.samples_s) if sampled else (value, value)
+    interval = ratio_interval(slow.m.samples_s, fast.m.samples_s) if sampled else (value, value)
     return _finding(claim, fast, f"{plan_cell(fast.m)} over {plan_cell(slow.m)}", value, interval)
-
-
-_ratio_interval = functools.lru_cache(maxsize=4096)(ratio_interval)  # several claims compare the same
 
 
 def _finding(claim: Claim, k: Known, plan: str, value: float, interval: Interval | None) -> Finding:

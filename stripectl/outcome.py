@@ -18,7 +18,7 @@ from stripectl.units import NOTHING, duration
 
 TIMES = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload")
 FACTS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
-SEEN = 0.01  # change of the machine's own speed that is said
+SEEN = 0.02  # change of the machine's own speed that is said
 LEAST = 4  # columns on the narrowest screen
 FAILURES = (*times.FAILURES, *schedules.FAILURES)
 OPEN = ("AMBIGUOUS",)
@@ -70,13 +70,16 @@ def of_times(base: Run, new: Run, threshold: float, allow_different: bool) -> Ou
     compared = times.compare(base, new, threshold)
     for each in compared:
         m = each.new
-        old, fresh = (NOTHING if seconds is None else duration(seconds) for seconds in each.times_s)
+        old, fresh = duration(each.base.median_s), NOTHING if each.verdict == "MISSING" else duration(m.median_s)
         message = f"{old} to {fresh}, {change(each)}" + (f": {each.why}" if each.why else "")
         found.add(m, f"{plan_cell(m)} {m.method}", each.verdict, message, (change(each), old, fresh, m.method))
     found.notes = [found.counted(), *unlike]
     machine = max((each.machine for each in compared), key=abs)
     if abs(machine) > SEEN:
-        found.notes.append(f"the machine itself took up to {machine:+.1%} in NEW, by its yardstick: that is taken off")
+        found.notes.append(
+            f"the machine itself took up to {machine:+.1%} in NEW, by its yardstick: "
+            "a change is that of samples where it was as fast, beside medians of all"
+        )
     found.notes += [
         f"{each.verdict} {plan_cell(each.new)}, {each.new.workload.passes}: {each.why}" for each in compared if each.why
     ]

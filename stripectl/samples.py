@@ -1,109 +1,182 @@
-"""Samples of two runs, compared by their fastest.
+"""Samples of two runs, compared with those that were taken while the machine was as fast.
 
-What else a machine does only adds to a time (Chen and Revels 2016, arXiv:1608.04295), so what counts of each run is the
-mean of its fastest samples. Where even these take longer because the machine itself was slower, so does the yardstick
-that was timed beside each (`guards`): what a plan follows it by is taken off.
+Cores that are lent to others, or that clock down, are fast for a while and then slower, so samples lie about several
+levels, and how many lie about each moves means, medians and minima from run to run. A sample is therefore compared with
+those samples of the other run beside which the yardstick (`guards`) took as long. The change is the one that most of
+these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): what holds up some of the samples
+moves no mode.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stripectl import guards
-from stripectl.measurement.bootstrap import RESAMPLES
+from stripectl.measurement import Measurement
+from stripectl.measurement.bootstrap import interval
+from stripectl.schema import LEAST
 
 if TYPE_CHECKING:
     import numpy as np
 
-FEWEST = 3  # samples of an interval
-FASTEST = 20  # samples that count, or half of them where there are few
-FOLLOWS = 0.8  # of the yardstick's change, in logarithms, a plan's time has: fitted in benchmarks/README.md
-AT_ONCE = 2**20  # samples drawn anew
+FEWEST = 3  # samples of an interval, and of each run that have their like in the other
+FEW = 0.1  # share of the samples that have their like: of fewer, and the machine was another one
+MOST = 400  # samples of a run that are compared: pairs are as many squared
+ALIKE = 0.05  # difference of yardsticks, in logarithms, from which on they have nothing in common
+GRID, SPAN = 0.0025, 1.0  # of the logarithms of ratios: a step, and how far from that of the medians
+NEAR = 41  # steps of the grid on either side from which on ratios have nothing in common
+STEPS = round(2 * SPAN / GRID) + 1
+DRAWS = 500  # samples drawn anew
+REACH = 0.1  # of a rank test, in logarithms of times
+CONTINUITY = 1.0  # half of what the ranks of two samples change where these change places
+SURE = 0.01  # chance below which an order of samples is a drift
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Times, and those of the yardstick beside each, or ones where it was not timed."""
+    """Logarithms of times, and of those of the yardstick beside each."""
 
-    times_s: "np.ndarray"
-    yardstick_s: "np.ndarray"
-
-    @classmethod
-    def of(cls, times_s: Sequence[float], yardstick_s: Sequence[float] = ()) -> "Samples":
-        import numpy as np
-
-        yardstick_s = yardstick_s if len(yardstick_s) == len(times_s) else ()
-        return cls(np.asarray(times_s), np.asarray(yardstick_s) if len(yardstick_s) else np.ones(len(times_s)))
+    times: "np.ndarray"
+    yardstick: "np.ndarray"
 
     def __len__(self) -> int:
-        return len(self.times_s)
+        return len(self.times)
 
-    def __getitem__(self, at: Any) -> "Samples":
-        return Samples(self.times_s[at], self.yardstick_s[at])
+    def __getitem__(self, at: slice) -> "Samples":
+        return Samples(self.times[at], self.yardstick[at])
 
-    def fast(self, share: float) -> tuple[Any, Any]:
-        """(mean of the fastest share of the times, of the yardstick's); of each resample, where these are resamples."""
+    @classmethod
+    def of(cls, m: Measurement, yardstick_s: Sequence[float]) -> "Samples":
+        """Those of a measurement, at most MOST from the whole of it. Without a yardstick that is 1 s."""
         import numpy as np
 
-        count = math.ceil(share * self.times_s.shape[-1])
-        fastest = (np.sort(each, -1)[..., :count] for each in (self.times_s, self.yardstick_s))
-        times_s, yardstick_s = (each.mean(-1) for each in fastest)
-        return times_s, yardstick_s
+        times_s = m.samples_s or (m.median_s,)
+        kept = np.unique(np.linspace(0, len(times_s) - 1, MOST).round().astype(int))
+        both = (np.asarray(each, float)[kept] for each in (times_s, yardstick_s or (1.0,) * len(times_s)))
+        return cls(*(np.log(np.maximum(each, LEAST)) for each in both))
+
+    def drift(self) -> float:
+        """How much longer the second half took than the first, minus 1, where the machine was as fast, or 0 where
+        chance may have ordered them so (Kendall's tau)."""
+        from scipy import stats
+
+        half = len(self) // 2
+        if half < FEWEST:
+            return 0.0
+        ordered: Any = stats.kendalltau(range(len(self)), self.times - self.yardstick)
+        return Pairs.of(self[:half], self[half:]).change() if ordered.pvalue <= SURE else 0.0
 
 
-def fast_share(*samples: Samples) -> float:
-    """The share of samples that count."""
-    return min(0.5, FASTEST / max(1, min(map(len, samples))))
+def yardsticks(*measured: Measurement) -> list[Sequence[float]]:
+    """The seconds of the yardstick beside the samples of each; nothing where it was not timed beside those of all."""
+    found: list[Sequence[float]] = [(m.guards or {}).get("yardstick_s") or () for m in measured]
+    timed = all(len(each) == len(m.samples_s) for each, m in zip(found, measured, strict=True))
+    return found if timed else [()] * len(measured)
 
 
-def change_of(base: Samples, new: Samples, share: float) -> tuple[Any, Any]:
-    """(change of the times of the fastest but for that of the machine, change of the machine)."""
-    (base_s, base_yardstick_s), (new_s, new_yardstick_s) = base.fast(share), new.fast(share)
-    machine = new_yardstick_s / base_yardstick_s
-    return new_s / base_s / machine**FOLLOWS - 1, machine - 1
+def alike(base: Samples, new: Samples) -> Any:
+    """(new, base): how much alike the machine was beside them, 1 where the yardstick took as long."""
+    import numpy as np
+
+    return np.maximum(0.0, 1 - np.abs(new.yardstick[:, None] - base.yardstick) / ALIKE)
 
 
-def drift(samples: Samples, share: float) -> float:
-    """By how much the fastest samples change from the first of them to the last (`guards.drift`)."""
-    slowest = sorted(samples.times_s)[math.ceil(share * len(samples)) - 1]
-    return guards.drift([float(each) for each in samples.times_s if each <= slowest])
+@dataclass(frozen=True)
+class Pairs:
+    """Samples of a run with those of another, (new, base): the logarithms of the ratios of their times, in steps of the
+    grid from `start`, and how much alike the machine was, 1 where the yardstick took as long."""
+
+    steps: "np.ndarray"
+    alike: "np.ndarray"
+    start: int
+
+    @classmethod
+    def of(cls, base: Samples, new: Samples) -> "Pairs":
+        import numpy as np
+
+        start = round(float(np.median(new.times) - np.median(base.times) - SPAN) / GRID)
+        steps = np.rint((new.times[:, None] - base.times) / GRID) - start
+        return cls(np.clip(steps, 0, STEPS - 1).astype(int), alike(base, new), start)
+
+    def matched(self) -> bool:
+        """Whether the machine was as fast in both runs beside enough of the samples."""
+        best = self.alike.max(0), self.alike.max(1)
+        return all((each >= 0.5).sum() >= max(FEWEST, FEW * len(each)) for each in best)
+
+    def change(self) -> float:
+        """How much longer the new times are, minus 1, in most pairs."""
+        return float(self._most([self._found(1)])[0])
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % bootstrap interval of that; runs were sampled apart, so are not drawn together."""
+        import numpy as np
+
+        if min(self.steps.shape) < FEWEST:
+            return None
+        rng = np.random.default_rng(0)
+        now, was = (rng.multinomial(count, np.full(count, 1 / count), DRAWS) for count in self.steps.shape)
+        return interval(self._most([self._found(np.outer(*each)) for each in zip(now, was, strict=True)]))
+
+    def _found(self, times: Any) -> Any:
+        """How many pairs are alike at every step, where each is there so many times."""
+        import numpy as np
+
+        return np.bincount(self.steps.ravel(), (self.alike * times).ravel(), STEPS)
+
+    def _most(self, found: Any) -> Any:
+        import numpy as np
+        from scipy.ndimage import uniform_filter1d
+
+        density = np.stack(found)
+        for _ in range(2):  # two means that run along make a triangle
+            density = uniform_filter1d(density, NEAR, mode="constant")
+        return np.expm1((density.argmax(-1) + self.start) * GRID)
 
 
-def interval_of(change: Callable[[Any, Any], Any], base: Any, new: Any) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of a change between two runs, which were sampled apart, so not paired."""
+@dataclass(frozen=True)
+class Change:
+    """From samples to those of another run: how much longer they took, minus 1, where the machine was as fast, with the
+    95 % interval and how likely chance alone makes any; how much longer the machine itself took, and `extremes`, the
+    change with none and with all of that taken off where it was never as fast; and the drift within each run."""
+
+    size: float
+    interval: tuple[float, float] | None
+    chance: float
+    machine: float
+    extremes: tuple[float, float]
+    drifts: tuple[float, float]
+
+    @classmethod
+    def between(cls, base: Measurement, new: Measurement) -> "Change":
+        import numpy as np
+
+        old, fresh = (
+            Samples.of(m, yardstick_s) for m, yardstick_s in zip((base, new), yardsticks(base, new), strict=True)
+        )
+        drifts, took = (old.drift(), fresh.drift()), np.median(fresh.yardstick) - np.median(old.yardstick)
+        machine, apart = math.expm1(took), not Pairs.of(old, fresh).matched()
+        if apart:
+            old, fresh = (Samples(each.times, np.zeros_like(each.yardstick)) for each in (old, fresh))
+        pairs = Pairs.of(old, fresh)
+        size = pairs.change()
+        extremes = size, (1 + size) / (1 + machine * apart) - 1
+        return cls(size, pairs.interval(), rank_test(old, fresh, size), machine, extremes, drifts)
+
+
+def rank_test(base: Samples, new: Samples, size: float) -> float:
+    """How likely chance alone orders the samples of two runs so: the rank sum of Wilcoxon (1945), where a sample's rank
+    is among those beside which the machine was as fast, and that took about as long, or as much longer as the change
+    makes them. What lies about another level would count how many lie there."""
     import numpy as np
     from scipy import stats
 
-    if min(len(base), len(new)) < FEWEST:
-        return None
-    found = stats.bootstrap(
-        (np.arange(len(base)), np.arange(len(new))),
-        lambda old, fresh, axis=-1: change(base[old], new[fresh]),
-        n_resamples=RESAMPLES,
-        batch=max(1, AT_ONCE // max(len(base), len(new))),
-        method="percentile",
-        rng=np.random.default_rng(0),
-        vectorized=True,
-    ).confidence_interval
-    return float(found.low), float(found.high)
-
-
-def rank_test(base: Samples, new: Samples) -> float:
-    """How likely chance alone deals the fastest of all samples, but for the machine, so unevenly to the two runs (Mood
-    1950; Fisher's exact test)."""
-    import numpy as np
-    from scipy import stats
-
-    if min(len(base), len(new)) < 2:
-        return 1.0
-    share, every = fast_share(base, new), len(base) + len(new)
-    scaled = [each.times_s / each.fast(share)[1] ** FOLLOWS for each in (base, new)]
-    edge = np.quantile(np.concatenate(scaled), min(0.5, FASTEST / every))
-    fast = [int((each <= edge).sum()) for each in scaled]
-    slow = [len(each) - count for each, count in zip(scaled, fast, strict=True)]
-    found: Any = stats.fisher_exact([fast, slow])
-    return float(found.pvalue)
+    both = Samples(*(np.concatenate(each) for each in ((base.times, new.times), (base.yardstick, new.yardstick))))
+    apart = both.times[:, None] - both.times
+    near = np.exp(-((apart / max(REACH, abs(math.log1p(size)))) ** 2) / 2)
+    ranks = (alike(both, both) * near * np.sign(apart)).sum(1)
+    above, every = abs(ranks[len(base) :].sum()), len(both)
+    deviation = math.sqrt(len(base) * len(new) * np.mean(ranks**2) / max(1, every - 1))
+    return 2 * float(stats.norm.sf(max(0.0, above - CONTINUITY) / deviation)) if deviation else 1.0
 
 
 def holm(chances: Sequence[float]) -> list[float]:

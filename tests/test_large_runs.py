@@ -98,6 +98,8 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert f"{COUNT + 8 - len(carried):,} more measurements are in run.json" in text
     assert f"without {COUNT + 8 - len(carried):,} of {COUNT + 8:,} measurements" in text
     assert {m.workload.seq_len for m in carried} == {m.workload.seq_len for m in found}
+    assert run("report", str(tmp_path), "--format", "md", "-o", str(tmp_path / "comment.md")) == 0
+    assert (tmp_path / "comment.md").stat().st_size < 2**20
 
 
 def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from stripectl import Missing
-from stripectl.samples import interval_of
+from stripectl.measurement.bootstrap import RESAMPLES
 
 LEAST = 3  # runs of a level
 ENOUGH = 10
@@ -65,12 +65,17 @@ def changes(values: Sequence[float], exact: bool) -> list[Change]:
 
 def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
     import numpy as np
+    from scipy import stats
 
-    def change(was: np.ndarray, now: np.ndarray) -> np.ndarray:
-        return np.median(now, -1) / np.median(was, -1) - 1
+    def change(was: np.ndarray, now: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.median(now, axis) / np.median(was, axis) - 1
 
-    interval = interval_of(change, np.asarray(before), np.asarray(after)) if min(before) > 0 else None
-    return Change(at, median(before), median(after), interval)
+    levels, found = (median(before), median(after)), None
+    if min(before) > 0:
+        rng = np.random.default_rng(0)
+        drawn = stats.bootstrap((before, after), change, n_resamples=RESAMPLES, method="percentile", rng=rng)
+        found = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
+    return Change(at, *levels, found)
 
 
 def candidates(values: Sequence[float]) -> list[int]:
