@@ -11,7 +11,6 @@ no slowdown, plan by plan.
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -77,11 +76,11 @@ def benched(folder: Path, package: Path, cache: Path) -> Path:
 
 
 def compared(base: Path, new: Path, package: Path, cache: Path) -> list[tuple[str, str]]:
-    """(verdict, change and why) of every plan of two runs."""
+    """(verdict, medians, change and why) of every plan of two runs."""
     junit = new / "compare.xml"
     command("compare", str(base), str(new), "--junit", str(junit), package=package, cache=cache)
     texts = ["".join(case.itertext()).strip() for case in ElementTree.parse(junit).iter("testcase")]
-    return [(text.partition(":")[0], re.sub(r"^.* to [^,]*, ", "", text)) for text in texts]
+    return [(verdict, said) for verdict, _, said in (text.partition(": ") for text in texts)]
 
 
 def main() -> None:

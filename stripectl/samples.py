@@ -27,7 +27,7 @@ GRID, SPAN = 0.0025, 1.0  # of the logarithms of ratios: a step, and how far fro
 NEAR = 41  # steps of the grid on either side from which on ratios have nothing in common
 STEPS = round(2 * SPAN / GRID) + 1
 DRAWS = 500  # samples drawn anew
-REACH = 0.1  # of a rank test, in logarithms of times
+REACH = 0.1  # of ranks, in logarithms of times, beyond the change
 CONTINUITY = 1.0  # half of what the ranks of two samples change where these change places
 SURE = 0.01  # chance below which an order of samples is a drift
 
@@ -165,14 +165,14 @@ class Change:
 
 def rank_test(base: Samples, new: Samples, size: float) -> float:
     """How likely chance alone orders the samples of two runs so: the rank sum of Wilcoxon (1945), where a sample's rank
-    is among those beside which the machine was as fast, and that took about as long, or as much longer as the change
-    makes them. What lies about another level would count how many lie there."""
+    is among those beside which the machine was as fast, and that took about as long, but for the change: those about
+    another level would tell how many lie there."""
     import numpy as np
     from scipy import stats
 
     both = Samples(*(np.concatenate(each) for each in ((base.times, new.times), (base.yardstick, new.yardstick))))
     apart = both.times[:, None] - both.times
-    near = np.exp(-((apart / max(REACH, abs(math.log1p(size)))) ** 2) / 2)
+    near = np.abs(apart) <= REACH + abs(math.log1p(size))
     ranks = (alike(both, both) * near * np.sign(apart)).sum(1)
     above, every = abs(ranks[len(base) :].sum()), len(both)
     deviation = math.sqrt(len(base) * len(new) * np.mean(ranks**2) / max(1, every - 1))

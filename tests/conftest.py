@@ -8,6 +8,7 @@ import os
 import tempfile
 
 import jax
+import pytest
 from hypothesis import settings
 
 DEVICES = "--xla_force_host_platform_device_count=8"
@@ -28,6 +29,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes take it from the 
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 settings.register_profile("stripectl", deadline=None)
 settings.load_profile("stripectl")
+LONG = ("test_kills.py", "test_large_runs.py")  # minutes each: begun first, they do not run on when all else is done
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 def pytest_collection_finish() -> None:

@@ -27,7 +27,7 @@ def example() -> dict:
 
 @pytest.fixture(scope="module")
 def data(example: dict) -> list[np.ndarray]:
-    """Every byte, in one order again and again: no gradient is nothing but rounding, of which Adam makes a whole step."""
+    """Every byte, in one order again and again: no gradient is but rounding, of which Adam would make a whole step."""
     text = np.tile(np.random.default_rng(1).permutation(256).astype(np.uint8), 40)
     return example["batches"](text, 4)
 
