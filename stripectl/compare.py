@@ -6,9 +6,9 @@ where it is larger than the threshold; and where the machine does not explain it
 programs, a drift within a run, a throttled clock. What was compiled or simulated is exact: there every change is sure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from stripectl import BadInput
 from stripectl.environment import differing
@@ -53,16 +53,22 @@ def pairs(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], l
     return both, [m for key, m in known.items() if key not in held]
 
 
-def compare(base: Run, new: Run, threshold: float) -> list[Comparison]:
+def compare(
+    base: Run, new: Run, threshold: float, say: Callable[[str, int, int], None] = lambda *_: None
+) -> list[Comparison]:
     """Every measurement of the base: what the new run makes of it. Changes within `threshold` either way are the same;
-    what the new run lacks is missing, and what failed in it is broken.
+    what the new run lacks is missing, and what failed in it is broken. `say` hears which is compared, how many are
+    done, and of how many.
 
     Raises:
         BadInput: the runs have no measurement in common.
     """
     both, absent = pairs(base, new)
     sampled = [(old, fresh) for old, fresh in both if old.method == "measured" and timed(old, fresh)]
-    found = {fresh.key: Change.between(old, fresh) for old, fresh in sampled}
+    found = dict[Any, Change]()
+    for done, (old, fresh) in enumerate(sampled):
+        say(f"compare {fresh.plan}", done, len(sampled))
+        found[fresh.key] = Change.between(old, fresh)
     chances = dict(zip(found, holm([each.chance for each in found.values()]), strict=True))
     made = [
         judged(old, fresh, found[fresh.key], chances[fresh.key], threshold)

@@ -8,7 +8,7 @@ from stripectl import BadInput
 from stripectl import compare as times
 from stripectl import gate as schedules
 from stripectl.ci import Case
-from stripectl.console import change, describe, plan_cell
+from stripectl.console import Say, change, describe, plan_cell
 from stripectl.guards import disturbances
 from stripectl.markdown import fitting, table
 from stripectl.markdown import text as plain
@@ -56,7 +56,7 @@ class Outcome:
         return fitting([*lines, *([""] if notes else []), *notes], "More rows did not fit.")
 
 
-def of_times(base: Run, new: Run, threshold: float, allow_different: bool) -> Outcome:
+def of_times(base: Run, new: Run, threshold: float, allow_different: bool, say: Say) -> Outcome:
     """Times, where the runs are of one environment, or may be of two.
 
     Raises:
@@ -67,7 +67,7 @@ def of_times(base: Run, new: Run, threshold: float, allow_different: bool) -> Ou
         raise BadInput(
             f"the runs are of different environments: {'; '.join(unlike)}. --allow-different compares them anyway."
         )
-    compared = times.compare(base, new, threshold)
+    compared = times.compare(base, new, threshold, say)
     for each in compared:
         m = each.new
         old, fresh = duration(each.base.median_s), NOTHING if each.verdict == "MISSING" else duration(m.median_s)

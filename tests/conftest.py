@@ -29,7 +29,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes take it from the 
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 settings.register_profile("stripectl", deadline=None)
 settings.load_profile("stripectl")
-LONG = ("test_kills.py", "test_large_runs.py")  # minutes each: begun first, they do not run on when all else is done
+LONG = ("test_kills.py", "test_large_runs.py", "test_plan_faults.py")  # minutes each, so begun first
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

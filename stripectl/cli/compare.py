@@ -1,7 +1,6 @@
 """`stripectl compare`: two runs, for a person and for CI."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,16 @@ def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any)
       stripectl compare main.json branch.json --fail-on 2% --junit compare.xml
       stripectl compare main.json branch.json --gate schedule
     """
+    from stripectl.console import Reporter
     from stripectl.outcome import of_schedules, of_times
     from stripectl.run import Run
 
     runs, threshold = (Run.load(base), Run.load(new)), parse_percent(fail_on or USUAL[gate])
-    judged = partial(of_times, allow_different=given["allow_different"]) if gate == "time" else of_schedules
-    found = judged(*runs, threshold)
+    if gate == "schedule":
+        found = of_schedules(*runs, threshold)
+    else:
+        with Reporter(quiet=False) as reporter:
+            found = of_times(*runs, threshold, given["allow_different"], reporter.say)
     show(found, given)
     write(found, runs[1].measurements, given)
     return int(any(case.outcome == "failed" for case in found.cases))
