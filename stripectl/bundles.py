@@ -5,11 +5,14 @@ program is compiled with `dump_flags` in LIBTPU_INIT_ARGS: one file a kernel, TI
 is the HLO instruction's (`splash_mha_fwd_residuals.6`), so a program's text says which call is which. The format is
 undocumented; what is read here was found in dumps of libtpu 0.0.42 for v4, v5e, v5p, v6e and tpu7x:
 
-- a kernel is one loop over the steps of its grid (`LB`), two turns longer because its loads and stores are pipelined;
+- a kernel is one loop over the steps of its grid (`LB`), whose bundles are marked `>` where they are not empty (`>>` in
+  a loop inside, such as a copy's). It takes two turns more, because its loads and stores are pipelined; how many stands
+  in its exit test, but for a grid as long as the device says;
 - a branch forward to `$regionN`, which starts further down, may leave out the bundles between: a guarded region.
 
-The innermost region that holds most of the matmuls is the tile. A kernel with a mask guards it, because its grid also
-steps over dead tiles; one without a mask does not. Guarded regions without matmuls start and end a row of tiles.
+The innermost region that holds most of the matmuls is the tile; where several hold as many, the shortest is that of
+whole tiles and the longest that of boundary ones. A kernel with a mask guards it, because its grid also steps over dead
+tiles; one without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
 Bundles leave out waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of dK/dV
 on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
@@ -19,6 +22,7 @@ forward) show half of its steps, others (dQ, dK/dV) run all of them on one core 
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +31,7 @@ from typing import NamedTuple
 from stripectl import StripectlError
 
 FILE = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
-BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) +([A-Z]{2})? *:")
+BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) +([A-Z]{2})? *:([ >]*)")
 CALL = re.compile(r"entry bundle: %\S+ = custom-call\(")
 BRANCH = re.compile(r"sbr\.rel \(!?%p\w+\) target = \$region(\d+)")
 TARGET = re.compile(r"Start/End empty region (\d+)")
@@ -40,13 +44,14 @@ PIPELINED = 2  # turns of the loop in which the first step is only loaded, or th
 class KernelBundles:
     """A kernel's bundles on one core, by how often they are issued.
 
-    A program's tiles then cost `tile + step` for each that is computed, `step` for each that is dead, and `row` for
-    each row of tiles (of dK/dV: each column, of a key/value head).
+    A program's tiles then cost `tile + step` for each whole one that is computed, `boundary + step` for each boundary
+    one, `step` for each dead one, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
     """
 
     name: str  # as the HLO calls it
-    steps: int  # of the grid, on one core
-    tile: int  # of a step that computes a tile
+    steps: int | None  # of the grid, on one core; None where its length is known to the device alone
+    tile: int  # of a step that computes a whole tile
+    boundary: int  # of a step that computes a boundary tile
     step: int  # of every step besides: the loop, addresses, starting copies
     row: int  # of the start and the end of a row of tiles
     masked: bool  # whether a step can leave its tile out; where it cannot, `tile` holds most of what a step takes
@@ -55,6 +60,7 @@ class KernelBundles:
 class Bundle(NamedTuple):
     address: int
     tag: str
+    loops: int  # around it, but for an empty one
     text: str
 
 
@@ -102,47 +108,46 @@ def kernel(name: str, text: str) -> KernelBundles:
     inside = bundles[first : last + 1]
     regions = [region for region in guarded(bundles) if first <= region.start and region.end <= last + 1]
     home = {bundle.address: innermost(regions, bundle.address) for bundle in inside}
-    matmuls: dict[Region | None, int] = {}
+    matmuls, sizes = Counter[Region | None](), Counter[Region | None]()
     for bundle in inside:
-        if count := len(MATMUL.findall(bundle.text)):
-            matmuls[home[bundle.address]] = matmuls.get(home[bundle.address], 0) + count
-    if not matmuls:
+        matmuls[home[bundle.address]] += len(MATMUL.findall(bundle.text))
+        sizes[home[bundle.address]] += 1
+    most = max(matmuls.values())
+    if not most:
         raise StripectlError(f"the bundles of {name} hold no matmul that is known. Its format is not known.")
-    hot = max(matmuls, key=lambda region: matmuls[region])
-    around = [region for region in regions if hot and region != hot and covers(region, hot)]
-    sizes = {"tile": 0, "step": 0, "row": 0}
-    for bundle in inside:
-        region = home[bundle.address]
-        sizes["tile" if region == hot else "step" if region is None or region in around else "row"] += 1
-    return KernelBundles(name, turns - PIPELINED, **sizes, masked=bool(around))
+    tiles = [region for region, count in matmuls.items() if count == most]
+    around = {region for region in regions for tile in tiles if tile and region != tile and covers(region, tile)}
+    step = sum(sizes[region] for region in {None, *around} - {*tiles})
+    computed = sorted(sizes[region] for region in tiles)
+    row = sizes.total() - step - sum(computed)
+    steps = None if turns is None else turns - PIPELINED
+    return KernelBundles(name, steps, computed[0], computed[-1], step, row, masked=bool(around))
 
 
 def parse(lines: Iterable[str]) -> Iterator[Bundle]:
     """Bundles in order; one may be written over several lines."""
-    address, tag, text = -1, "", list[str]()
-    for line in lines:
+    head, text = (-1, "", 0), list[str]()
+    for line in [*lines, "0 :"]:
         if found := BUNDLE.match(line):
-            if address >= 0:
-                yield Bundle(address, tag, "\n".join(text))
-            address, tag, text = int(found[1], 16), found[2] or "", [line[found.end() :]]
+            if head[0] >= 0:
+                yield Bundle(*head, "\n".join(text))
+            head, text = (int(found[1], 16), found[2] or "", found[3].count(">")), [line[found.end() :]]
         else:
             text.append(line)
-    if address >= 0:
-        yield Bundle(address, tag, "\n".join(text))
 
 
-def the_loop(name: str, bundles: list[Bundle]) -> tuple[int, int, int]:
-    """(first bundle, last bundle, turns) of the one loop of a kernel."""
-    heads = [bundle.address for bundle in bundles if bundle.tag == "LB"]
-    exits = [(bundle.address, int(found[1])) for bundle in bundles if (found := TURNS.search(bundle.text))]
-    if [bundle.address for bundle in bundles] != list(range(len(bundles))) or len(heads) != 1 or len(exits) != 1:
+def the_loop(name: str, bundles: list[Bundle]) -> tuple[int, int, int | None]:
+    """(first bundle, last bundle, turns if they are known) of the one loop of a kernel."""
+    heads = [bundle.address for bundle in bundles if bundle.tag == "LB" and bundle.loops == 1]
+    exits = [int(found[1]) for bundle in bundles if (found := TURNS.search(bundle.text))]
+    if [bundle.address for bundle in bundles] != list(range(len(bundles))) or len(heads) != 1 or len(exits) > 1:
         raise StripectlError(
             f"the bundles of {name} are not one loop over the steps of a grid ({len(heads)} loops in "
             f"{len(bundles)} bundles). Their format is not known."
         )
-    (tested, turns), start = exits[0], heads[0]
-    branches = (bundle.address for bundle in bundles[tested:] if BRANCH.search(bundle.text))
-    return start, next(branches, tested), turns
+    last = max(bundle.address for bundle in bundles if bundle.loops)
+    branches = (bundle.address for bundle in bundles[last:] if BRANCH.search(bundle.text))
+    return heads[0], next(branches, last), exits[0] if exits else None
 
 
 def guarded(bundles: list[Bundle]) -> list[Region]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,9 +76,8 @@ def estimated_costs(
     parts = [part for passes in costs for part in pallas[passes]]
     if not all(any(part.name in each["name"] for each in bundles or ()) for part in parts):
         return None
-    peak = hardware.flops_per_s(workload.dtype)
     return "bundles", {
-        passes: bundle_cost(bundles, pallas[passes], cost, clock, peak, workload, plan, passes)
+        passes: bundle_cost(bundles, pallas[passes], cost, hardware, workload, plan, passes)
         for passes, cost in costs.items()
     }
 
@@ -113,8 +112,7 @@ def bundle_cost(
     bundles: Sequence[Mapping[str, Any]],
     parts: Sequence[PallasKernel],
     other: TileCost,
-    clock_hz: float,
-    peak_flops_per_s: float | None,
+    hardware: Hardware,
     workload: Workload,
     plan: Plan,
     passes: str,
@@ -122,26 +120,31 @@ def bundle_cost(
     """Seconds of the tiles of a pass, which is made of `parts`, from bundles, or what their matmuls take at the peak
     rate where that is longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a
     device share run part of its steps, so a tile of the device takes that part of the time."""
-    tile = plan.tiles[passes]
+    tile, clock_hz, peak = plan.tiles[passes], hardware.figures["clock_hz"], hardware.flops_per_s(workload.dtype)
     piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    heads = workload.heads * workload.batch // plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
+    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
+    heads, kv_heads = (max(1, each * workload.batch // dealt) for each in (workload.heads, workload.kv_heads))
     grid = heads * (piece // tile.block_q) * (piece // tile.block_kv)
-    whole = masked = dead = row = 0.0
+    whole = boundary = dead = row = 0.0
     for part in parts:
         least = 2 * part.matmuls * tile.block_q * tile.block_kv * workload.head_dim
         alike = [each for each in bundles if part.name in each["name"]]
 
-        def mean(which: Callable[[Mapping[str, Any]], float], masks: bool, alike: Any = alike) -> float:
+        def mean(name: str, masks: bool, part: Any = part, alike: Any = alike) -> float:
             """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
             chosen = [each for each in alike if each["masked"] == masks] or alike
-            return float(np.mean([which(each) * each["steps"] / grid for each in chosen])) / clock_hz
+            share = -(-kv_heads // hardware.cores) / kv_heads  # of a grid of live tiles, whose cores share the heads
+            shares = [share if part.only_live else each["steps"] / grid for each in chosen]
+            found = [each[name] * share for each, share in zip(chosen, shares, strict=True)]
+            return float(np.mean(found)) / clock_hz
 
-        peak_s = least / peak_flops_per_s if peak_flops_per_s else 0.0
-        whole += max(peak_s, mean(lambda each: each["tile"] + each["step"], False))
-        masked += max(peak_s, mean(lambda each: each["tile"] + each["step"], True))
-        dead += mean(lambda each: each["step"], True)
-        row += mean(lambda each: each["row"], True) * (workload.kv_heads / workload.heads if part.per_kv_head else 1)
-    return replace(other, whole_s=whole, boundary_s=masked, dead_s=dead, row_s=row, masks_all=True)
+        peak_s = least / peak if peak else 0.0
+        whole += max(peak_s, mean("tile", part.only_live) + mean("step", part.only_live))
+        boundary += max(peak_s, mean("boundary", True) + mean("step", True))
+        dead += 0.0 if part.only_live else mean("step", True)
+        row += mean("row", True) * (workload.kv_heads / workload.heads if part.per_kv_head else 1)
+    masks_all = not any(part.only_live for part in parts)
+    return replace(other, whole_s=whole, boundary_s=boundary, dead_s=dead, row_s=row, masks_all=masks_all)
 
 
 def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:

@@ -54,6 +54,11 @@ class Hardware:
     figures: Mapping[str, float]
     sources: Mapping[str, str]
 
+    @property
+    def cores(self) -> int:
+        """Of a device, that share its programs: two of a TPU v4, which its compiler makes one device."""
+        return max(1, self.counted // self.devices_per_chip)
+
     def figure(self, name: str) -> float | None:
         return self.figures.get(name)
 

@@ -82,7 +82,7 @@ SOUND = {
     "plan": ("ring/striped/xla@ring=4,tile=64", "ring@ring=2", "garbage"),
     "scheme": ("ring", "all", "ring,ulysses", "lasp", "vanilla", "tree"),
     "layout": ("all", "striped", "zigzag,striped"),
-    "kernel": ("xla", "splash", "all", "dense"),
+    "kernel": ("xla", "splash", "pallas_tpu", "all", "dense"),
     "tile": ("128", "64x128", "1,2,4,8", "1000000"),
     "unroll": ("1", "1,2,1000000", "999999"),
     "meshes": ("ring=4", "auto", "ring=2,tensor=2", "data=1000000"),

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from stripectl.files import Catalogue
 from stripectl.layout import Rectangle, Tile, TileCount, count_tiles
 
+LANES = 128  # of a TPU's vector registers
 LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
 PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on TPUs and GPUs (arXiv:2311.09431, section 3.1)
 
@@ -20,12 +21,26 @@ def never(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
+def unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+    """Why a Pallas kernel for TPUs, of whole sequences, cannot run a plan, or None."""
+    if kind != "tpu":
+        return f"{name} runs on TPUs. Try --kernel xla."
+    if workload.query_len is not None:
+        return f"{name} has as many queries as keys. Try --kernel xla."
+    if workload.documents is not None:
+        return f"{name} has masks of whole sequences, no documents. Try --kernel xla."
+    if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
+        return f"{name} needs parts of multiples of {LANES} rows. Try a smaller parts."
+    return None
+
+
 class PallasKernel(NamedTuple):
     """One of the Pallas kernels that a pass is made of."""
 
     name: str  # a part of what the HLO calls it, which no other of the pass has
     matmuls: int  # of a tile
     per_kv_head: bool = False  # its tiles lie in columns, of a key/value head, not in rows
+    only_live: bool = False  # its grid holds live tiles alone, and whole ones go without a mask
 
 
 @dataclass(frozen=True)

@@ -6,28 +6,18 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 
 from typing import Any
 
-from stripectl.kernels import Kernel, PallasKernel
+from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
 from stripectl.layout import Tile
-
-LANES = 128
 
 
 def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
-    if kind != "tpu":
-        return "splash runs on TPUs. Try --kernel xla."
-    if workload.window.left is not None:
-        return "splash has causal and full masks, no windows. Try --kernel xla."
-    if workload.query_len is not None:
-        return "splash has as many queries as keys. Try --kernel xla."
-    if workload.documents is not None:
-        return "splash has masks of whole sequences, no documents. Try --kernel xla."
-    if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
-        return f"splash needs parts of multiples of {LANES} rows. Try a smaller parts."
-    return None
+    if kind == "tpu" and workload.window.left is not None:
+        return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
+    return unsupported_by_pallas("splash", workload, plan, kind)
 
 
 # Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 does only for the last two.
-# By the compiler's bundles smaller tiles gain 2 % at the most: benchmarks/README.md "Tiles of splash".
+# By the compiler's bundles smaller tiles gain 2 % at the most: benchmarks/README.md "Tiles of Pallas kernels".
 DEFAULT = Tile(1024, 1024)
 LEAST = 512  # on v5e a score costs 5 % more than at 1024, and at 128 nearly four times as much
 

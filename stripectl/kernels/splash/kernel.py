@@ -29,7 +29,7 @@ from stripectl.layout import Rectangle, Tile, clip
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 # Keys that a kernel multiplies at once, of the block_kv it has fetched; forward, and in the compiler's bundles, the
-# larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of splash".
+# larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of Pallas kernels".
 COMPUTE, COMPUTE_WHOLE = 512, 1024
 
 try:
@@ -130,7 +130,7 @@ def visit(bands, compute, state):
         return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
 
     if any(isinstance(band.low, int) and band.low > 1 - band.rows for band in bands):
-        raise BadInput("splash has causal and full masks, no windows. Try --kernel xla.")
+        raise BadInput("splash has causal and full masks, no windows. Try --kernel pallas_tpu.")
     if len(bands) == 1:
         return rectangle(bands[0], state)
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])

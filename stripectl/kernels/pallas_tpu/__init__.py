@@ -1,0 +1,29 @@
+"""pallas_tpu: our own Pallas attention for TPUs, with bands of any kind.
+
+Its grid holds live tiles alone, whole ones go without a mask, and the state of a row is read and written in place. A
+tile's sides are multiples of the 128 lanes of a TPU and divide the rows of a shard's piece.
+"""
+
+from functools import partial
+
+from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
+from stripectl.layout import Tile
+
+# 2048x2048 takes 2 to 6 % fewer bundles a score and more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
+# kernels".
+DEFAULT = Tile(1024, 1024)
+LEAST = 512
+
+about = Kernel(
+    "pallas_tpu",
+    paper="https://arxiv.org/abs/2307.08691",
+    family="softmax",
+    default_tile=lambda kind: DEFAULT,
+    unsupported=partial(unsupported_by_pallas, "pallas_tpu"),
+    tile_multiple=LANES,
+    least_side=LEAST,
+    bundles={
+        "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
+        "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),
+    },
+)

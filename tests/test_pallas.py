@@ -1,0 +1,166 @@
+"""Pallas kernels for TPUs: interpreted on a CPU against dense attention. tests/test_bundles.py compiles them."""
+
+import itertools
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from exact import check, covering, on_devices
+from test_kernels import check_rectangle
+
+from stripectl import BadInput, Missing
+from stripectl.defaults import with_tile
+from stripectl.kernels import kernels
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
+from stripectl.plan import Plan, parse_plan
+from stripectl.refusal import unsupported
+from stripectl.scheme import schemes
+from stripectl.verify import checkable
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+
+KERNELS = ["splash", "pallas_tpu"]
+FACTORS = {
+    "kernel": KERNELS,
+    "scheme": schemes.names(),
+    "layout": layouts.names(),
+    "mask": ["causal", "full", "sliding:100"],
+    "passes": list(ATTENTION_PASSES),
+    "dtype": list(DTYPES),
+    "kv_heads": [4, 2],
+    "batch": [1, 2],
+    "devices": [1, 2, 4],
+}
+
+
+def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
+    workload = Workload(
+        seq_len=256 * devices,
+        batch=batch,
+        heads=4,
+        kv_heads=kv_heads,
+        head_dim=64,
+        dtype=dtype,
+        mask=mask,
+        passes=passes,
+    )
+    mesh = on_devices(scheme, devices).mesh
+    return workload, replace(parse_plan(f"{scheme}/{layout}/{kernel}@tile=128"), mesh=mesh)
+
+
+def legal(case: tuple) -> bool:
+    workload, plan = case_of(*case)
+    return unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+def test_equals_dense_attention(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
+    check(*case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [128, 256])
+def test_pallas_tpu_has_heads_of_several_sizes(head_dim: int, dtype: str) -> None:
+    workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=head_dim, dtype=dtype, passes="forward-backward")
+    check(workload, parse_plan("ring/striped/pallas_tpu@ring=2,tile=128x256"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
+    workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes="forward-backward")
+    check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
+def test_values_and_gradients_of_any_diagonal(kernel: str, high: int) -> None:
+    """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
+    check_rectangle(kernel, Rectangle(0, 0, 256, 384, -UNBOUNDED, high), Tile(128, 384 if high == -1 else 128))
+
+
+@pytest.mark.parametrize("band", [(-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)], ids=str)
+@pytest.mark.parametrize("tile", [Tile(128, 128), Tile(256, 128), Tile(128, 384)], ids=str)
+def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> None:
+    check_rectangle("pallas_tpu", Rectangle(0, 0, 256, 384, *band), tile)
+
+
+def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch) -> None:
+    """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
+    beside an earlier one of another order is found; of dQ as much stays in VMEM as a part of its rows."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
+    from jax.experimental.pallas import tpu
+
+    module = kernels["pallas_tpu"].load()
+    monkeypatch.setattr(module, "INTERPRET", tpu.InterpretParams(detect_races=True))
+    monkeypatch.setattr(module, "DQ_BYTES", 2 * 256 * 128 * 4)
+    check_rectangle("pallas_tpu", Rectangle(0, 0, 512, 512, -300, 0), Tile(128, 128))
+    assert not interpreter.races.races_found
+
+
+@pytest.mark.parametrize(("scores", "share"), [("whole", 1.0), ("causal", 10 / 16), ("later", 10 / 16), ("dead", 0.0)])
+def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None:
+    """The grid of 4 x 4 tiles of 2 heads, as a TPU would walk over it."""
+    from jax.experimental.pallas import tpu
+
+    steps = []
+
+    def record(token, point, core):
+        steps.append(point)
+        return token
+
+    recorded = tpu.InterpretParams(grid_point_recorder=record)
+    module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
+    monkeypatch.setattr(module, "INTERPRET", recorded)
+    x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
+    band = [Rectangle(0, 0, 512, 512, -UNBOUNDED, high)]
+    jax.block_until_ready(module.forward(x, x, x, (x, rows, rows), band, Tile(128, 128)))
+    assert len(steps) == 2 * 16 * share
+    jax.block_until_ready(module.backward(x, x, x, x, rows, rows, x, band, Tile(128, 128)))
+    assert len(steps) == 2 * 2 * 16 * share
+
+
+def test_a_window_is_refused() -> None:
+    module, x = kernels["splash"].load(), jnp.zeros((1, 1, 128, 8))
+    state = x, x[..., 0], x[..., 0]
+    with pytest.raises(BadInput, match="no windows"):
+        module.forward(x, x, x, state, [Rectangle(0, 0, 128, 128, -5, 0)], Tile(128, 128))
+    workload = SimpleNamespace(window=Window(5, 0))
+    assert "Try --kernel pallas_tpu." in kernels["splash"].unsupported(workload, None, "tpu")
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "why"),
+    [
+        ("ring/striped/splash@ring=8", "cpu", "splash runs on TPUs. Try --kernel xla."),
+        ("ring/striped/pallas_tpu@ring=8", "gpu", "pallas_tpu runs on TPUs. Try --kernel xla."),
+        ("ring/striped/pallas_tpu@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
+        ("ring/striped/splash@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
+        ("ring/striped/splash@ring=8,tile=384", "tpu", "divide the 1024 rows of a piece; 384x384 is not. Try tile=256"),
+        ("ring/striped/splash@ring=128", "tpu", "divide the 64 rows of a piece; none does."),
+        ("ring/striped/splash@ring=8,tile=128,backward=384", "tpu", "splash needs backward tiles of multiples of 128"),
+        ("ring/zigzag/splash@ring=8,tile=512x256", "tpu", None),
+    ],
+)
+def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
+    reason = unsupported(parse_plan(plan), Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64), kind)
+    assert reason == why if why is None else why in (reason or "")
+
+
+@pytest.mark.parametrize(("seq_len", "layout"), [(2**20, "striped"), (2**14, "zigzag"), (3 * 2**14, "striped")])
+def test_default_and_checked_tiles_can_run(seq_len: int, layout: str) -> None:
+    work = Workload(seq_len=seq_len, heads=2, kv_heads=2, head_dim=64)
+    plan = with_tile(parse_plan(f"ring/{layout}/splash@ring=8"), work, "tpu")
+    assert unsupported(plan, work, "tpu") is None
+    small, checked = checkable(work, plan)
+    assert unsupported(checked, small, "tpu") is None
+
+
+def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+    monkeypatch.delattr(splash_attention_kernel, "_splash_attention_bwd_dq")
+    monkeypatch.delitem(sys.modules, "stripectl.kernels.splash.kernel", raising=False)
+    with pytest.raises(Missing, match=rf"JAX {jax.__version__} .* Try --kernel xla."):
+        kernels["splash"].load()
