@@ -14,6 +14,7 @@ from test_kernels import check_rectangle
 from stripectl import BadInput, Missing
 from stripectl.defaults import with_tile
 from stripectl.kernels import kernels
+from stripectl.kernels.pallas_tpu import lines
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
 from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
@@ -88,13 +89,14 @@ def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> 
 
 def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch) -> None:
     """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
-    beside an earlier one of another order is found; of dQ as much stays in VMEM as a part of its rows."""
+    beside an earlier one of another order is found. Lists hold a row of tiles, and VMEM dQ of two."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
     from jax.experimental.pallas import tpu
 
     module = kernels["pallas_tpu"].load()
-    monkeypatch.setattr(module, "INTERPRET", tpu.InterpretParams(detect_races=True))
+    monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(detect_races=True))
     monkeypatch.setattr(module, "DQ_BYTES", 2 * 256 * 128 * 4)
+    monkeypatch.setattr(lines, "LISTED", 4)
     check_rectangle("pallas_tpu", Rectangle(0, 0, 512, 512, -300, 0), Tile(128, 128))
     assert not interpreter.races.races_found
 
@@ -112,7 +114,7 @@ def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None
 
     recorded = tpu.InterpretParams(grid_point_recorder=record)
     module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
-    monkeypatch.setattr(module, "INTERPRET", recorded)
+    monkeypatch.setattr(lines, "INTERPRET", recorded)
     x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
     band = [Rectangle(0, 0, 512, 512, -UNBOUNDED, high)]
     jax.block_until_ready(module.forward(x, x, x, (x, rows, rows), band, Tile(128, 128)))

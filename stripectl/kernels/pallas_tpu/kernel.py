@@ -3,12 +3,9 @@
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; L is B K, and G the
 query heads of a key/value head.
 
-The grid of a kernel is the live tiles of a rectangle and nothing else: they are listed by arithmetic on the band ahead
-of the kernel, line by line (a line is a row of tiles forward and a column of them backward), and the list is
-prefetched. A dead tile is no step, and nothing is fetched for it. A tile's entry says whether it begins or ends its
-line and whether it needs its mask. What a line adds up stays in VMEM from its first tile to its last; it comes from the
-state and goes back there in place, so a ring needs no merge. The heads of a group take turns at the same keys and
-values.
+A kernel visits the live tiles of a rectangle and nothing else (`lines`); for a dead one nothing is fetched. What a row
+adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group take
+turns at the same keys and values.
 
 Exponentials are of two: queries are scaled by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in both
 passes alike. Sums of exponentials are kept apart in the 128 lanes of a row and added up at its end.
@@ -17,106 +14,26 @@ The backward pass is one kernel of five matmuls a tile: dQ of all rows stays in 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.layout import Rectangle, Tile, column_tiles, row_tiles
+from stripectl.kernels import LANES
+from stripectl.kernels.pallas_tpu.held import Held
+from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Place, in_parts, place_of, visit
+from stripectl.layout import Tile
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
 LEAST = -1e38  # of a log-sum-exp, so that a dropped score is far below it too
 LOG2_E = math.log2(math.e)
-LANES = 128
-INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
 COMPUTE = 512  # keys that are multiplied at once, of the block_kv that is fetched
-VMEM_BYTES = 64 * 2**20  # that a kernel may use, where a core has as many
-DQ_BYTES = 4 * 2**20  # of them for dQ, as a v4 has 16 MiB
-INDEX_BITS = 14  # of a tile in a line, and of a line
-MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
+DQ_BYTES = 4 * 2**20  # of VMEM for dQ, of which a v4 has 16 MiB in all
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over
-
-
-def live_tiles(band: Rectangle, tile: Tile) -> tuple[Any, Any]:
-    """(entries, count): the live tiles of a rectangle, row by row."""
-    rows, cols = band.rows // tile.block_q, band.cols // tile.block_kv
-    index = jnp.arange(rows, dtype=jnp.int32)
-    first, last = row_tiles(band, tile)
-    a, b, c, d = column_tiles(band, tile, index * tile.block_q)
-    live = jnp.where((index >= first) & (index < last), d - a, 0)
-    ends = jnp.cumsum(live)
-    step = jnp.arange(rows * cols, dtype=jnp.int32)
-    line = jnp.minimum(jnp.searchsorted(ends, step, side="right"), rows - 1).astype(jnp.int32)
-    begin = ends[line] - live[line]
-    along = jnp.minimum(a[line] + step - begin, cols - 1)
-    masked = (along < b[line]) | (along >= c[line])
-    flags = masked * MASKED + (step == begin) * BEGINS + (step == ends[line] - 1) * ENDS
-    return (((line << INDEX_BITS) + along) << 3) + flags, ends[-1]
-
-
-def place_of(entry):
-    """(line, tile in the line) of a tile."""
-    return entry >> 3 + INDEX_BITS, (entry >> 3) & (1 << INDEX_BITS) - 1
-
-
-class Place(NamedTuple):
-    """Where a rectangle lies, as kernels prefetch it: lines and tiles before it, its band, and the lines that live."""
-
-    line: Any
-    along: Any
-    low: Any
-    high: Any
-    first: Any
-    last: Any
-
-
-class Held(NamedTuple):
-    """Arrays of a head that lines add to, each its own `size` rows along the axis of an array. They come to VMEM while
-    the line before is computed, and go back while the next one is; each has two slots."""
-
-    head: Any
-    size: int
-    place: Place
-    axes: Sequence[int]
-    sources: Sequence[Any]
-    targets: Sequence[Any]
-    slots: Sequence[Any]
-    arrivals: Any
-    departures: Any
-
-    def copies(self, line, *, come: bool) -> list[Any]:
-        slot, rows = line & 1, pl.ds((self.place.line + line) * self.size, self.size)
-        arrays, semaphores = (self.sources, self.arrivals) if come else (self.targets, self.departures)
-        found = []
-        for array, held, axis in zip(arrays, self.slots, self.axes, strict=True):
-            there = array.at[(self.head, *(slice(None),) * (axis - 1), rows)]
-            ends = (there, held.at[slot]) if come else (held.at[slot], there)
-            found.append(pltpu.make_async_copy(*ends, semaphores.at[slot]))
-        return found
-
-    def start(self, line, *, come: bool) -> None:
-        for copy in self.copies(line, come=come):
-            copy.start()
-
-    def wait(self, line, *, come: bool) -> None:
-        for copy in self.copies(line, come=come):
-            copy.wait()
-
-    def begin(self, line) -> None:
-        pl.when(line == self.place.first)(partial(self.start, line, come=True))
-        self.wait(line, come=True)
-        pl.when(line > self.place.first)(partial(self.wait, line - 1, come=False))
-        pl.when(line + 1 < self.place.last)(partial(self.start, line + 1, come=True))
-
-    def end(self, line) -> None:
-        self.start(line, come=False)
-        pl.when(line + 1 == self.place.last)(partial(self.wait, line, come=False))
 
 
 def dot(a, b, contract):
@@ -236,96 +153,6 @@ def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, tile, scale
         move(dq, rows(dq_out))
 
 
-class Lines(NamedTuple):
-    """The grid over the live tiles of a rectangle: rows of tiles of all heads of a group, or `by_columns` columns of
-    them, where a step reads the queries of one head."""
-
-    band: Rectangle
-    tile: Tile
-    by_columns: bool
-
-    @property
-    def turned(self) -> tuple[Rectangle, Tile]:
-        """The rectangle and its tile with lines for rows."""
-        if not self.by_columns:
-            return self.band, self.tile
-        row, col, rows, cols, low, high, _ = self.band
-        return Rectangle(col, row, cols, rows, -high, -low), Tile(self.tile.block_kv, self.tile.block_q)
-
-    def spec(self, kind: str, group: int, width: int) -> pl.BlockSpec:
-        """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H)."""
-        heads, (block_q, block_kv) = None if self.by_columns else group, self.tile
-
-        def at(axis: int, step, order, places):
-            return places[axis] + place_of(order[step])[axis]
-
-        def queries(h, step, g, order, places):
-            return h, g if self.by_columns else 0, at(int(self.by_columns), step, order, places), 0
-
-        def numbers(h, step, g, order, places):
-            return h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, order, places)
-
-        def keys(h, step, g, order, places):
-            return h, at(int(not self.by_columns), step, order, places), 0
-
-        if kind == "numbers":
-            return pl.BlockSpec((None, heads, 1, block_q), numbers)
-        if kind == "keys":
-            return pl.BlockSpec((None, block_kv, width), keys)
-        return pl.BlockSpec((None, heads, block_q, width), queries)
-
-    def run(self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried) -> tuple:
-        """The carried arrays after a kernel has run over the tiles; in place, and untouched where none lives."""
-        band, sides = self.turned
-        order, count = live_tiles(band, sides)
-        corner = band.row // sides.block_q, band.col // sides.block_kv, band.low, band.high
-        places = jnp.stack([jnp.asarray(x, jnp.int32) for x in Place(*corner, *row_tiles(band, sides))])
-        heads, group, _, width = arrays[0].shape
-        in_place = [pl.BlockSpec(memory_space=pl.ANY)] * len(carried)
-
-        def call(interpret, order, count, places, *operands):
-            return pl.pallas_call(
-                partial(kernel, tile=self.tile),
-                grid_spec=pltpu.PrefetchScalarGridSpec(
-                    num_scalar_prefetch=2,
-                    grid=(heads, count, group),
-                    in_specs=[*(self.spec(kind, group, width) for kind in kinds.split()), *in_place],
-                    out_specs=in_place,
-                    scratch_shapes=scratch,
-                ),
-                out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
-                input_output_aliases={2 + len(arrays) + at: at for at in range(len(carried))},
-                compiler_params=pltpu.CompilerParams(
-                    dimension_semantics=("parallel", "arbitrary", "arbitrary"), vmem_limit_bytes=VMEM_BYTES
-                ),
-                interpret=interpret,
-                name=name,
-            )(order, places, *operands)
-
-        def live(carried):
-            operands = order, count, places, *arrays, *carried
-            return lax.platform_dependent(*operands, cpu=partial(call, INTERPRET), default=partial(call, False))
-
-        return lax.cond(count > 0, live, tuple, tuple(carried))
-
-
-def visit(bands, run, state):
-    """state = run(band, state) for each rectangle; one compiled body serves them all."""
-    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
-
-    def turn(r, state):
-        row, col, low, high = table[r]
-        return run(bands[0]._replace(row=row, col=col, low=low, high=high), state)
-
-    return turn(0, state) if len(bands) == 1 else lax.fori_loop(0, len(bands), turn, state)
-
-
-def in_parts(bands, rows: int) -> list[Rectangle]:
-    """Rectangles cut into ones of so many rows."""
-    starts = range(0, bands[0].rows, rows)
-    return [b._replace(row=b.row + at, rows=rows, low=b.low + at, high=b.high + at) for b in bands for at in starts]
-
-
 def folded(x, kv_heads):
     """(B, N, T, H) as (L, G, T, H), and (B, N, T) as (L, G, 1, T)."""
     batch, heads, rows = x.shape[:3]
@@ -357,7 +184,7 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
         lines = Lines(band, tile, by_columns=False)
         return lines.run(forward_kernel, "stripectl_forward", "queries keys keys", scratch, (q, k, v), carried)
 
-    after = visit(bands, run, tuple(carried))
+    after = visit(in_parts(bands, tile), run, tuple(carried))
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
@@ -368,9 +195,9 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     q, dout, lse, delta, dq = (folded(x, heads) for x in queries)
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, width = q.shape[1], q.shape[3]
-    rows = fitting(bands[0].rows, tile.block_q, DQ_BYTES // (group * max(width, LANES) * 4))
+    parts = in_parts(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
     slots, copied = slots_of(*[(tile.block_kv, width)] * 2)
-    scratch = [*slots, vmem(group, rows, width), pltpu.SemaphoreType.DMA, *copied]
+    scratch = [*slots, vmem(group, parts[0].rows, width), pltpu.SemaphoreType.DMA, *copied]
     kernel = partial(backward_kernel, scale=width**-0.5)
 
     def run(band, grads):
@@ -378,10 +205,5 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
         return lines.run(kernel, "stripectl_backward", kinds, scratch, (q, k, v, dout, lse, delta), grads)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-    grads = visit(in_parts(bands, rows), run, (dq, *zeros))
+    grads = visit(parts, run, (dq, *zeros))
     return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))
-
-
-def fitting(rows: int, unit: int, most: int) -> int:
-    """The most rows that divide `rows`, are a multiple of `unit`, and are no more than `most` or one unit."""
-    return next(size for size in range(max(unit, min(rows, most) // unit * unit), 0, -unit) if rows % size == 0)
