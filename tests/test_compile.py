@@ -29,7 +29,8 @@ from stripectl.workload import Workload
 from stripectl.workload.model import SIZES, Model
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
-TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that splash compiles for
+TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
+PALLAS = ("splash", "pallas_tpu")
 FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
@@ -61,7 +62,7 @@ def whole() -> Iterator[tuple[str, str, str, bool]]:
     """(target, plan, pass, whether it is among those that every test run compiles)."""
     layouts = [RING.replace("striped", layout) for layout in ("contiguous", "zigzag")]
     for target, passes in itertools.product(TARGETS, (FORWARD, BOTH)):
-        pallas = [RING.replace("xla", "splash")] * (target.partition(":")[0] in TPUS)
+        pallas = [RING.replace("xla", name) for name in PALLAS if target.partition(":")[0] in TPUS]
         for plan in (RING, GATHER, *layouts, *pallas, f"{RING},unroll=8"):
             unrolled = "unroll" in plan and passes == BOTH and target in ("v5e:2x4", "h100:8")
             yield target, plan, passes, (plan in (RING, GATHER) and passes == BOTH) or unrolled
@@ -324,13 +325,29 @@ def test_one_tile_a_shard_has_no_loop_left_and_still_its_cycles(compilers: Compi
 
 
 @needs
-def test_what_has_no_published_rate_is_still_compiled(compilers: Compilers) -> None:
+@pytest.mark.parametrize("kernel", PALLAS)
+def test_what_has_no_published_rate_is_still_compiled(compilers: Compilers, kernel: str) -> None:
     single = Workload(seq_len=2**12, heads=4, kv_heads=4, head_dim=128, dtype="float32")
-    plan = parse_plan("ring/striped/splash@ring=4,tile=128")
+    plan = parse_plan(f"ring/striped/{kernel}@ring=4,tile=128")
     wanted = cases(Request(workloads=[single], plans=[plan]), Place(parse_target("v5e:2x2")))[0]
     found = compiled(wanted, parse_target("v5e:2x2"), compilers)
     assert found.status == "ok" and found.peak_bytes and found.calibration
     assert found.calibration["source"] == "bundles"
+
+
+@needs
+def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_without(compilers: Compilers) -> None:
+    """Of splash every tile of a pair with a boundary is masked. Heads are shared by the two cores of a v5p's device."""
+    costs = {}
+    for kernel, target in (("splash", "v5e:2x2"), ("pallas_tpu", "v5e:2x2"), ("pallas_tpu", "v5p:2x2x1")):
+        wanted = case(f"ring/striped/{kernel}@ring=4,tile=512", target, FORWARD)
+        found = compiled(wanted, parse_target(target), compilers)
+        assert found.calibration and found.calibration["source"] == "bundles"
+        costs[kernel, target] = found.calibration["forward"]
+    ours, theirs = costs["pallas_tpu", "v5e:2x2"], costs["splash", "v5e:2x2"]
+    assert ours["whole_s"] < theirs["whole_s"] and ours["boundary_s"] < theirs["boundary_s"]
+    assert ours["dead_s"] == 0 < theirs["dead_s"]
+    assert costs["pallas_tpu", "v5p:2x2x1"]["whole_s"] < 0.6 * ours["whole_s"]
 
 
 @needs
