@@ -183,7 +183,8 @@ def shallower(case: Measurement) -> list[Measurement]:
 
 def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measurement:
     """The whole model's step from those of `shallower`: as many layers more of what a layer takes in them. Samples were
-    taken in turns, so the i-th of each together give one of the whole."""
+    taken in turns, so the i-th of each together give one of the whole, but where more layers took no longer: something
+    else did."""
     bad = next((each for each in made if each.status != "ok"), None)
     if len(made) == 1 or bad:
         return replace(bad, workload=case.workload) if bad else made[0]
@@ -192,13 +193,15 @@ def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measuremen
     def whole(fewest: float, most: float) -> float:
         return fewest + (layers - run[0]) * (most - fewest) / (run[1] - run[0])
 
-    samples_s = [whole(a, b) for a, b in zip(less.samples_s, more.samples_s, strict=False)]
-    median_s, interval = median_interval(samples_s)
-    if min(samples_s) <= 0:
+    pairs = [*zip(less.samples_s, more.samples_s, strict=False)]
+    sound = [(fewest, most) for fewest, most in pairs if most > fewest]
+    if len(sound) <= len(pairs) / 2:
         less_s, more_s = (f"{layers} layer" + "s" * (layers > 1) for layers in run)
         reason = f"a step of {more_s} took no longer than one of {less_s}: too noisy. Try a longer --seqlen."
         return replace(case, method="measured", status="failed", reason=reason)
-    layer_s = ((more.median_s or 0.0) - (less.median_s or 0.0)) / (run[1] - run[0])
+    samples_s = [whole(*pair) for pair in sound]
+    median_s, interval = median_interval(samples_s)
+    layer_s, _ = median_interval([(most - fewest) / (run[1] - run[0]) for fewest, most in sound])
     return replace(
         more,
         workload=case.workload,
