@@ -108,18 +108,23 @@ def _length(seq_len: int, members: Sequence[Measurement], ranking: Ranking | Non
     by_scheme: dict[str, list[Measurement]] = {}
     for m in members:
         by_scheme.setdefault(scheme_of(m) or UNCUT, []).append(m)
-    cells = {name: _cell(those, members, ranking) for name, those in by_scheme.items()}
+    timed = contenders(members)
+    cells = {name: _cell(name, those, timed, ranking) for name, those in by_scheme.items()}
     return Length(seq_len, cells, scheme_of(ranking.best) if ranking else None, _commonest(members))
 
 
-def _cell(own: Sequence[Measurement], members: Sequence[Measurement], ranking: Ranking | None) -> Cell:
-    """What came of the plans of a scheme; `members` are those of all."""
+def _cell(name: str, own: Sequence[Measurement], timed: Sequence[Measurement], ranking: Ranking | None) -> Cell:
+    """What came of the plans of a scheme; `timed` are the contenders of all."""
     refused = sorted(without_time(own), key=lambda those: strength(those[0].method))
-    wide = [m for m in contenders(own) if m.devices > 1 or (ranking and ranking.best.devices == 1)]
+    wide = [
+        m
+        for m in timed
+        if (scheme_of(m) or UNCUT) == name and (m.devices > 1 or (ranking and ranking.best.devices == 1))
+    ]
     best = min(wide, key=lambda m: (strength(m.method), m.median_s or 0.0), default=None)
     if best is None or ranking is None:
         return Cell(None, None, False, refused)
-    first = next((m for m in contenders(members) if (m.what, m.method) == (ranking.best.what, best.method)), None)
+    first = next((m for m in timed if (m.what, m.method) == (ranking.best.what, best.method)), None)
     if first is None:
         return Cell(best, None, False, refused)
     return Cell(best, margin(first, best) + 1, ranking.too_close(first, best), refused)

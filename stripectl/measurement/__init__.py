@@ -102,7 +102,7 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        content |= {"workload": self.workload.to_json(), "pass": self.workload.passes}
+        content |= {"workload": dict(_content_of(self.workload)), "pass": self.workload.passes}
         rate = self.flops_per_s_per_device
         derived = {
             "tokens_per_s": self.tokens_per_s,
@@ -139,8 +139,13 @@ def _workload_of(text: str) -> Workload:
 
 
 @functools.lru_cache(4096)
+def _content_of(workload: Workload) -> dict[str, Any]:
+    return workload.to_json()
+
+
+@functools.lru_cache(4096)
 def _text_of(workload: Workload) -> str:
-    return json.dumps(workload.to_json(), sort_keys=True)
+    return json.dumps(_content_of(workload), sort_keys=True)
 
 
 def badness(check: Mapping[str, Any]) -> float:
@@ -221,12 +226,12 @@ def with_speedups(measurements: Iterable[Measurement]) -> Together:
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
-    if base is None or base is m or not base.median_s or not m.median_s:
-        return replace(m, speedup=None)
-    interval = ratio_interval(base.samples_s, m.samples_s)
-    return replace(
-        m, speedup={"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
-    )
+    """The measurement itself where it knows its speed-up already, as those of a run do that was read."""
+    speedup = None
+    if base is not None and base is not m and base.median_s and m.median_s:
+        interval = ratio_interval(base.samples_s, m.samples_s)
+        speedup = {"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
+    return m if m.speedup == speedup else replace(m, speedup=speedup)
 
 
 def attention_bound(m: Measurement) -> float | None:

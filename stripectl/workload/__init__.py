@@ -147,7 +147,7 @@ class Workload:
         """Query/key pairs that the mask keeps, for one head of one sequence."""
         return _pairs(self)
 
-    @property
+    @functools.cached_property
     def flops(self) -> float:
         """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward, or
         of 2 d^2 a token of linear attention, where a key is added to a state and a query meets it; of a step besides 6
