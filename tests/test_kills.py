@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned proce
 
 SEED = 20261122
 KILLS = 50  # of the command, and of workers
-TUNINGS = 6
+TUNINGS = 4
 STRIPECTL = [sys.executable, "-m", "stripectl"]
 SHAPE = ["--heads", "1", "--head-dim", "16", "--seqlen", "256,512,1k", "--tile", "64", "--pass", "forward"]
 BENCH = [
