@@ -22,30 +22,30 @@ def scores(a, b, contract):
     return lax.dot_general(a, b, (((contract[0],), (contract[1],)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def forward_tile(q_TH, k_SH, v_SH, carry, keep_TS):
-    """One tile: the state (out_TH, max_T, sum_T) after the queries have also met these keys."""
-    out_TH, max_T, sum_T = carry
-    s_TS = scores(q_TH, k_SH, (1, 1)) * q_TH.shape[1] ** -0.5
-    if keep_TS is not None:
-        s_TS = jnp.where(keep_TS, s_TS, EMPTY)
-    new_T = jnp.maximum(max_T, s_TS.max(1))
-    p_TS = jnp.exp(s_TS - new_T[:, None])
-    if keep_TS is not None:
-        p_TS = jnp.where(keep_TS, p_TS, 0)
+def forward_tile(q_TH, k_SH, v_SH, carry, keep):
+    """One tile: the state (out_TH, max_T, sum_T) after the queries have also met these keys. Scores are scaled where
+    they are read, so no pass is made for that."""
+    (out_TH, max_T, sum_T), scale = carry, q_TH.shape[1] ** -0.5
+    s_TS = scores(q_TH, k_SH, (1, 1))
+    if keep is not None:
+        s_TS = jnp.where(keep(0), s_TS, EMPTY / scale)
+    new_T = jnp.maximum(max_T, s_TS.max(1) * scale)
+    p_TS = jnp.exp(s_TS * scale - jnp.maximum(new_T, EMPTY / 2)[:, None])  # 0 of a dropped score in a row of them too
     decay_T = jnp.exp(max_T - new_T)
     out_TH = out_TH * decay_T[:, None] + scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
     return out_TH, new_T, sum_T * decay_T + p_TS.sum(1)
 
 
-def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep_TS):
-    """One tile: (dq_TH, dk_SH, dv_SH), scores recomputed from the log-sum-exp."""
+def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
+    """One tile: (dq_HT, dk_SH, dv_SH), scores recomputed from the log-sum-exp. They are those of keys with queries, and
+    dq has heads in rows: so no matmul sums over the rows of its first factor, which takes a CPU twice as long."""
     scale = q_TH.shape[1] ** -0.5
-    p_TS = jnp.exp(scores(q_TH, k_SH, (1, 1)) * scale - lse_T[:, None])
-    if keep_TS is not None:
-        p_TS = jnp.where(keep_TS, p_TS, 0)
-    dp_TS = scores(dout_TH, v_SH, (1, 1))
-    ds_TS = (p_TS * (dp_TS - delta_T[:, None]) * scale).astype(q_TH.dtype)
-    return scores(ds_TS, k_SH, (1, 0)), scores(ds_TS, q_TH, (0, 0)), scores(p_TS.astype(q_TH.dtype), dout_TH, (0, 0))
+    p_ST = jnp.exp(scores(k_SH, q_TH, (1, 1)) * scale - lse_T)
+    if keep is not None:
+        p_ST = jnp.where(keep(1), p_ST, 0)
+    dp_ST = scores(v_SH, dout_TH, (1, 1))
+    ds_ST = (p_ST * (dp_ST - delta_T) * scale).astype(q_TH.dtype)
+    return scores(k_SH.T, ds_ST, (1, 0)), scores(ds_ST, q_TH, (1, 0)), scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
 
 
 def read(x, at, size):
@@ -86,7 +86,8 @@ def visit(bands, tile, heads, visit_rows, state):
 
 def visit_columns(band, tile, b, i, compute, carry):
     """carry = compute(row, col, keep, carry) for the live tiles of a row of tiles of a sequence b: boundary ones with
-    their mask, whole ones without. `row` and `col` are where the tile is read, inside the rectangle."""
+    their mask, keep(axis) with queries along an axis and keys along the other, whole ones without. `row` and `col` are
+    where the tile is read, inside the rectangle."""
     row, ragged_rows = i * tile.block_q, band.rows % tile.block_q
     start = jnp.minimum(row, band.rows - tile.block_q)
     limits_T = band.limits and [lax.dynamic_slice(x, (b, start), (1, tile.block_q))[0] for x in band.limits]
@@ -97,13 +98,18 @@ def visit_columns(band, tile, b, i, compute, carry):
 
     def masked(j, carry):
         col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
-        query = start + lax.broadcasted_iota(jnp.int32, tile, 0)
-        key = col + lax.broadcasted_iota(jnp.int32, tile, 1)
-        keep = kept(band, query, key, limits_T and [limit_T[:, None] for limit_T in limits_T])
-        if ragged_rows:
-            keep &= query >= row
-        if band.cols % tile.block_kv:
-            keep &= key >= j * tile.block_kv
+
+        def keep(axis):
+            sides = tile if axis == 0 else tile[::-1]
+            query = start + lax.broadcasted_iota(jnp.int32, sides, axis)
+            key = col + lax.broadcasted_iota(jnp.int32, sides, 1 - axis)
+            found = kept(band, query, key, limits_T and [jnp.expand_dims(limit_T, 1 - axis) for limit_T in limits_T])
+            if ragged_rows:
+                found &= query >= row
+            if band.cols % tile.block_kv:
+                found &= key >= j * tile.block_kv
+            return found
+
         return compute(start, col, keep, carry)
 
     def whole(j, carry):
@@ -143,15 +149,15 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
         q_TH, dout_TH, lse_T, delta_T = (read(x, at, tile.block_q) for x in (q_BNTH, dout_BNTH, lse_BNT, delta_BNT))
 
         def compute(row, col, keep, carry):
-            dq_TH, dk, dv = carry
+            dq_HT, dk, dv = carry
             keys = (b, n // group, band.col + col)
             k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
-            dq, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
-            return dq_TH + dq, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
+            own_HT, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
+            return dq_HT + own_HT, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
 
         dq, dk, dv = grads
-        dq_TH, dk, dv = visit_columns(band, tile, b, i, compute, (read(dq, at, tile.block_q), dk, dv))
-        return write(dq, at, dq_TH), dk, dv
+        dq_HT, dk, dv = visit_columns(band, tile, b, i, compute, (read(dq, at, tile.block_q).T, dk, dv))
+        return write(dq, at, dq_HT.T), dk, dv
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_BKSH, v_BKSH))
     return visit(bands, tile, q_BNTH.shape[:2], visit_rows, (dq_BNTH, *zeros))
