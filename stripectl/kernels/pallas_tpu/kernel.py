@@ -3,9 +3,9 @@
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; L is B K, and G the
 query heads of a key/value head.
 
-A kernel visits the live tiles of a pair of shards and nothing else (`lines`); for a dead one nothing is fetched. What a
-row adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group
-take turns at the same keys and values.
+A kernel visits the live tiles of a rectangle and nothing else (`lines`); for a dead one nothing is fetched. What a row
+adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group take
+turns at the same keys and values.
 
 Exponentials are of two: queries are scaled by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in both
 passes alike. Sums of exponentials are kept apart in the 128 lanes of a row and added up at its end.
@@ -16,7 +16,6 @@ The backward pass is one kernel of five matmuls a tile: dQ of all rows stays in 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -25,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels import LANES
 from stripectl.kernels.pallas_tpu.held import Held
-from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Place, listed, visit
+from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Place, in_parts, place_of, visit
 from stripectl.layout import Tile
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
@@ -53,17 +52,10 @@ def column(x_1T):
     return jnp.broadcast_to(x_1T, (LANES, x_1T.shape[1])).T
 
 
-def here(lines: Lines, order, places, step) -> tuple[Any, Place, Any, Any]:
-    """(entry, place of its rectangle, line, tile in the line) of a step."""
-    entry = order[step]
-    rectangle, line, along = lines.place_of(entry)
-    fields = len(Place._fields)
-    return entry, Place(*(places[rectangle * fields + at] for at in range(fields))), line, along
-
-
-def by_case(entry, place: Place, line, along, sides: Tile, compute: Callable) -> None:
+def by_case(entry, place: Place, sides: Tile, compute: Callable) -> None:
     """compute(mask) of a tile of `sides` (in a line, along it): mask(scores, at) drops scores of the rows from `at`[0]
     and the columns from `at`[1] on, and of a whole tile none."""
+    line, along = place_of(entry)
     apart = line * sides.block_q - along * sides.block_kv
 
     def masked(scores, at):
@@ -75,11 +67,12 @@ def by_case(entry, place: Place, line, along, sides: Tile, compute: Callable) ->
     pl.when(entry & MASKED != 0)(partial(compute, masked))
 
 
-def forward_kernel(order, places, q, k, v, *refs, lines):
+def forward_kernel(order, places, q, k, v, *refs, tile):
     state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
     (head, step, g), group = map(pl.program_id, range(3)), pl.num_programs(2)
-    entry, place, line, along = here(lines, order, places, step)
-    held = Held(head, lines.tile.block_q, place, (2, 3, 3), state, after, slots, arrivals, departures)
+    entry, place = order[step], Place(*(places[at] for at in range(len(Place._fields))))
+    line, _ = place_of(entry)
+    held = Held(head, tile.block_q, place, (2, 3, 3), state, after, slots, arrivals, departures)
     out, most, summed = (x.at[line & 1, g] for x in slots)
 
     @pl.when(entry & BEGINS != 0)
@@ -90,8 +83,8 @@ def forward_kernel(order, places, q, k, v, *refs, lines):
         total[g] = jnp.where(first_lane, column(summed[...]), 0)
 
     def compute(mask):
-        at_once = math.gcd(lines.tile.block_kv, COMPUTE)
-        for at in range(0, lines.tile.block_kv, at_once):
+        at_once = math.gcd(tile.block_kv, COMPUTE)
+        for at in range(0, tile.block_kv, at_once):
             k_SH, v_SH = k[at : at + at_once], v[at : at + at_once]
             s_TS = mask(dot(q[g], k_SH, ABT), (0, at))
             before_TC = top[g]
@@ -101,7 +94,7 @@ def forward_kernel(order, places, q, k, v, *refs, lines):
             out[...] = out[...] * spread(decay_TC, out.shape[1]) + dot(p_TS.astype(v.dtype), v_SH, AB)
             top[g] = top_TC
 
-    by_case(entry, place, line, along, lines.sides, compute)
+    by_case(entry, place, tile, compute)
 
     @pl.when(entry & ENDS != 0)
     def end():
@@ -110,11 +103,12 @@ def forward_kernel(order, places, q, k, v, *refs, lines):
         pl.when(g == group - 1)(partial(held.end, line))
 
 
-def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, lines, scale):
+def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, tile, scale):
     """Scores are those of keys with queries, so what belongs to a query is the same in every row of them."""
     (dq_in, *before), (dq_out, *after), slots, (dq, dq_copied, *copied) = refs[:3], refs[3:6], refs[6:8], refs[8:]
-    (head, step, g), group, tile = map(pl.program_id, range(3)), pl.num_programs(2), lines.tile
-    entry, place, line, along = here(lines, order, places, step)
+    (head, step, g), (_, steps, group) = map(pl.program_id, range(3)), map(pl.num_programs, range(3))
+    entry, place = order[step], Place(*(places[at] for at in range(len(Place._fields))))
+    line, along = place_of(entry)
     held = Held(head, tile.block_kv, place, (1, 1), before, after, slots, *copied)
     dk, dv = (x.at[line & 1] for x in slots)
 
@@ -126,7 +120,7 @@ def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, lines, scal
         copy.start()
         copy.wait()
 
-    @pl.when((entry & BEGINS != 0) & (line == place.first) & (g == 0))
+    @pl.when((step == 0) & (g == 0))
     def take_queries():
         move(rows(dq_in), dq)
         dq[...] /= scale
@@ -146,14 +140,14 @@ def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, lines, scal
             dk[keys] += dot(ds_ST, q[...], AB)
             dq[g, own] += dot(ds_ST, k[keys], ATB)
 
-    by_case(entry, place, line, along, lines.sides, compute)
+    by_case(entry, place, Tile(tile.block_kv, tile.block_q), compute)
 
     @pl.when((entry & ENDS != 0) & (g == group - 1))
     def end():
         dk[...] /= LOG2_E
         held.end(line)
 
-    @pl.when((entry & ENDS != 0) & (line + 1 == place.last) & (g == group - 1))
+    @pl.when((step == steps - 1) & (g == group - 1))
     def give_queries():
         dq[...] *= scale
         move(dq, rows(dq_out))
@@ -186,11 +180,11 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
     slots, copied = slots_of((group, rows, width), *[(group, 1, rows)] * 2)
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
 
-    def run(bands, carried):
-        lines = Lines(bands, tile, by_columns=False)
+    def run(band, carried):
+        lines = Lines(band, tile, by_columns=False)
         return lines.run(forward_kernel, "stripectl_forward", "queries keys keys", scratch, (q, k, v), carried)
 
-    after = visit(listed(bands, tile), run, tuple(carried))
+    after = visit(in_parts(bands, tile), run, tuple(carried))
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
@@ -201,15 +195,15 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     q, dout, lse, delta, dq = (folded(x, heads) for x in queries)
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, width = q.shape[1], q.shape[3]
-    lists = listed(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
+    parts = in_parts(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
     slots, copied = slots_of(*[(tile.block_kv, width)] * 2)
-    scratch = [*slots, vmem(group, lists[0][0].rows, width), pltpu.SemaphoreType.DMA, *copied]
+    scratch = [*slots, vmem(group, parts[0].rows, width), pltpu.SemaphoreType.DMA, *copied]
     kernel = partial(backward_kernel, scale=width**-0.5)
 
-    def run(bands, grads):
-        lines, kinds = Lines(bands, tile, by_columns=True), "queries keys keys queries numbers numbers"
+    def run(band, grads):
+        lines, kinds = Lines(band, tile, by_columns=True), "queries keys keys queries numbers numbers"
         return lines.run(kernel, "stripectl_backward", kinds, scratch, (q, k, v, dout, lse, delta), grads)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-    grads = visit(lists, run, (dq, *zeros))
+    grads = visit(parts, run, (dq, *zeros))
     return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))
