@@ -3,11 +3,10 @@
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M and L are B N and
 B K: batch and heads are one dimension of the library's kernels, which share key/value heads in groups.
 
-A rectangle is one of three cases, chosen on the device by `lax.switch`: dead (nothing runs), whole (the library's
-kernel without a mask) and masked. The library makes its masks from static descriptions, but what its kernels read are
-arrays: which tiles run, which tile to fetch next, and each query's position. Those are arithmetic on the band, so the
-masked case has one compiled kernel for any traced diagonal. It pays for the mask in every tile that it computes, whole
-ones too: the kernels have no branch without it.
+A rectangle is dead, whole (the library's kernel without a mask) or masked (`rectangles`). The library makes its masks
+from static descriptions, but what its kernels read are arrays: which tiles run, which tile to fetch next, and each
+query's position. Those are arithmetic on the band, so the masked case has one compiled kernel for any traced diagonal.
+It pays for the mask in every tile that it computes, whole ones too: the kernels have no branch without it.
 
 The library returns attention and gradients in the dtype of its arguments and the log-sum-exp in float32; what comes of
 a rectangle is merged and added up in float32. Queries are scaled beforehand, because the library does not scale: a
@@ -24,10 +23,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import BadInput, Missing
+from stripectl import Missing
+from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash.rectangles import fold
 from stripectl.layout import Rectangle, Tile, clip
 
-EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+EMPTY = rectangles.EMPTY
 # Keys that a kernel multiplies at once, of the block_kv it has fetched; forward, and in the compiler's bundles, the
 # larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of Pallas kernels".
 COMPUTE, COMPUTE_WHOLE = 512, 1024
@@ -121,81 +122,25 @@ def compiled_or_interpreted(compute, band, tile, masked):
     return choose
 
 
-def visit(bands, compute, state):
-    """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all."""
-
-    def rectangle(band, state):
-        case = (band.high > -band.rows) * (2 - (band.high >= band.cols - 1))
-        branches = [lambda state: state, partial(compute, band, False), partial(compute, band, True)]
-        return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
-
-    if any(isinstance(band.low, int) and band.low > 1 - band.rows for band in bands):
-        raise BadInput("splash has causal and full masks, no windows. Try --kernel pallas_tpu.")
-    if len(bands) == 1:
-        return rectangle(bands[0], state)
-    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
-
-    def turn(r, state):
-        return rectangle(bands[0]._replace(row=table[r, 0], col=table[r, 1], high=table[r, 2]), state)
-
-    return lax.fori_loop(0, len(bands), turn, state)
-
-
-def fold(x):
-    """Batch and heads as one dimension."""
-    return x.reshape(-1, *x.shape[2:])
-
-
 def scaled(q_BNTH):
     """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale as well."""
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
 
-def cut(x, at, size):
-    return lax.dynamic_slice_in_dim(x, at, size, axis=1)
-
-
-def put(x, at, part):
-    return lax.dynamic_update_slice_in_dim(x, part, at, axis=1)
-
-
-def merge(state, out_MTH, lse_MT):
-    """The state after it has also met keys that alone give `out` and `lse`. A row that met no key has -1e38 or less for
-    its log-sum-exp and may have NaN for its output; its weight is zero."""
-    before_MTH, max_MT, sum_MT = state
-    new_MT = jnp.maximum(max_MT, lse_MT)
-    decay_MT, weight_MT = jnp.exp(max_MT - new_MT), jnp.exp(lse_MT - new_MT)
-    added_MTH = jnp.where(weight_MT[..., None] > 0, out_MTH.astype(jnp.float32), 0) * weight_MT[..., None]
-    return before_MTH * decay_MT[..., None] + added_MTH, new_MT, sum_MT * decay_MT + weight_MT
-
-
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
-    q_MTH, k_LSH, v_LSH = scaled(q_BNTH), fold(k_BKSH), fold(v_BKSH)
+    def compute(band, masked, *arrays):
+        return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
 
-    def compute(band, masked, state):
-        keys = (cut(x, band.col, band.cols) for x in (k_LSH, v_LSH))
-        run = compiled_or_interpreted(attend, band, tile, masked)
-        out, lse = run(cut(q_MTH, band.row, band.rows), *keys)
-        met = merge([cut(x, band.row, band.rows) for x in state], out, lse)
-        return tuple(put(x, band.row, part) for x, part in zip(state, met, strict=True))
-
-    after = visit(bands, compute, tuple(map(fold, state)))
-    return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
+    return rectangles.forward([scaled(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
-    q_MTH, k_LSH, v_LSH = scaled(q_BNTH), fold(k_BKSH), fold(v_BKSH)
-    queries = q_MTH, *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
-    scale = q_BNTH.shape[3] ** -0.5
+    queries = scaled(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
 
-    def compute(band, masked, grads):
-        q, lse, dout, delta = (cut(x, band.row, band.rows) for x in queries)
-        k, v = (cut(x, band.col, band.cols) for x in (k_LSH, v_LSH))
+    def compute(band, masked, q, lse, dout, delta, k, v):
         run = compiled_or_interpreted(differentiate, band, tile, masked)
-        dq, dk, dv = (x.astype(jnp.float32) for x in run(q, k, v, lse, dout, delta))
-        places = (band.row, dq * scale), (band.col, dk), (band.col, dv)
-        return tuple(put(x, at, cut(x, at, d.shape[1]) + d) for x, (at, d) in zip(grads, places, strict=True))
+        dq, dk, dv = run(q, k, v, lse, dout, delta)
+        return dq.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5, dk, dv
 
-    zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_LSH, v_LSH))
-    grads = visit(bands, compute, (fold(dq_BNTH), *zeros))
-    return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))
+    dq, dk, dv = rectangles.backward(queries, [fold(k_BKSH), fold(v_BKSH)], dq_BNTH, bands, compute)
+    return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)

@@ -1,0 +1,90 @@
+"""A pair of shards by kernels that compute a rectangle of it at once, of splash and cudnn: each is one of three cases,
+dead (nothing runs), whole (no mask) and masked, chosen where the program runs, and what comes of it is merged and added
+up in float32.
+
+Letters: B batch, N query heads, T rows (queries), H head_dim; M is B N: batch and heads are one dimension here.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl import BadInput
+
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+NOTHING = 2 * EMPTY  # the log-sum-exp of no scores, which weighs nothing beside the maximum of none
+
+
+def visit(bands, compute, state):
+    """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all."""
+
+    def rectangle(band, state):
+        case = (band.high > -band.rows) * (2 - (band.high >= band.cols - 1))
+        branches = [lambda state: state, partial(compute, band, False), partial(compute, band, True)]
+        return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
+
+    if any(isinstance(band.low, int) and band.low > 1 - band.rows for band in bands):
+        raise BadInput("this kernel has causal and full masks, no windows. Try --kernel xla.")
+    if len(bands) == 1:
+        return rectangle(bands[0], state)
+    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
+
+    def turn(r, state):
+        return rectangle(bands[0]._replace(row=table[r, 0], col=table[r, 1], high=table[r, 2]), state)
+
+    return lax.fori_loop(0, len(bands), turn, state)
+
+
+def fold(x):
+    """Batch and heads as one dimension."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def cut(x, at, size):
+    return lax.dynamic_slice_in_dim(x, at, size, axis=1)
+
+
+def put(x, at, part):
+    return lax.dynamic_update_slice_in_dim(x, part, at, axis=1)
+
+
+def merge(state, out_MTH, lse_MT):
+    """The state after it has also met keys that alone give `out` and `lse`. A row that met no key has NOTHING or less
+    for its log-sum-exp and may have NaN for its output; its weight is zero."""
+    before_MTH, max_MT, sum_MT = state
+    new_MT = jnp.maximum(max_MT, lse_MT)
+    decay_MT, weight_MT = jnp.exp(max_MT - new_MT), jnp.exp(lse_MT - new_MT)
+    added_MTH = jnp.where(weight_MT[..., None] > 0, out_MTH.astype(jnp.float32), 0) * weight_MT[..., None]
+    return before_MTH * decay_MT[..., None] + added_MTH, new_MT, sum_MT * decay_MT + weight_MT
+
+
+def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
+    """The state after attend(band, masked, *queries, *keys) -> (out_MTH, log-sum-exp_MT) of each live rectangle, which
+    is given its rows of the folded arrays."""
+
+    def compute(band, masked, state):
+        rows = (cut(x, band.row, band.rows) for x in queries)
+        columns = (cut(x, band.col, band.cols) for x in keys)
+        met = merge([cut(x, band.row, band.rows) for x in state], *attend(band, masked, *rows, *columns))
+        return tuple(put(x, band.row, part) for x, part in zip(state, met, strict=True))
+
+    after = visit(bands, compute, tuple(map(fold, state)))
+    return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
+
+
+def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: Callable):
+    """(dq, dk, dv), the latter folded, of differentiate(band, masked, *queries, *keys) -> (dq, dk, dv) of each live
+    rectangle, as in `forward`; dq is added to what came in."""
+
+    def compute(band, masked, grads):
+        rows = (cut(x, band.row, band.rows) for x in queries)
+        columns = (cut(x, band.col, band.cols) for x in keys)
+        found = (x.astype(jnp.float32) for x in differentiate(band, masked, *rows, *columns))
+        places = zip(grads, (band.row, band.col, band.col), found, strict=True)
+        return tuple(put(x, at, cut(x, at, d.shape[1]) + d) for x, at, d in places)
+
+    zeros = (jnp.zeros(x.shape, jnp.float32) for x in keys)
+    dq, dk, dv = visit(bands, compute, (fold(dq_BNTH), *zeros))
+    return dq.reshape(dq_BNTH.shape), dk, dv
