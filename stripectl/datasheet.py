@@ -7,6 +7,7 @@ from typing import Any
 
 from stripectl import BadInput
 from stripectl.hardware import Hardware
+from stripectl.kernels import Kernel
 from stripectl.layout import Tile
 from stripectl.machine import Hops, Machine, TileCost
 from stripectl.timed import ACCUMULATOR_BYTES
@@ -14,7 +15,6 @@ from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
 LINK = "link_bytes_per_s_one_way"
-NO_TOUCHES: Mapping[str, int] = {}
 LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
 
 
@@ -24,12 +24,11 @@ def datasheet_machine(
     tile: Tile,
     wiring: Wiring | None = None,
     backward: Tile | None = None,
-    touches: Mapping[str, int] = NO_TOUCHES,
+    kernel: Kernel | None = None,
 ) -> Machine:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer; `backward` is the tile of the backward pass where that is another, `touches` the kernel's of a score in
-    memory. A hop takes what it crosses where the
-    wiring of the plan's mesh is given, else one link.
+    longer; `backward` is the tile of the backward pass where that is another, and `kernel` says what of its own goes to
+    memory or does not. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -44,8 +43,8 @@ def datasheet_machine(
         "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
         "left_out": LEFT_OUT,
     }
-    forward, _ = roofline(workload, tile, rate, memory, touches)
-    _, back = roofline(workload, backward or tile, rate, memory, touches)
+    forward, _ = roofline(workload, tile, rate, memory, kernel)
+    _, back = roofline(workload, backward or tile, rate, memory, kernel)
     return linked(hardware, Machine(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
 
 
@@ -89,19 +88,19 @@ def roofline(
     tile: Tile,
     flops_per_s: float,
     memory_bytes_per_s: float,
-    touches: Mapping[str, int] = NO_TOUCHES,
+    kernel: Kernel | None = None,
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
     its float32 accumulators once a call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
+    touches, sharing = (kernel.score_touches, kernel.sharing) if kernel else ({}, 1)
     if workload.attention == "linear":
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
 
     def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
         """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
-        moved = (
-            2 * tile.block_kv * workload.head_dim * column_bytes + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
-        )
+        fetched = 2 * tile.block_kv * workload.head_dim * column_bytes / sharing
+        moved = fetched + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
         whole = max(2 * matmuls * pairs * workload.head_dim / flops_per_s, moved / memory_bytes_per_s)
         row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory_bytes_per_s
         return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
@@ -109,12 +108,12 @@ def roofline(
     return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
 
 
-def intensity(workload: Workload, tile: Tile, backward: Tile, touches: Mapping[str, int] = NO_TOUCHES) -> float:
+def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | None = None) -> float:
     """FLOPs that the tiles of a workload's passes do for each byte they move: of a machine whose memory moves a byte a
-    second and whose matmuls take no time, the FLOPs over the seconds. `touches` are the kernel's of a score."""
-    passes = [(2, roofline(workload, tile, math.inf, 1.0, touches)[0], tile)]
+    second and whose matmuls take no time, the FLOPs over the seconds."""
+    passes = [(2, roofline(workload, tile, math.inf, 1.0, kernel)[0], tile)]
     if workload.passes != "forward":
-        passes.append((5, roofline(workload, backward, math.inf, 1.0, touches)[1], backward))
+        passes.append((5, roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
     done = sum(2 * matmuls * workload.head_dim for matmuls, _, _ in passes)
     return done / sum(cost.whole_s / (each.block_q * each.block_kv) for _, cost, each in passes)
 

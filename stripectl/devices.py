@@ -114,8 +114,8 @@ class Devices:
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            wired, touches = wire(place.target, plan.mesh or ()), kernels[plan.kernel].score_touches
-            return datasheet_machine(hardware, workload, tile, wired, plan.backward, touches)
+            wired = wire(place.target, plan.mesh or ())
+            return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
         if kernels[plan.kernel].whole:
             raise BadInput(
                 f"{plan.kernel} has no tile that could be timed for a simulation. Try --method measured, or a --target "

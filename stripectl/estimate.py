@@ -43,9 +43,10 @@ def compiled_machine(
     shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:
-        touches = kernels[plan.kernel].score_touches
-        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, touches)
+        kernel = kernels[plan.kernel]
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernel)
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
+        missing += f"; in memory, the workspace of {kernel.name}'s library" if kernel.counted else ""
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
     none = TileCost(0.0, 0.0)

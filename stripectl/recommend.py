@@ -23,7 +23,7 @@ from stripectl.measurement import (
     with_speedups,
     without_time,
 )
-from stripectl.plan import parse_plan
+from stripectl.plan import kernels, parse_plan
 from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run
@@ -190,7 +190,9 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     tiles = f"tiles take {taken(known)}"
     if beside := known.get("softmax"):
         tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
-    return "predicted", f"Compiled and not run: the time is predicted, {tiles}; memory is the compiler's word."
+    library = kernels[parse_plan(ranking.best.plan).kernel].counted
+    memory = "the compiler's word" + ", without the workspace of the kernel's library" * bool(library)
+    return "predicted", f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
 
 
 def refused(ranking: Ranking) -> list[dict[str, Any]]:

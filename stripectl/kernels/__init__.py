@@ -21,14 +21,21 @@ def never(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
-def unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
-    """Why a Pallas kernel for TPUs, of whole sequences, cannot run a plan, or None."""
-    if kind != "tpu":
-        return f"{name} runs on TPUs. Try --kernel xla."
+def unsupported_parts_of_sequences(name: str, workload: Any) -> str | None:
+    """Why a kernel of whole sequences cannot compute a workload, or None."""
     if workload.query_len is not None:
         return f"{name} has as many queries as keys. Try --kernel xla."
     if workload.documents is not None:
         return f"{name} has masks of whole sequences, no documents. Try --kernel xla."
+    return None
+
+
+def unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+    """Why a Pallas kernel for TPUs, of whole sequences, cannot run a plan, or None."""
+    if kind != "tpu":
+        return f"{name} runs on TPUs. Try --kernel xla."
+    if reason := unsupported_parts_of_sequences(name, workload):
+        return reason
     if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
         return f"{name} needs parts of multiples of {LANES} rows. Try a smaller parts."
     return None
@@ -52,6 +59,8 @@ class Kernel:
     count(bands, tile) -> its tiles of a pair of shards by kind.
     least_side: of a default tile, however short the shards: below it tiles are too dear for the balance they bring.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
+    counted: the tile in which the work of a kernel is counted that chooses its tiles itself; no plan can name another.
+    sharing: how many rows of tiles share a fetch of keys and values from memory, as they run at once beside a cache.
     score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
         kernel takes no tile: a tile is a whole piece of a shard.
     bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
@@ -86,6 +95,8 @@ class Kernel:
     count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
     least_side: int = LEAST_SIDE
+    counted: Tile | None = None
+    sharing: int = 1
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
 
@@ -101,7 +112,7 @@ class Kernel:
     def fitting(self, tile: Tile, rows: int) -> Tile:
         """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the
         kernel's smallest where there is none."""
-        unit = self.tile_multiple
+        unit, tile = self.tile_multiple, self.counted or tile
 
         def side(most: int) -> int:
             sizes = range(min(most, rows) // unit * unit, 0, -unit)
@@ -114,6 +125,8 @@ class Kernel:
         which may not fit."""
         if self.whole:
             return [Tile(rows, rows)]
+        if self.counted:
+            return [self.fitting(self.counted, rows)]
         sides = [2**n for n in range(min(LEAST_SIDE, rows).bit_length() - 1, min(MOST_SIDE, rows).bit_length())]
         fit = [side for side in sides if self.misfit(Tile(side, side), rows) is None]
         return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPERS]))
@@ -121,6 +134,8 @@ class Kernel:
     def misfit(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
         """Why a tile, which is an option of a plan, cannot run on pieces of `rows` rows, or None."""
         unit = self.tile_multiple
+        if self.counted and tile != self.fitting(tile, rows):
+            return f"{self.name} chooses its tiles itself. Leave {option}={tile} out."
         if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
             return None
         pass_of = "" if option == "tile" else f"{option} "

@@ -66,7 +66,7 @@ def _intensity(m: Measurement) -> float | None:
     plan = parse_plan(m.plan)
     if plan.tile is None or m.workload.passes == STEP or m.workload.attention == "linear":
         return None
-    return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel].score_touches)
+    return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel])
 
 
 def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
