@@ -17,7 +17,8 @@ BANDS = {
     "offset": (-UNBOUNDED, 9),
     "far": (8, UNBOUNDED),
 }
-ANY_BAND = [name for name in kernels.names() if kernels[name].family == "softmax" and kernels[name].tile_multiple == 1]
+SOFTMAX = [name for name in kernels.names() if kernels[name].family == "softmax"]
+ANY_BAND = [name for name in SOFTMAX if kernels[name].tile_multiple == 1 and not kernels[name].counted]
 ROWS, COLS, HEADS, KV_HEADS, HEAD_DIM = 24, 36, 4, 2, 8
 
 

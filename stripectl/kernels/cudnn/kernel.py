@@ -1,0 +1,148 @@
+"""cuDNN's attention, by JAX's primitives for it (jax.nn.dot_product_attention), for a pair of shards, forward and
+backward.
+
+Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M and L are B N and
+B K: batch and heads are one dimension here, and the library shares key/value heads in groups.
+
+The public function has no backward pass for a part of the keys: that needs the log-sum-exp of all of them. Its
+primitives take one. They give attention and gradients in the dtype of their arguments and the log-sum-exp in float32;
+what comes of a rectangle is merged and added up in float32 (`rectangles`).
+
+Their masks are none and causal. Keys j <= i + high with high < 0 are those of the causal mask once queries have moved
+up -high rows: the first ones, which meet no key, leave, and zeros follow the last.
+
+The library works delta out itself, as rowsum(dout * out), from an output that is given. Ours is given delta instead:
+`output_for` makes an output that has it.
+"""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl import BadInput, Missing
+from stripectl.kernels.splash import rectangles
+from stripectl.kernels.splash.rectangles import NOTHING, fold
+
+EMPTY = rectangles.EMPTY
+UNUSED = 7  # arguments for biases, lengths, offsets and pages
+PARTS = 2  # of the columns, that delta is told in: each mends what rounding left of those before it
+LEAST = 1e-6  # of the squares of a part, by its row's largest element: below it, a part is left to the others
+OPTIONS = {"scale", "seed", "dropout_rate", "variadic_args", "mask_type", "layout", "sliding_window_length"}
+
+try:
+    from jax._src.cudnn import fused_attention_stablehlo as library
+
+    FORWARD, BACKWARD = library._dot_product_attention_fwd_p, library._dot_product_attention_bwd_p
+    LAYOUT = library.AttentionLayout.BNTH.value
+    MASKS = {False: library.MaskType.NO_MASK, True: library.MaskType.CAUSAL}
+    for private, given, options in (
+        (library._dot_product_attention_fwd_abstract, 3 + UNUSED, OPTIONS | {"is_training"}),
+        (library._dot_product_attention_bwd_abstract, 6 + UNUSED, OPTIONS),
+    ):
+        names = list(inspect.signature(private).parameters)
+        if len(names) != given + len(options) or set(names[given:]) != options:
+            raise AttributeError(f"{private.__name__} takes {', '.join(names)}")
+except (ImportError, AttributeError) as error:
+    raise Missing(
+        f"cudnn needs primitives that are private in JAX, and JAX {jax.__version__} has others: {error}. "
+        "Try --kernel xla."
+    ) from error
+
+
+def settings(q_MTH, causal: bool) -> dict:
+    return {
+        "scale": q_MTH.shape[2] ** -0.5,
+        "seed": 0,
+        "dropout_rate": 0.0,
+        "variadic_args": (False, False),
+        "mask_type": MASKS[causal],
+        "layout": LAYOUT,
+        "sliding_window_length": None,
+    }
+
+
+def attend(causal: bool, q_MTH, k_LSH, v_LSH):
+    """(out_MTH, log-sum-exp_MT)"""
+    arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
+    unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED
+    out, lse = FORWARD.bind(*arrays, *unused, **settings(q_MTH, causal), is_training=True)
+    return out[0], lse[0]
+
+
+def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+    """(dq_MTH, dk_LSH, dv_LSH)"""
+    arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
+    unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED
+    found = BACKWARD.bind(*arrays, *unused, lse_MT[None], out_MTH[None], dout_MTH[None], **settings(q_MTH, causal))
+    return tuple(x[0] for x in found)
+
+
+def output_for(dout_MTH, delta_MT):
+    """out_MTH with rowsum(dout * out) = delta, along dout. Rounded, it would miss delta by up to 2^-9 of it, so columns
+    take turns: the second half of them is for what rounding the first has left. Rows where dout is 0 get 0: every
+    cotangent that a scheme has of a log-sum-exp comes with one of its output."""
+    kind, width = jnp.finfo(dout_MTH.dtype), dout_MTH.shape[2]
+    wide = dout_MTH.astype(jnp.float32)
+    largest = jnp.max(jnp.abs(wide), axis=2)
+    scale = jnp.where(largest >= jnp.finfo(jnp.float32).tiny, 1 / largest, 0)
+    unit_MTH, left_MT, out_MTH = wide * scale[..., None], delta_MT * scale, jnp.zeros_like(wide)
+    for part in range(PARTS):
+        own = jnp.where(jnp.arange(width) % PARTS == part, unit_MTH, 0)
+        step = own * (left_MT / jnp.maximum(jnp.sum(own**2, 2), LEAST))[..., None]
+        step = lax.reduce_precision(step, kind.nexp, kind.nmant)  # a cast there and back is no rounding to XLA
+        left_MT, out_MTH = left_MT - jnp.sum(own * step, 2), out_MTH + step
+    return out_MTH.astype(dout_MTH.dtype)
+
+
+def moved(x, rows, fill=0.0):
+    """Row i is row i + rows of x, or `fill` where there is none."""
+    if isinstance(rows, int) and rows == 0:
+        return x
+    size, sides = x.shape[1], [(0, 0, 0)] * x.ndim
+    sides[1] = size, size, 0
+    padded = lax.pad(x, jnp.asarray(fill, x.dtype), sides)
+    return lax.dynamic_slice_in_dim(padded, size + rows, size, axis=1)
+
+
+def by_diagonal(band, masked, run):
+    """run(causal, rows), where queries have to move up so many rows for the library's mask to be the band's. Whether
+    they must move at all is decided where the program runs, so that copies are made only then."""
+    if not masked:
+        return run(False, 0)
+    if not isinstance(band.high, int):
+        return lax.cond(band.high < 0, lambda: run(True, -band.high), lambda: run(True, 0))
+    if band.high > 0:
+        raise BadInput("cudnn has no diagonal above the first. Try --kernel xla.")
+    return run(True, -band.high)
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+    def compute(band, masked, q, k, v):
+        def run(causal, rows):
+            out, lse = attend(causal, moved(q, rows), k, v)
+            return moved(out, -rows), moved(lse, -rows, NOTHING)
+
+        return by_diagonal(band, masked, run)
+
+    return rectangles.forward([fold(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
+
+
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+    """A row of zeros that followed the last query gives no gradient: its dout and so its delta is 0."""
+    q, lse, dout, delta = map(fold, (q_BNTH, lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+    queries = q, lse, output_for(dout, delta), dout
+
+    def compute(band, masked, *arrays):
+        *own, k, v = arrays
+
+        def run(causal, rows):
+            q, lse, out, dout = (moved(x, rows) for x in own)
+            dq, dk, dv = differentiate(causal, q, k, v, lse, out, dout)
+            return moved(dq, -rows), dk, dv
+
+        return by_diagonal(band, masked, run)
+
+    dq, dk, dv = rectangles.backward(queries, [fold(k_BKSH), fold(v_BKSH)], dq_BNTH, bands, compute)
+    return dq, dk.reshape(k_BKSH.shape), dv.reshape(v_BKSH.shape)

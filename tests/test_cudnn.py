@@ -1,0 +1,242 @@
+"""The kernel of cuDNN's attention. Its calls run on GPUs alone: on a CPU a stand-in with the same contract takes their
+place, so that what is made of them is compared with dense attention; and the real compiler compiles them for GPUs."""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from exact import check, covering, on_devices
+from test_compile import NEVER_MISSING, silent
+from test_kernels import check_rectangle
+
+from stripectl import BadInput, Missing
+from stripectl.ahead import Compilers, compiled
+from stripectl.arithmetic import COUNTING
+from stripectl.bench import Request, cases
+from stripectl.candidates import tiles_for
+from stripectl.datasheet import datasheet_machine
+from stripectl.defaults import with_tile
+from stripectl.devices import Place
+from stripectl.kernels import kernels
+from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
+from stripectl.plan import Plan, parse_plan
+from stripectl.refusal import unsupported
+from stripectl.scheme import schemes
+from stripectl.simulate import simulate
+from stripectl.topology import parse_target
+from stripectl.verify import checkable
+from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+
+TILE = Tile(128, 128)
+FACTORS = {
+    "scheme": schemes.names(),
+    "layout": layouts.names(),
+    "mask": ["causal", "full"],
+    "passes": list(ATTENTION_PASSES),
+    "dtype": list(DTYPES),
+    "kv_heads": [4, 2],
+    "batch": [1, 2],
+    "devices": [1, 2, 4],
+}
+BOTH = "forward-backward"
+WORK = Workload(seq_len=2**13, heads=4, kv_heads=2, head_dim=128)
+
+
+def weights(causal: bool, q_MTH, k_LSH, lse_MT=None):
+    """(probabilities, log-sum-exp): causal keeps keys j <= i, both counted from the first."""
+    rows, cols, width = q_MTH.shape[1], k_LSH.shape[1], q_MTH.shape[2]
+    k_MSH = jnp.repeat(k_LSH, q_MTH.shape[0] // k_LSH.shape[0], axis=0)
+    s = jnp.einsum("mth,msh->mts", q_MTH, k_MSH, precision="highest", preferred_element_type=jnp.float32)
+    keep = jnp.arange(cols) <= jnp.arange(rows)[:, None] if causal else jnp.ones((rows, cols), bool)
+    s = jnp.where(keep, s * width**-0.5, -jnp.inf)
+    lse = jax.scipy.special.logsumexp(s, axis=-1) if lse_MT is None else lse_MT
+    return jnp.exp(s - lse[..., None]), lse
+
+
+def attend(causal: bool, q_MTH, k_LSH, v_LSH):
+    p, lse = weights(causal, q_MTH, k_LSH)
+    v = jnp.repeat(v_LSH, q_MTH.shape[0] // v_LSH.shape[0], axis=0)
+    return jnp.einsum("mts,msh->mth", p.astype(v.dtype), v, precision="highest"), lse
+
+
+def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
+    """Delta is worked out from the output, and what is multiplied and what comes of it has the arguments' dtype."""
+    group, dtype = q_MTH.shape[0] // k_LSH.shape[0], q_MTH.dtype
+    k, v = (jnp.repeat(x, group, axis=0) for x in (k_LSH, v_LSH))
+    delta = jnp.sum(out_MTH.astype(jnp.float32) * dout_MTH.astype(jnp.float32), axis=-1)
+    p, _ = weights(causal, q_MTH, k_LSH, lse_MT)
+    dp = jnp.einsum("mth,msh->mts", dout_MTH, v, precision="highest", preferred_element_type=jnp.float32)
+    ds = (p * (dp - delta[..., None]) * q_MTH.shape[2] ** -0.5).astype(dtype)
+
+    def shared(x):
+        return x.reshape(-1, group, *x.shape[1:]).sum(1).astype(dtype)
+
+    dk = jnp.einsum("mts,mth->msh", ds, q_MTH, precision="highest", preferred_element_type=jnp.float32)
+    dv = jnp.einsum("mts,mth->msh", p.astype(dtype), dout_MTH, precision="highest", preferred_element_type=jnp.float32)
+    return jnp.einsum("mts,msh->mth", ds, k, precision="highest"), shared(dk), shared(dv)
+
+
+@pytest.fixture
+def stand_in(monkeypatch) -> None:
+    module = kernels["cudnn"].load()
+    monkeypatch.setattr(module, "attend", attend)
+    monkeypatch.setattr(module, "differentiate", differentiate)
+
+
+def case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
+    sizes = {"batch": batch, "heads": 4, "kv_heads": kv_heads, "head_dim": 64}
+    workload = Workload(seq_len=256 * devices, dtype=dtype, mask=mask, passes=passes, **sizes)
+    return workload, replace(parse_plan(f"{scheme}/{layout}/cudnn"), mesh=on_devices(scheme, devices).mesh)
+
+
+def legal(case: tuple) -> bool:
+    """float32 is not, and tells best what is exact."""
+    workload, plan = case_of(*case)
+    return unsupported(plan, replace(workload, dtype="bfloat16"), "gpu") is None and plan.devices == case[-1]
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+def test_equals_dense_attention(stand_in, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
+    check(*case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
+
+
+def test_parts_of_keys_lie_below_the_diagonal(stand_in) -> None:
+    check(
+        replace(WORK, seq_len=512, dtype="float32", passes=BOTH), parse_plan("all_gather/striped/cudnn@ring=2,parts=2")
+    )
+
+
+@pytest.mark.parametrize("high", [UNBOUNDED, 0, -1, -130, -255, -256], ids=str)
+def test_values_and_gradients_of_any_diagonal(stand_in, high: int) -> None:
+    """-1 leaves a row without a key, -255 all but one, -256 all of them."""
+    check_rectangle("cudnn", Rectangle(0, 0, 256, 384, -UNBOUNDED, high), TILE)
+    check_rectangle("cudnn", Rectangle(0, 0, 384, 256, -UNBOUNDED, high), TILE)
+
+
+def output_misses(dout: np.ndarray, parts: int, monkeypatch) -> float:
+    """By how much of delta rowsum(dout * out) misses it, in float64, at the worst."""
+    module, rng = kernels["cudnn"].load(), np.random.default_rng(1)
+    monkeypatch.setattr(module, "PARTS", parts)
+    dout = jnp.asarray(dout, jnp.bfloat16)
+    delta = np.float32(np.sum(np.float64(dout) * rng.standard_normal(dout.shape), -1))
+    out = jax.jit(lambda *x: module.output_for(*x))(dout, delta)
+    assert out.dtype == dout.dtype
+    found = np.sum(np.float64(out) * np.float64(dout), -1)
+    return float(np.max(np.abs(found - delta) / np.abs(delta)))
+
+
+@pytest.mark.parametrize("scale", [1e-32, 1.0, 1e20])
+def test_an_output_has_the_delta_that_it_was_made_for(monkeypatch, scale: float) -> None:
+    """Rounding to bfloat16 loses 2^-9, and of that as much again once the second part mends it."""
+    dout = scale * np.random.default_rng(0).standard_normal((3, 500, 64))
+    assert 1e-4 < output_misses(dout, 1, monkeypatch) < 2**-8
+    assert output_misses(dout, 2, monkeypatch) < 2**-16
+    lone = np.where(np.arange(64) == 3, dout, 0)
+    assert output_misses(lone, 2, monkeypatch) <= 2**-8
+    assert output_misses(np.where(np.arange(64) % 2, dout * 1e-6, dout), 2, monkeypatch) < 2**-8
+
+
+def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:
+    found = kernels["cudnn"].load().output_for(jnp.zeros((1, 4, 8), jnp.bfloat16), jnp.ones((1, 4)))
+    assert not np.any(np.asarray(found, np.float32))
+
+
+def test_what_the_library_has_no_mask_for_is_refused() -> None:
+    module, x = kernels["cudnn"].load(), jnp.zeros((1, 1, 128, 8))
+    for low, high, why in ((-5, 0, "no windows"), (-UNBOUNDED, 3, "no diagonal above")):
+        with pytest.raises(BadInput, match=why):
+            module.forward(x, x, x, (x, x[..., 0], x[..., 0]), [Rectangle(0, 0, 128, 128, low, high)], TILE)
+
+
+@pytest.mark.parametrize(
+    ("plan", "change", "kind", "why"),
+    [
+        ("ring/striped/cudnn@ring=8", {}, "tpu", "cudnn runs on GPUs. Try --kernel xla."),
+        ("ring/striped/cudnn@ring=8", {}, "gpu", None),
+        ("ring/striped/cudnn@ring=8", {"dtype": "float32"}, "gpu", "no float32. Try --dtype bfloat16"),
+        ("ring/striped/cudnn@ring=8", {"head_dim": 100}, "gpu", "multiples of 8 up to 128, not of 100"),
+        ("ring/striped/cudnn@ring=8", {"head_dim": 256}, "gpu", "multiples of 8 up to 128, not of 256"),
+        ("ring/striped/cudnn@ring=8", {"mask": "sliding:64"}, "gpu", "no windows. Try --kernel xla."),
+        ("all_gather/striped/cudnn@ring=8", {"documents": (64,)}, "gpu", "no documents. Try --kernel xla."),
+        ("tree/contiguous/cudnn@ring=8", {"query_len": 1, "passes": "forward"}, "gpu", "as many queries as keys"),
+        ("ring/striped/cudnn@ring=8,tile=512", {}, "gpu", "chooses its tiles itself. Leave tile=512x512 out."),
+        ("ring/striped/cudnn@ring=8,backward=64", {}, "gpu", "chooses its tiles itself. Leave backward=64x64 out."),
+    ],
+)
+def test_refusals_have_reasons(plan: str, change: dict, kind: str, why: str | None) -> None:
+    reason = unsupported(parse_plan(plan), replace(WORK, **change), kind)
+    assert reason == why if why is None else why in (reason or "")
+
+
+@pytest.mark.parametrize("seq_len", [2**20, 2**13, 2**9])
+def test_there_is_one_tile_to_try_and_to_check(seq_len: int) -> None:
+    work, plan = replace(WORK, seq_len=seq_len), parse_plan("ring/zigzag/cudnn@ring=8")
+    full = with_tile(plan, work, "gpu")
+    assert unsupported(full, work, "gpu") is None
+    assert tiles_for(plan, work, "gpu", ()) == [full.tile]
+    small, checked = checkable(work, full)
+    assert unsupported(checked, small, "gpu") is None
+
+
+def test_a_jax_with_other_primitives_gets_one_line(monkeypatch) -> None:
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    monkeypatch.setattr(fused_attention_stablehlo, "_dot_product_attention_bwd_abstract", lambda query, *, scale: None)
+    monkeypatch.delitem(sys.modules, "stripectl.kernels.cudnn.kernel", raising=False)
+    with pytest.raises(Missing, match=rf"JAX {jax.__version__} has others: .* takes query, scale. Try --kernel xla."):
+        kernels["cudnn"].load()
+
+
+def test_the_datasheets_tiles_find_their_keys_in_the_cache() -> None:
+    """Where every row of tiles fetched them itself, tiles so small would wait for memory, which the library's do not."""
+    hardware = parse_target("h100:8").hardware
+    rate = hardware.figures["achievable_flops_per_s_bfloat16"]
+    machine = datasheet_machine(hardware, WORK, TILE, kernel=kernels["cudnn"])
+    assert machine.forward.whole_s == pytest.approx(4 * 128**3 / rate)
+    assert machine.backward.whole_s == pytest.approx(10 * 128**3 / rate)
+    assert datasheet_machine(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
+
+
+needs_gpu = pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compiler: pip install 'stripectl[test]'")
+
+
+@pytest.fixture(scope="module")
+def compilers() -> Iterator[Compilers]:
+    with Compilers(silent, cached=False) as found:
+        yield found
+
+
+def often(target: str, layout: str) -> bool:
+    return target == "h100:8" and layout != "contiguous"
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("target", "layout"),
+    [
+        pytest.param(target, layout, marks=[] if often(target, layout) else pytest.mark.full)
+        for target in ("a100:8", "h100:8", "b200:8")
+        for layout in layouts.names()
+    ],
+)
+def test_a_gpu_compiler_compiles_it_and_its_tiles_are_the_datasheets(
+    compilers: Compilers, target: str, layout: str
+) -> None:
+    """Every matmul is in calls that the compiler does not look into: none may be missing from the time."""
+    plan, place = parse_plan(f"ring/{layout}/cudnn@ring=8"), Place(parse_target(target))
+    work = replace(WORK, seq_len=2**17, passes=BOTH)
+    found = compiled(cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
+    assert found.status == "ok" and found.program and found.peak_bytes and found.bytes, found.reason
+    rewritten = sum(each["bytes"] for each in found.program["rewrites"])
+    simulated = simulate(work, parse_plan(found.plan), COUNTING).sent
+    assert sum(found.bytes.values()) == sum(simulated.values()) + rewritten
+    assert any(each["beside_tiles"] for each in found.program["collectives"])
+    known = found.calibration or {}
+    assert known["source"] == "datasheet" and "the workspace of cudnn's library" in known["left_out"]
+    rate = place.target.hardware.figures["matmul_flops_per_s_bfloat16"]
+    assert found.median_s and found.median_s > work.flops / 8 / rate
