@@ -193,7 +193,7 @@ def test_a_jax_with_other_primitives_gets_one_line(monkeypatch) -> None:
 
 
 def test_the_datasheets_tiles_find_their_keys_in_the_cache() -> None:
-    """Where every row of tiles fetched them itself, tiles so small would wait for memory, which the library's do not."""
+    """Were keys fetched for every row of tiles, tiles so small would wait for memory, and the library's do not."""
     hardware = parse_target("h100:8").hardware
     rate = hardware.figures["achievable_flops_per_s_bfloat16"]
     machine = datasheet_machine(hardware, WORK, TILE, kernel=kernels["cudnn"])
