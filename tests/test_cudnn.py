@@ -25,11 +25,12 @@ from stripectl.devices import Place
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
 from stripectl.plan import Plan, parse_plan
+from stripectl.reference import max_relative_error
 from stripectl.refusal import unsupported
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
 from stripectl.topology import parse_target
-from stripectl.verify import checkable
+from stripectl.verify import TOLERANCES, checkable
 from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 TILE = Tile(128, 128)
@@ -139,6 +140,26 @@ def test_an_output_has_the_delta_that_it_was_made_for(monkeypatch, scale: float)
     lone = np.where(np.arange(64) == 3, dout, 0)
     assert output_misses(lone, 2, monkeypatch) <= 2**-8
     assert output_misses(np.where(np.arange(64) % 2, dout * 1e-6, dout), 2, monkeypatch) < 2**-8
+
+
+def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, monkeypatch) -> None:
+    """What delta misses comes times the mean of the keys: with one part more than a gradient may be wrong by."""
+    module, rng, shape = kernels["cudnn"].load(), np.random.default_rng(0), (1, 1, 512, 64)
+    narrow = [jnp.asarray(rng.standard_normal(shape) + mean, jnp.bfloat16) for mean in (0, 3, 3, 0)]
+    q, k, v, dout = (np.float64(x)[0, 0] for x in narrow)
+    s = np.where(np.tri(512) > 0, q @ k.T / 8, -np.inf)
+    lse = np.log(np.exp(s).sum(-1))
+    p, dp = np.exp(s - lse[:, None]), dout @ v.T
+    delta = (p * dp).sum(-1)
+    ds = p * (dp - delta[:, None]) / 8
+    given = *narrow, *(jnp.asarray(x, jnp.float32)[None, None] for x in (lse, delta)), jnp.zeros(shape)
+    errors = {}
+    for parts in (1, 2):
+        monkeypatch.setattr(module, "PARTS", parts)
+        found = jax.jit(lambda *x: module.backward(*x, [Rectangle(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
+        grads = zip(found, (ds @ k, ds.T @ q, p.T @ dout), strict=True)
+        errors[parts] = max(max_relative_error(np.float64(one)[0, 0], other) for one, other in grads)
+    assert errors[2] <= 5e-3 < TOLERANCES["bfloat16"] < errors[1]
 
 
 def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:
