@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from stripectl.tail import Tail
 
 VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
-CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
+WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # at XLA's own 256 an exponential takes a third longer
 END_S = 10.0  # for a process whose pipe is closed to be gone
 
 
@@ -49,8 +50,8 @@ def worker_environment(variables: Mapping[str, str], pinned: bool) -> dict[str, 
     environment |= variables
     if pinned:
         environment["JAX_PLATFORMS"] = "cpu"
-        own = os.environ.get("XLA_FLAGS", "").split()
-        environment["XLA_FLAGS"] = " ".join([*(flag for flag in own if VIRTUAL_DEVICES not in flag), CPU_FLAGS])
+        own = (flag for flag in os.environ.get("XLA_FLAGS", "").split() if VIRTUAL_DEVICES not in flag)
+        environment["XLA_FLAGS"] = " ".join([WIDE_VECTORS, *own, ONE_THREAD])  # the last of a flag's settings holds
     return environment
 
 
