@@ -14,6 +14,7 @@ from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
+from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
@@ -129,7 +130,7 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
             needs, has = memory_of(facts["refused"])
             reason = refusal(facts["refused"], compilers.toolchain(target))
             return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
-        return predicted(with_facts(case, facts), target, facts)
+        return predicted(with_facts(case, facts, target), target, facts)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
@@ -137,21 +138,28 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
         return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
 
 
-def with_facts(case: Measurement, facts: Mapping[str, Any]) -> Measurement:
-    """The case with what the compiler said of its program; refused where that does not fit the memory."""
+def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> Measurement:
+    """The case with what the compiler said of its program, and what its copies take; refused where the program does not
+    fit the memory."""
     told = ("compiler", "collectives", "rewrites", "copies", "cycles", "beside", "bundles")
     case = replace(
         case,
         compile_s=facts["compile_s"],
         bytes=facts["bytes"],
         peak_bytes=facts["peak_bytes"],
-        program={name: facts[name] for name in told},
+        program={name: facts[name] for name in told} | {"copies": timed(facts["copies"], target.hardware)},
     )
     if case.peak_bytes and case.hbm_bytes and case.peak_bytes > case.hbm_bytes:
         over = (case.peak_bytes - case.hbm_bytes) / 2**30
         reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device. {SMALLER}"
         return replace(case, status="refused", reason=reason)
     return case
+
+
+def timed(copies: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
+    """Copies with what they take of a round: each is read from memory and written there."""
+    rate = hardware.figure("hbm_bytes_per_s")
+    return {**copies, "s_per_round": 2 * copies["bytes_per_round"] / rate if rate else None}
 
 
 def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Measurement:

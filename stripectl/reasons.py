@@ -30,6 +30,7 @@ def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measuremen
         remembered(found),
         followed(found, ranking),
         changed(found),
+        scheduled(ranking.best),
         left_out(found, ranking),
     )
     return [sentence for sentence in said if sentence]
@@ -55,6 +56,19 @@ def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
         text += f" {bound['reached']:.0%}"
     alone = found["over_one_device"]
     return f"{text}. {best.devices} devices are {times(alone)} as fast as one." if alone else f"{text}."
+
+
+def scheduled(best: Measurement) -> str:
+    """What the compiler's schedule of a ring costs that another schedule would not."""
+    told = best.program or {}
+    alone = sum(each["times"] for each in told.get("collectives") or () if not each["asynchronous"])
+    waits = f"{alone} of its transfers run synchronously, beside nothing." if alone else ""
+    copied = told.get("copies") or {}
+    if not copied.get("per_round"):
+        return waits
+    takes = f", about {duration(took)}" if (took := copied.get("s_per_round")) else ""
+    text = f"A round of its loop copies {nbytes(copied['bytes_per_round'])} of what it sends on{takes}"
+    return f"{text}{'; try unroll=2' * (parse_plan(best.plan).unroll == 1)}. {waits}".rstrip()
 
 
 def limited(found: Mapping[str, Any]) -> str:

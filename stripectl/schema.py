@@ -70,7 +70,7 @@ def is_program(value: Any) -> bool:
     """What a compiler said, as far as it is shown: lists of mappings with all their fields."""
     if not isinstance(value, dict):
         return False
-    transfers, changes = value.get("collectives") or [], value.get("rewrites") or []
+    transfers, changes, copied = value.get("collectives") or [], value.get("rewrites") or [], value.get("copies")
     told = ("opcode", "pass", "dtype", "asynchronous", "beside_tiles")
     return (
         isinstance(transfers, list)
@@ -78,7 +78,7 @@ def is_program(value: Any) -> bool:
         and all(has(each, ("sent_bytes", "times"), told) for each in transfers)
         and all(has(each, (), ("name",)) and is_plain(each.get("bytes"), int) for each in changes)
         and (not value.get("longest") or has(value["longest"], ("refused",), ("reason",)))
-        and (not value.get("copies") or has(value["copies"], ("per_round", "bytes_per_round"), ()))
+        and (not copied or holds(copied, ("per_round", "bytes_per_round"), (), ("s_per_round",), ()))
     )
 
 

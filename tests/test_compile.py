@@ -22,6 +22,7 @@ from stripectl.longest import longest, longest_cases, step_of
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
+from stripectl.reasons import scheduled
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, unknown_flag
 from stripectl.topology import parse_target
@@ -110,7 +111,11 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
     tile_flops, cycles = 4 * 512 * 512 * 128, found.program["cycles"]["forward"]
     assert cycles["whole"] > tile_flops / 197e12 * 1.5e9  # no estimate beats the peak
     assert cycles["boundary"] > cycles["whole"]
-    assert found.program["copies"] == {"per_round": 4, "bytes_per_round": 4 * 2 * 4 * 2**11 * 128}
+    copied, rate = 4 * 2 * 4 * 2**11 * 128, 819e9
+    assert found.program["copies"] == {"per_round": 4, "bytes_per_round": copied, "s_per_round": 2 * copied / rate}
+    assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in scheduled(found)
+    unrolled = compiled(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
+    assert unrolled.program and unrolled.program["copies"]["per_round"] == 0 and not scheduled(unrolled)
     assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
     assert found.limits and found.limits["compute"] > found.limits["communication"]
     assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [

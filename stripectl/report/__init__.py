@@ -46,7 +46,7 @@ from stripectl.report import (
 from stripectl.report.drawing import grouped, table
 from stripectl.report.facts import calibrations, environment, warnings_of
 from stripectl.run import Run
-from stripectl.units import nbytes
+from stripectl.units import duration, nbytes
 
 DRAWINGS = {
     "bars": bars.draw,
@@ -206,7 +206,8 @@ def collectives(m: Measurement) -> list[list[str]]:
         for each in told.get("rewrites") or ()
     ]
     if copied.get("per_round"):
-        changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])})")
+        took = duration(copied.get("s_per_round"))
+        changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
     return [
         [
             console.plan_cell(m),
