@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from exact import check, covering, on_devices
 from test_compile import NEVER_MISSING, silent
-from test_kernels import check_rectangle
+from test_kernels import check_rectangles
 
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
@@ -115,8 +115,8 @@ def test_parts_of_keys_lie_below_the_diagonal(stand_in) -> None:
 @pytest.mark.parametrize("high", [UNBOUNDED, 0, -1, -130, -255, -256], ids=str)
 def test_values_and_gradients_of_any_diagonal(stand_in, high: int) -> None:
     """-1 leaves a row without a key, -255 all but one, -256 all of them."""
-    check_rectangle("cudnn", Rectangle(0, 0, 256, 384, -UNBOUNDED, high), TILE)
-    check_rectangle("cudnn", Rectangle(0, 0, 384, 256, -UNBOUNDED, high), TILE)
+    check_rectangles("cudnn", [Rectangle(0, 0, 256, 384, -UNBOUNDED, high)], TILE)
+    check_rectangles("cudnn", [Rectangle(0, 0, 384, 256, -UNBOUNDED, high)], TILE)
 
 
 def output_misses(dout: np.ndarray, parts: int, monkeypatch) -> float:

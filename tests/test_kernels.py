@@ -35,7 +35,7 @@ def dense(q, k, v, keep):
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5), Tile(24, 36)])
 def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> None:
-    check_rectangle(name, Rectangle(0, 0, ROWS, COLS, *BANDS[band]), tile)
+    check_rectangles(name, [Rectangle(0, 0, ROWS, COLS, *BANDS[band])], tile)
 
 
 @pytest.mark.parametrize("name", ANY_BAND)
@@ -46,24 +46,28 @@ def test_values_and_gradients_of_packed_documents(name: str, band: str, tile: Ti
     rows = np.arange(ROWS)
     firsts = np.stack([rows // 10 * 13 - 4, np.where(rows < 5, -3, 2)])
     ends = np.stack([rows // 10 * 13 + 9, np.where(rows < 5, 2, COLS + 7)])
-    check_rectangle(name, Rectangle(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends))), tile)
+    check_rectangles(name, [Rectangle(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends)))], tile)
 
 
-def check_rectangle(name: str, band: Rectangle, tile: Tile) -> None:
-    module, (_, _, rows, cols, low, high, limits) = kernels[name].load(), band
-    rng = np.random.default_rng(0)
+def check_rectangles(name: str, bands: list[Rectangle], tile: Tile) -> None:
+    """Rectangles of a pair of shards, which do not overlap."""
+    module, rng = kernels[name].load(), np.random.default_rng(0)
+    rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
     q, dout = (jnp.asarray(rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32)) for _ in range(2))
     k, v = (jnp.asarray(rng.standard_normal((2, KV_HEADS, cols, HEAD_DIM), np.float32)) for _ in range(2))
-    distance = np.arange(cols) - np.arange(rows)[:, None]
-    keep = np.broadcast_to((distance >= low) & (distance <= high), (2, HEADS, rows, cols))
-    if limits is not None:
-        first, end = (np.asarray(limit)[:, None, :, None] for limit in limits)
-        keep = keep & (np.arange(cols) >= first) & (np.arange(cols) < end)
+    keep = np.zeros((2, HEADS, rows, cols), bool)
+    for band in bands:
+        distance = np.arange(band.cols) - np.arange(band.rows)[:, None]
+        own = np.broadcast_to((distance >= band.low) & (distance <= band.high), (2, HEADS, band.rows, band.cols))
+        if band.limits is not None:
+            first, end = (np.asarray(limit)[:, None, :, None] for limit in band.limits)
+            own = own & (np.arange(band.cols) >= first) & (np.arange(band.cols) < end)
+        keep[..., band.row : band.row + band.rows, band.col : band.col + band.cols] = own
     live = keep.any(-1)
     dlse = jnp.asarray(rng.standard_normal((2, HEADS, rows), np.float32) * live)
 
     empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
-    acc, top, total = jax.jit(lambda *x: module.forward(*x, empty, [band], tile))(q, k, v)
+    acc, top, total = jax.jit(lambda *x: module.forward(*x, empty, bands, tile))(q, k, v)
     out = acc / jnp.where(total > 0, total, 1)[..., None]
     lse = top + jnp.log(jnp.where(total > 0, total, 1))
     (expected, expected_lse), transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
@@ -71,7 +75,7 @@ def check_rectangle(name: str, band: Rectangle, tile: Tile) -> None:
     assert np.allclose(lse[live], expected_lse[live], atol=2e-6)
 
     delta = jnp.sum(dout * out, -1) - dlse
-    grads = jax.jit(lambda *x: module.backward(*x, [band], tile))(q, k, v, dout, lse, delta, jnp.zeros(q.shape))
+    grads = jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, v, dout, lse, delta, jnp.zeros(q.shape))
     for gradient, reference in zip(grads, transpose((dout, dlse)), strict=True):
         assert np.max(np.abs(gradient - reference)) <= 2e-6 * np.max(np.abs(reference)) + 1e-7
 

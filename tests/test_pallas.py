@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from exact import check, covering, on_devices, pairs
-from test_kernels import check_rectangle
+from test_kernels import check_rectangles
 
 from stripectl import BadInput, Missing
 from stripectl.defaults import with_tile
@@ -87,26 +87,52 @@ def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
 @pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
 def test_values_and_gradients_of_any_diagonal(kernel: str, high: int) -> None:
     """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
-    check_rectangle(kernel, Rectangle(0, 0, 256, 384, -UNBOUNDED, high), Tile(128, 384 if high == -1 else 128))
+    tile = Tile(128, 384 if high == -1 else 128)
+    check_rectangles(kernel, [Rectangle(0, 0, 256, 384, -UNBOUNDED, high)], tile)
 
 
 @pytest.mark.parametrize("band", [(-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)], ids=str)
 @pytest.mark.parametrize("tile", [Tile(128, 128), Tile(256, 128), Tile(128, 384)], ids=str)
 def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> None:
-    check_rectangle("pallas_tpu", Rectangle(0, 0, 256, 384, *band), tile)
+    check_rectangles("pallas_tpu", [Rectangle(0, 0, 256, 384, *band)], tile)
 
 
-def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch) -> None:
+ALIKE = {
+    "windows of a tile each": (128, [[(-100, 0), (-228, -128)], [(28, 128), (-100, 0)]]),
+    "lines without live tiles": (256, [[(200, UNBOUNDED)] * 2, [(-UNBOUNDED, -200)] * 2]),
+    "beside each other": (128, [[(-UNBOUNDED, UNBOUNDED), (-100, 30), (-UNBOUNDED, 0)]]),
+    "of all kinds": (256, [[(-UNBOUNDED, 0), (-UNBOUNDED, -1)], [(-UNBOUNDED, UNBOUNDED), (-UNBOUNDED, -200)]]),
+}
+
+
+def rectangles(kind: str) -> list[Rectangle]:
+    """Squares in rows and columns, which meet the same queries or keys."""
+    side, rows = ALIKE[kind]
+    return [
+        Rectangle(i * side, j * side, side, side, *band) for i, row in enumerate(rows) for j, band in enumerate(row)
+    ]
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_pallas_tpu_adds_up_several_rectangles(kind: str) -> None:
+    check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "dq_rows"),
+    [("windows of a tile each", 2**15, 2**13), ("lines without live tiles", 2**15, 2**13), ("of all kinds", 8, 128)],
+)
+def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, listed: int, dq_rows: int) -> None:
     """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
-    beside an earlier one of another order is found. Lists hold a row of tiles, and VMEM dQ of two."""
+    beside an earlier one of another order is found; in one list, and in stripes of a row of rectangles, or of tiles."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
     from jax.experimental.pallas import tpu
 
     module = kernels["pallas_tpu"].load()
     monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(detect_races=True))
-    monkeypatch.setattr(module, "DQ_BYTES", 2 * 256 * 128 * 4)
-    monkeypatch.setattr(lines, "LISTED", 4)
-    check_rectangle("pallas_tpu", Rectangle(0, 0, 512, 512, -300, 0), Tile(128, 128))
+    monkeypatch.setattr(module, "DQ_BYTES", 2 * dq_rows * 128 * 4)
+    monkeypatch.setattr(lines, "LISTED", listed)
+    check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
     assert not interpreter.races.races_found
 
 

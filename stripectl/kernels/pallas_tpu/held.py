@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.kernels.pallas_tpu.lines import Place
-
 
 class Held(NamedTuple):
     """Arrays of a head that lines add to, each its own `size` rows along the axis of an array. They come to VMEM while
@@ -16,7 +14,7 @@ class Held(NamedTuple):
 
     head: Any
     size: int
-    place: Place
+    lines: Any
     axes: Sequence[int]
     sources: Sequence[Any]
     targets: Sequence[Any]
@@ -24,8 +22,8 @@ class Held(NamedTuple):
     arrivals: Any
     departures: Any
 
-    def copies(self, line, *, come: bool) -> list[Any]:
-        slot, rows = line & 1, pl.ds((self.place.line + line) * self.size, self.size)
+    def copies(self, number, *, come: bool) -> list[Any]:
+        slot, rows = number & 1, pl.ds(self.lines[number] * self.size, self.size)
         arrays, semaphores = (self.sources, self.arrivals) if come else (self.targets, self.departures)
         found = []
         for array, held, axis in zip(arrays, self.slots, self.axes, strict=True):
@@ -34,20 +32,24 @@ class Held(NamedTuple):
             found.append(pltpu.make_async_copy(*ends, semaphores.at[slot]))
         return found
 
-    def start(self, line, *, come: bool) -> None:
-        for copy in self.copies(line, come=come):
+    def start(self, number, *, come: bool) -> None:
+        for copy in self.copies(number, come=come):
             copy.start()
 
-    def wait(self, line, *, come: bool) -> None:
-        for copy in self.copies(line, come=come):
+    def wait(self, number, *, come: bool) -> None:
+        for copy in self.copies(number, come=come):
             copy.wait()
 
-    def begin(self, line) -> None:
-        pl.when(line == self.place.first)(partial(self.start, line, come=True))
-        self.wait(line, come=True)
-        pl.when(line > self.place.first)(partial(self.wait, line - 1, come=False))
-        pl.when(line + 1 < self.place.last)(partial(self.start, line + 1, come=True))
+    def another(self, number):
+        """Whether the line is not the last."""
+        return self.lines[number + 1] > self.lines[number]
 
-    def end(self, line) -> None:
-        self.start(line, come=False)
-        pl.when(line + 1 == self.place.last)(partial(self.wait, line, come=False))
+    def begin(self, number) -> None:
+        pl.when(number == 0)(partial(self.start, number, come=True))
+        self.wait(number, come=True)
+        pl.when(number > 0)(partial(self.wait, number - 1, come=False))
+        pl.when(self.another(number))(partial(self.start, number + 1, come=True))
+
+    def end(self, number) -> None:
+        self.start(number, come=False)
+        pl.when(~self.another(number))(partial(self.wait, number, come=False))

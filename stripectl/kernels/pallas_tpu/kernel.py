@@ -3,9 +3,9 @@
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; L is B K, and G the
 query heads of a key/value head.
 
-A kernel visits the live tiles of a rectangle and nothing else (`lines`); for a dead one nothing is fetched. What a row
-adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group take
-turns at the same keys and values.
+A kernel visits the live tiles of a pair of shards and nothing else (`lines`); for a dead one nothing is fetched. What a
+row adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group
+take turns at the same keys and values.
 
 Exponentials are of two: queries are scaled by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in both
 passes alike. Sums of exponentials are kept apart in the 128 lanes of a row and added up at its end.
@@ -24,8 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels import LANES
 from stripectl.kernels.pallas_tpu.held import Held
-from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Place, in_parts, place_of, visit
-from stripectl.layout import Tile
+from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Listed, in_stripes, place_of, visit
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
@@ -52,32 +51,36 @@ def column(x_1T):
     return jnp.broadcast_to(x_1T, (LANES, x_1T.shape[1])).T
 
 
-def by_case(entry, place: Place, sides: Tile, compute: Callable) -> None:
-    """compute(mask) of a tile of `sides` (in a line, along it): mask(scores, at) drops scores of the rows from `at`[0]
-    and the columns from `at`[1] on, and of a whole tile none."""
-    line, along = place_of(entry)
-    apart = line * sides.block_q - along * sides.block_kv
+def by_case(listed: Listed, step, compute: Callable) -> None:
+    """compute(mask) of a tile: mask(scores, at) drops scores of the rows from `at`[0] and the columns from `at`[1] on,
+    and of a whole tile none."""
+    masked = listed.order[step] & MASKED != 0
 
-    def masked(scores, at):
-        down, right = (lax.broadcasted_iota(jnp.int32, scores.shape, axis) + at[axis] for axis in (0, 1))
-        distance = right - down
-        return jnp.where((distance >= place.low + apart) & (distance <= place.high + apart), scores, DROPPED)
+    @pl.when(masked)
+    def boundary():
+        low, high = listed.band(step)
 
-    pl.when(entry & MASKED == 0)(partial(compute, lambda scores, at: scores))
-    pl.when(entry & MASKED != 0)(partial(compute, masked))
+        def mask(scores, at):
+            down, right = (lax.broadcasted_iota(jnp.int32, scores.shape, axis) + at[axis] for axis in (0, 1))
+            distance = right - down
+            return jnp.where((distance >= low) & (distance <= high), scores, DROPPED)
+
+        compute(mask)
+
+    pl.when(~masked)(partial(compute, lambda scores, at: scores))
 
 
-def forward_kernel(order, places, q, k, v, *refs, tile):
+def forward_kernel(listed, q, k, v, *refs, tile):
     state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
     (head, step, g), group = map(pl.program_id, range(3)), pl.num_programs(2)
-    entry, place = order[step], Place(*(places[at] for at in range(len(Place._fields))))
-    line, _ = place_of(entry)
-    held = Held(head, tile.block_q, place, (2, 3, 3), state, after, slots, arrivals, departures)
-    out, most, summed = (x.at[line & 1, g] for x in slots)
+    entry = listed.order[step]
+    number, _ = place_of(entry)
+    held = Held(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
+    out, most, summed = (x.at[number & 1, g] for x in slots)
 
     @pl.when(entry & BEGINS != 0)
     def begin():
-        pl.when(g == 0)(partial(held.begin, line))
+        pl.when(g == 0)(partial(held.begin, number))
         top[g] = column(most[...] * LOG2_E)
         first_lane = lax.broadcasted_iota(jnp.int32, total.shape[1:], 1) == 0
         total[g] = jnp.where(first_lane, column(summed[...]), 0)
@@ -94,44 +97,44 @@ def forward_kernel(order, places, q, k, v, *refs, tile):
             out[...] = out[...] * spread(decay_TC, out.shape[1]) + dot(p_TS.astype(v.dtype), v_SH, AB)
             top[g] = top_TC
 
-    by_case(entry, place, tile, compute)
+    by_case(listed, step, compute)
 
     @pl.when(entry & ENDS != 0)
     def end():
         most[...] = top[g].T[:1] / LOG2_E
         summed[...] = total[g].T.sum(0, keepdims=True)
-        pl.when(g == group - 1)(partial(held.end, line))
+        pl.when(g == group - 1)(partial(held.end, number))
 
 
-def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, tile, scale):
+def backward_kernel(listed, q, k, v, dout, lse, delta, *refs, tile, scale):
     """Scores are those of keys with queries, so what belongs to a query is the same in every row of them."""
     (dq_in, *before), (dq_out, *after), slots, (dq, dq_copied, *copied) = refs[:3], refs[3:6], refs[6:8], refs[8:]
-    (head, step, g), (_, steps, group) = map(pl.program_id, range(3)), map(pl.num_programs, range(3))
-    entry, place = order[step], Place(*(places[at] for at in range(len(Place._fields))))
-    line, along = place_of(entry)
-    held = Held(head, tile.block_kv, place, (1, 1), before, after, slots, *copied)
-    dk, dv = (x.at[line & 1] for x in slots)
+    (head, step, g), group = map(pl.program_id, range(3)), pl.num_programs(2)
+    entry = listed.order[step]
+    number, along = place_of(entry)
+    held = Held(head, tile.block_kv, listed.lines, (1, 1), before, after, slots, *copied)
+    dk, dv = (x.at[number & 1] for x in slots)
 
     def rows(array):
-        return array.at[head, :, pl.ds(place.along * tile.block_q, dq.shape[1])]
+        return array.at[head, :, pl.ds(listed.corner[1] * tile.block_q, dq.shape[1])]
 
     def move(start, end):
         copy = pltpu.make_async_copy(start, end, dq_copied)
         copy.start()
         copy.wait()
 
-    @pl.when((step == 0) & (g == 0))
-    def take_queries():
-        move(rows(dq_in), dq)
-        dq[...] /= scale
-
     @pl.when((entry & BEGINS != 0) & (g == 0))
     def begin():
-        held.begin(line)
+        @pl.when(number == 0)
+        def take_queries():
+            move(rows(dq_in), dq)
+            dq[...] /= scale
+
+        held.begin(number)
         dk[...] *= LOG2_E
 
     def compute(mask):
-        own, at_once = pl.ds(along * tile.block_q, tile.block_q), math.gcd(tile.block_kv, COMPUTE)
+        own, at_once = pl.ds((along - listed.corner[1]) * tile.block_q, tile.block_q), math.gcd(tile.block_kv, COMPUTE)
         for at in range(0, tile.block_kv, at_once):
             keys = slice(at, at + at_once)
             p_ST = jnp.exp2(mask(dot(k[keys], q[...], ABT), (at, 0)) - lse[...])
@@ -140,17 +143,17 @@ def backward_kernel(order, places, q, k, v, dout, lse, delta, *refs, tile, scale
             dk[keys] += dot(ds_ST, q[...], AB)
             dq[g, own] += dot(ds_ST, k[keys], ATB)
 
-    by_case(entry, place, Tile(tile.block_kv, tile.block_q), compute)
+    by_case(listed, step, compute)
 
     @pl.when((entry & ENDS != 0) & (g == group - 1))
     def end():
         dk[...] /= LOG2_E
-        held.end(line)
+        held.end(number)
 
-    @pl.when((step == steps - 1) & (g == group - 1))
-    def give_queries():
-        dq[...] *= scale
-        move(dq, rows(dq_out))
+        @pl.when(~held.another(number))
+        def give_queries():
+            dq[...] *= scale
+            move(dq, rows(dq_out))
 
 
 def folded(x, kv_heads):
@@ -180,11 +183,11 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
     slots, copied = slots_of((group, rows, width), *[(group, 1, rows)] * 2)
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
 
-    def run(band, carried):
-        lines = Lines(band, tile, by_columns=False)
+    def run(stripe, carried):
+        lines = Lines(stripe, tile, by_columns=False)
         return lines.run(forward_kernel, "stripectl_forward", "queries keys keys", scratch, (q, k, v), carried)
 
-    after = visit(in_parts(bands, tile), run, tuple(carried))
+    after = visit(in_stripes(bands, tile), run, tuple(carried))
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
@@ -195,15 +198,15 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     q, dout, lse, delta, dq = (folded(x, heads) for x in queries)
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, width = q.shape[1], q.shape[3]
-    parts = in_parts(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
+    stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
     slots, copied = slots_of(*[(tile.block_kv, width)] * 2)
-    scratch = [*slots, vmem(group, parts[0].rows, width), pltpu.SemaphoreType.DMA, *copied]
+    scratch = [*slots, vmem(group, stripes.low.shape[1] * stripes.rows, width), pltpu.SemaphoreType.DMA, *copied]
     kernel = partial(backward_kernel, scale=width**-0.5)
 
-    def run(band, grads):
-        lines, kinds = Lines(band, tile, by_columns=True), "queries keys keys queries numbers numbers"
+    def run(stripe, grads):
+        lines, kinds = Lines(stripe, tile, by_columns=True), "queries keys keys queries numbers numbers"
         return lines.run(kernel, "stripectl_backward", kinds, scratch, (q, k, v, dout, lse, delta), grads)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-    grads = visit(parts, run, (dq, *zeros))
+    grads = visit(stripes, run, (dq, *zeros))
     return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))

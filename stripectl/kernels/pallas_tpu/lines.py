@@ -1,10 +1,12 @@
-"""The grid of a kernel: the live tiles of a rectangle, listed ahead of it by arithmetic on the band.
+"""The grid of a kernel: the live tiles of a pair of shards, listed ahead of it by arithmetic on the bands.
 
-A line is a row of tiles, or by columns a column of them. An entry of the list says which tile of which line it is,
-whether it begins or ends its line, and whether it needs its mask. The list is prefetched, and the grid as long as it.
+A line is a row of tiles through all rectangles beside each other, or by columns a column of them: what it adds to is
+read once and written once, so no copy of it can meet another. Lines without a live tile are left out, and the others
+numbered. An entry of the list says which tile of which line it is, whether it begins or ends its line, and whether it
+needs its mask. The list is prefetched, and the grid as long as it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,70 +25,93 @@ VMEM_BYTES = 64 * 2**20  # that a kernel may use, where a core has as many
 INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
 
 
-def live_tiles(band: Rectangle, tile: Tile) -> tuple[Any, Any]:
-    """(entries, count): the live tiles of a rectangle, row by row."""
-    rows, cols = band.rows // tile.block_q, band.cols // tile.block_kv
-    index = jnp.arange(rows, dtype=jnp.int32)
-    first, last = row_tiles(band, tile)
-    a, b, c, d = column_tiles(band, tile, index * tile.block_q)
+def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
+    """(entries, count, lines): the live tiles of rectangles that lie in P rows and Q columns (low and high are (P, Q)),
+    line by line, and the rising numbers of the lines that have some, behind which a lesser one stands."""
+    beside, rows, cols = bands.low.shape[1], bands.rows // tile.block_q, bands.cols // tile.block_kv
+    spread = bands._replace(low=bands.low[:, None], high=bands.high[:, None])
+    index = jnp.arange(rows, dtype=jnp.int32)[:, None]
+    first, last = row_tiles(spread, tile)
+    a, b, c, d = column_tiles(spread, tile, index * tile.block_q)
     live = jnp.where((index >= first) & (index < last), d - a, 0)
-    ends = jnp.cumsum(live)
-    step = jnp.arange(rows * cols, dtype=jnp.int32)
-    line = jnp.minimum(jnp.searchsorted(ends, step, side="right"), rows - 1).astype(jnp.int32)
-    begin = ends[line] - live[line]
-    along = jnp.minimum(a[line] + step - begin, cols - 1)
-    masked = (along < b[line]) | (along >= c[line])
-    flags = masked * MASKED + (step == begin) * BEGINS + (step == ends[line] - 1) * ENDS
-    return (((line << INDEX_BITS) + along) << 3) + flags, ends[-1]
+    in_line, ends = live.sum(-1).reshape(-1), jnp.cumsum(live)
+    line_ends = ends[beside - 1 :: beside]
+    a, b, c = ((x + jnp.arange(beside, dtype=jnp.int32) * cols).reshape(-1) for x in (a, b, c))
+    step = jnp.arange(ends.size * cols, dtype=jnp.int32)
+    part = jnp.minimum(jnp.searchsorted(ends, step, side="right"), ends.size - 1).astype(jnp.int32)
+    line = part // beside
+    along = jnp.minimum((a - ends + live.reshape(-1))[part] + step, beside * cols - 1)
+    masked = (along < b[part]) | (along >= c[part])
+    flags = masked * MASKED + (step == (line_ends - in_line)[line]) * BEGINS + (step == line_ends[line] - 1) * ENDS
+    number = jnp.cumsum(in_line > 0) - 1
+    (lines,) = jnp.nonzero(in_line, size=in_line.size + 1, fill_value=-1)
+    along = along + bands.col // tile.block_kv
+    return (((number[line] << INDEX_BITS) + along) << 3) + flags, ends[-1], lines + bands.row // tile.block_q
 
 
 def place_of(entry):
-    """(line, tile in the line) of a tile."""
+    """(number of its line, tile in the line) of a tile."""
     return entry >> 3 + INDEX_BITS, (entry >> 3) & (1 << INDEX_BITS) - 1
 
 
-class Place(NamedTuple):
-    """Where a rectangle lies, as kernels prefetch it: lines and tiles before it, its band, and the lines that live."""
+class Listed(NamedTuple):
+    """A list as kernels prefetch it, all places counted in the pair of shards: entries, the lines that live, the line
+    and the tile of a line where the list begins, and (low, high) of rectangle after rectangle. A rectangle has `each`
+    lines and tiles of a line, and `beside` of them share lines."""
 
-    line: Any
-    along: Any
-    low: Any
-    high: Any
-    first: Any
-    last: Any
+    order: Any
+    lines: Any
+    corner: Any
+    bands: Any
+    sides: Tile
+    each: tuple[int, int]
+    beside: int
+
+    def at(self, step) -> tuple[Any, Any]:
+        """(line, tile in the line) of a step."""
+        number, along = place_of(self.order[step])
+        return self.lines[number], along
+
+    def band(self, step) -> tuple[Any, Any]:
+        """(low, high) of a step's tile, counted from its corner."""
+        line, along = self.at(step)
+        down, right = (lax.div(x - self.corner[axis], self.each[axis]) for axis, x in enumerate((line, along)))
+        rectangle = down * self.beside + right
+        apart = line * self.sides.block_q - along * self.sides.block_kv
+        return self.bands[2 * rectangle] + apart, self.bands[2 * rectangle + 1] + apart
 
 
 class Lines(NamedTuple):
-    """The grid over the live tiles of a rectangle: rows of tiles of all heads of a group, or `by_columns` columns of
-    them, where a step reads the queries of one head."""
+    """The grid over the live tiles of rectangles in P rows and Q columns (low and high are (P, Q)): rows of tiles of
+    all heads of a group, or `by_columns` columns of them, where a step reads the queries of one head."""
 
-    band: Rectangle
+    bands: Rectangle
     tile: Tile
     by_columns: bool
 
     @property
     def turned(self) -> tuple[Rectangle, Tile]:
-        """The rectangle and its tile with lines for rows."""
+        """The rectangles and their tile with lines for rows."""
         if not self.by_columns:
-            return self.band, self.tile
-        row, col, rows, cols, low, high, _ = self.band
-        return Rectangle(col, row, cols, rows, -high, -low), Tile(self.tile.block_kv, self.tile.block_q)
+            return self.bands, self.tile
+        row, col, rows, cols, low, high, _ = self.bands
+        return Rectangle(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
 
-    def spec(self, kind: str, group: int, width: int) -> pl.BlockSpec:
+    def spec(self, kind: str, group: int, width: int, listed: Callable) -> pl.BlockSpec:
         """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H)."""
         heads, (block_q, block_kv) = None if self.by_columns else group, self.tile
 
-        def at(axis: int, step, order, places):
-            return places[axis] + place_of(order[step])[axis]
+        def at(axis: int, step, prefetched):
+            return listed(*prefetched).at(step)[axis]
 
-        def queries(h, step, g, order, places):
-            return h, g if self.by_columns else 0, at(int(self.by_columns), step, order, places), 0
+        def queries(h, step, g, *prefetched):
+            return h, g if self.by_columns else 0, at(int(self.by_columns), step, prefetched), 0
 
-        def numbers(h, step, g, order, places):
-            return h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, order, places)
+        def numbers(h, step, g, *prefetched):
+            return h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, prefetched)
 
-        def keys(h, step, g, order, places):
-            return h, at(int(not self.by_columns), step, order, places), 0
+        def keys(h, step, g, *prefetched):
+            return h, at(int(not self.by_columns), step, prefetched), 0
 
         if kind == "numbers":
             return pl.BlockSpec((None, heads, 1, block_q), numbers)
@@ -96,54 +121,71 @@ class Lines(NamedTuple):
 
     def run(self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried) -> tuple:
         """The carried arrays after a kernel has run over the tiles; in place, and untouched where none lives."""
-        band, sides = self.turned
-        order, count = live_tiles(band, sides)
-        corner = band.row // sides.block_q, band.col // sides.block_kv, band.low, band.high
-        places = jnp.stack([jnp.asarray(x, jnp.int32) for x in Place(*corner, *row_tiles(band, sides))])
+        bands, sides = self.turned
+        order, count, lines = live_tiles(bands, sides)
+        corner = jnp.stack([jnp.int32(bands.row // sides.block_q), jnp.int32(bands.col // sides.block_kv)])
+        down, right = (jnp.arange(n, dtype=jnp.int32) for n in bands.low.shape)
+        shift = bands.col + right * bands.cols - (bands.row + down * bands.rows)[:, None]
+        prefetched = order, lines, corner, jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
+        each, beside = (bands.rows // sides.block_q, bands.cols // sides.block_kv), bands.low.shape[1]
+        listed = partial(Listed, sides=sides, each=each, beside=beside)
         heads, group, _, width = arrays[0].shape
         in_place = [pl.BlockSpec(memory_space=pl.ANY)] * len(carried)
 
-        def call(interpret, order, count, places, *operands):
+        def body(*refs):
+            kernel(listed(*refs[: len(prefetched)]), *refs[len(prefetched) :], tile=self.tile)
+
+        def call(interpret, count, *operands):
             return pl.pallas_call(
-                partial(kernel, tile=self.tile),
+                body,
                 grid_spec=pltpu.PrefetchScalarGridSpec(
-                    num_scalar_prefetch=2,
+                    num_scalar_prefetch=len(prefetched),
                     grid=(heads, count, group),
-                    in_specs=[*(self.spec(kind, group, width) for kind in kinds.split()), *in_place],
+                    in_specs=[*(self.spec(kind, group, width, listed) for kind in kinds.split()), *in_place],
                     out_specs=in_place,
                     scratch_shapes=scratch,
                 ),
                 out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
-                input_output_aliases={2 + len(arrays) + at: at for at in range(len(carried))},
+                input_output_aliases={len(prefetched) + len(arrays) + at: at for at in range(len(carried))},
                 compiler_params=pltpu.CompilerParams(
                     dimension_semantics=("parallel", "arbitrary", "arbitrary"), vmem_limit_bytes=VMEM_BYTES
                 ),
                 interpret=interpret,
                 name=name,
-            )(order, places, *operands)
+            )(*operands)
 
         def live(carried):
-            operands = order, count, places, *arrays, *carried
+            operands = count, *prefetched, *arrays, *carried
             return lax.platform_dependent(*operands, cpu=partial(call, INTERPRET), default=partial(call, False))
 
         return lax.cond(count > 0, live, tuple, tuple(carried))
 
 
-def visit(bands, run, state):
-    """state = run(band, state) for each rectangle; one compiled body serves them all."""
-    table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
+def visit(stripes: Rectangle, run: Callable, state):
+    """state = run(stripe, state) for each stripe; one compiled body serves them all."""
+    count, together, _ = stripes.low.shape
 
-    def turn(r, state):
-        row, col, low, high = table[r]
-        return run(bands[0]._replace(row=row, col=col, low=low, high=high), state)
+    def turn(at, state):
+        row = at * together * stripes.rows
+        return run(stripes._replace(row=row, low=stripes.low[at], high=stripes.high[at]), state)
 
-    return turn(0, state) if len(bands) == 1 else lax.fori_loop(0, len(bands), turn, state)
+    return turn(0, state) if count == 1 else lax.fori_loop(0, count, turn, state)
 
 
-def in_parts(bands, tile: Tile, most: int = UNBOUNDED) -> list[Rectangle]:
-    """Rectangles cut into ones of at most so many rows, or of one row of tiles, whose lists fit."""
-    listed = LISTED // (bands[0].cols // tile.block_kv) * tile.block_q
-    sizes = range(max(tile.block_q, min(bands[0].rows, most, listed) // tile.block_q * tile.block_q), 0, -tile.block_q)
-    rows = next(size for size in sizes if bands[0].rows % size == 0)
-    starts = range(0, bands[0].rows, rows)
-    return [b._replace(row=b.row + at, rows=rows, low=b.low + at, high=b.high + at) for b in bands for at in starts]
+def in_stripes(bands: Sequence[Rectangle], tile: Tile, most: int = UNBOUNDED) -> Rectangle:
+    """The rectangles of a pair of shards, which fill it row by row, as stripes of at most so many rows, or of one row
+    of tiles, whose lists fit. Low and high are (stripes, P, Q), and rows those of a rectangle, of which a stripe holds
+    P above each other, or one that is cut."""
+    beside, whole = len({b.col for b in bands}), bands[0].rows // tile.block_q
+    total = whole * len(bands) // beside
+    fitting = max(1, min(total, most // tile.block_q, LISTED // (beside * (bands[0].cols // tile.block_kv))))
+    lines = next(n for n in range(fitting, 0, -1) if total % n == 0 and (whole % n == 0 or n % whole == 0))
+    rows = min(whole, lines) * tile.block_q
+    starts = jnp.arange(0, bands[0].rows, rows, dtype=jnp.int32)[:, None]
+
+    def stacked(of_band):
+        each = jnp.stack([jnp.asarray(x, jnp.int32) for x in of_band]).reshape(-1, 1, beside)
+        return (each + starts).reshape(-1, lines * tile.block_q // rows, beside)
+
+    low, high = stacked(b.low for b in bands), stacked(b.high for b in bands)
+    return Rectangle(0, 0, rows, bands[0].cols, low, high)
