@@ -1,7 +1,7 @@
 """The xla kernel on CPU devices beside `ringattention` 0.1.2 and a large matmul, all in one run.
 
     pip install --no-deps ringattention==0.1.2 einops==0.8.2
-    python benchmarks/peer_ringattention.py [dtype]      # float32; takes about 7 minutes
+    python benchmarks/peer_ringattention.py [dtype]      # float32; takes about 13 minutes
 
 A causal ring of 8 virtual devices over 16k tokens, 4 heads of 64; XLA has the flags that stripectl gives its CPU
 workers. The best tile of each is found first; then these run in turns, and ratios are those of one turn: the median and

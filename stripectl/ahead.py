@@ -14,11 +14,11 @@ from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
-from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of
+from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, kernels, parse_plan
+from stripectl.plan import Plan, parse_plan
 from stripectl.sampling import Effort, Say, why
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
@@ -142,24 +142,20 @@ def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> M
     """The case with what the compiler said of its program, and what its copies take; refused where the program does not
     fit the memory."""
     told = ("compiler", "collectives", "rewrites", "copies", "cycles", "beside", "bundles")
+    copies, rate = facts["copies"], target.hardware.figure("hbm_bytes_per_s")
+    takes = 2 * copies["bytes_per_round"] / rate if rate else None  # what is copied is read and written
     case = replace(
         case,
         compile_s=facts["compile_s"],
         bytes=facts["bytes"],
         peak_bytes=facts["peak_bytes"],
-        program={name: facts[name] for name in told} | {"copies": timed(facts["copies"], target.hardware)},
+        program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
     )
     if case.peak_bytes and case.hbm_bytes and case.peak_bytes > case.hbm_bytes:
         over = (case.peak_bytes - case.hbm_bytes) / 2**30
         reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device. {SMALLER}"
         return replace(case, status="refused", reason=reason)
     return case
-
-
-def timed(copies: Mapping[str, Any], hardware: Hardware) -> dict[str, Any]:
-    """Copies with what they take of a round: each is read from memory and written there."""
-    rate = hardware.figure("hbm_bytes_per_s")
-    return {**copies, "s_per_round": 2 * copies["bytes_per_round"] / rate if rate else None}
 
 
 def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Measurement:

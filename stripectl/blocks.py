@@ -11,11 +11,12 @@ from typing import Any
 from stripectl.calibrate import Block, tiles_of
 from stripectl.candidates import not_run, work_of
 from stripectl.devices import Devices, Place
+from stripectl.kernels import kernels
 from stripectl.launch import PlanFailed
 from stripectl.layout import Tile
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
-from stripectl.plan import kernels, parse_plan
+from stripectl.plan import parse_plan
 from stripectl.sampling import Say, why
 from stripectl.simulate import simulate
 from stripectl.workload import Workload

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.defaults import with_tile
 from stripectl.devices import Place
+from stripectl.kernels import kernels
 from stripectl.layout import Tile, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
-from stripectl.plan import Plan, kernels, parse_plan
+from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.request import Request, to_make
 from stripectl.simulate import simulate

@@ -12,11 +12,11 @@ from stripectl.arithmetic import COUNTING
 from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
-from stripectl.kernels import PallasKernel
+from stripectl.kernels import PallasKernel, kernels
 from stripectl.layout import count_pairs, layouts
 from stripectl.machine import Machine, TileCost
 from stripectl.pairing import pairing_of
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan, kernels
+from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
 from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
 from stripectl.wiring import Wiring

@@ -17,7 +17,7 @@ from stripectl.tail import Tail
 
 VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
-WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # at XLA's own 256 an exponential takes a third longer
+WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # at XLA's own 256 an exponential takes a quarter longer
 END_S = 10.0  # for a process whose pipe is closed to be gone
 
 

@@ -61,8 +61,10 @@ def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
 def scheduled(best: Measurement) -> str:
     """What the compiler's schedule of a ring costs that another schedule would not."""
     told = best.program or {}
-    alone = sum(each["times"] for each in told.get("collectives") or () if not each["asynchronous"])
-    waits = f"{alone} of its transfers run synchronously, beside nothing." if alone else ""
+    alone = [each for each in told.get("collectives") or () if not each["asynchronous"]]
+    size = nbytes(sum(each["sent_bytes"] * each["times"] for each in alone))
+    number = sum(each["times"] for each in alone)
+    waits = f"{number} of its transfers ({size} a device) run synchronously: nothing hides them." if alone else ""
     copied = told.get("copies") or {}
     if not copied.get("per_round"):
         return waits

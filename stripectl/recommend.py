@@ -12,6 +12,7 @@ from typing import Any
 from stripectl.crossover import Curves, crossover
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.guards import disturbances
+from stripectl.kernels import kernels
 from stripectl.machine import PARTS
 from stripectl.measurement import (
     Measurement,
@@ -23,7 +24,7 @@ from stripectl.measurement import (
     with_speedups,
     without_time,
 )
-from stripectl.plan import kernels, parse_plan
+from stripectl.plan import parse_plan
 from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run

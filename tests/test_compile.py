@@ -26,6 +26,7 @@ from stripectl.reasons import scheduled
 from stripectl.simulate import simulate
 from stripectl.toolchain import TOOLCHAINS, Toolchain, unknown_flag
 from stripectl.topology import parse_target
+from stripectl.units import nbytes
 from stripectl.workload import Workload
 from stripectl.workload.model import SIZES, Model
 
@@ -116,6 +117,9 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
     assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in scheduled(found)
     unrolled = compiled(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert unrolled.program and unrolled.program["copies"]["per_round"] == 0 and not scheduled(unrolled)
+    late = scheduled(replace(found, program={"collectives": [loops[0] | {"asynchronous": False}]}))
+    size = nbytes(14 * loops[0]["sent_bytes"])
+    assert late == f"14 of its transfers ({size} a device) run synchronously: nothing hides them."
     assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
     assert found.limits and found.limits["compute"] > found.limits["communication"]
     assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [

@@ -59,7 +59,8 @@ class Kernel:
     count(bands, tile) -> its tiles of a pair of shards by kind.
     least_side: of a default tile, however short the shards: below it tiles are too dear for the balance they bring.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
-    counted: the tile in which the work of a kernel is counted that chooses its tiles itself; no plan can name another.
+    counted: of a library's kernel, which chooses its tiles itself: the tile in which its work is counted; no plan can
+        name another, and no compiler knows the workspace.
     sharing: how many rows of tiles share a fetch of keys and values from memory, as they run at once beside a cache.
     score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
         kernel takes no tile: a tile is a whole piece of a shard.
