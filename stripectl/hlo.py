@@ -28,6 +28,16 @@ CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
 SCOPE = re.compile(r'op_name="([^"]*)"')
+HOP = re.compile(r"stripectl_(forward|backward)_hop_([a-z]+)_(\d+)_of_(\d+)")  # a Pallas kernel's name that makes a hop
+
+
+class KernelHop(NamedTuple):
+    """What a kernel of a pass sends on along an axis: the last so many of its arrays, a part of so many each time."""
+
+    passes: str
+    axis: str
+    arrays: int
+    parts: int
 
 
 class Instruction(NamedTuple):
@@ -53,6 +63,11 @@ class Instruction(NamedTuple):
         for branches in BRANCHES.findall(self.rest):
             names += [name.strip().lstrip("%") for name in branches.split(",")]
         return names
+
+    @property
+    def hop(self) -> KernelHop | None:
+        found = self.opcode == "custom-call" and (HOP.search(self.name) or HOP.search(self.scope))
+        return KernelHop(found[1], found[2], int(found[3]), int(found[4])) if found else None
 
     @property
     def nbytes(self) -> int:
@@ -158,8 +173,8 @@ def parse(text: str) -> Module:
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """A collective or the start of one."""
-    return instruction.opcode.removesuffix("-start") in OPCODES
+    """A collective or the start of one, or a kernel that makes a hop."""
+    return instruction.opcode.removesuffix("-start") in OPCODES or instruction.hop is not None
 
 
 def collectives(module: Module) -> list[Collective]:
@@ -206,6 +221,10 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
     contexts, and several operands may have been combined into one collective. An all-to-all without a dimension has its
     one array in as many parts as there are devices."""
+    if instruction.hop:
+        for dtype, sizes in SHAPE.findall(instruction.result)[-instruction.hop.arrays :]:
+            yield Collective("collective-permute", dtype, size_bytes(dtype, sizes) // instruction.hop.parts, times)
+        return
     opcode = instruction.opcode.removesuffix("-start")
     start = opcode != instruction.opcode
     arrays = [(dtype, sizes) for dtype, sizes in SHAPE.findall(instruction.result) if sizes or not start]

@@ -60,6 +60,9 @@ class Window:
     beside_work: bool
 
 
+IN_KERNEL = Window(True, True, True)  # of a hop that a kernel makes beside its tiles
+
+
 def windows(module: Module) -> dict[str, Window]:
     """How every collective is scheduled, by the instruction's name. Of one that ends in another computation we do not
     see what is beside it."""
@@ -112,6 +115,8 @@ def scheduled(module: Module, axes: Mapping[str, int]) -> tuple[list[Collective]
 
     def tell(line: Instruction, callers: Sequence[Instruction]) -> tuple[Any, ...]:
         section = section_of(line.scope) or section_around(callers)
+        if line.hop:
+            return section, line.hop.axis, line.hop.passes, IN_KERNEL
         return section, axis_of(line.rest, axes), pass_of(line.scope) or "forward", how.get(line.name, synchronous)
 
     every = located(module, tell)

@@ -20,8 +20,10 @@ QUICK = (
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = " ".join((DEVICES, *QUICK))
+os.environ["PJRT_NPROC"] = "16"  # threads: in TPU interpret mode devices wait for each other in calls back to Python
 jax.config.update("jax_platforms", "cpu")
 jax.devices()  # XLA reads its flags once
+del os.environ["PJRT_NPROC"]
 os.environ["XLA_FLAGS"] = DEVICES
 if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes take it from the one that starts them
     compiled = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True)

@@ -32,7 +32,7 @@ from stripectl.workload.model import SIZES, Model
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for
-PALLAS = ("splash", "pallas_tpu")
+PALLAS = ("splash", "pallas_tpu", "pallas_ring")
 FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
@@ -357,6 +357,20 @@ def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_wi
     assert ours["whole_s"] < theirs["whole_s"] and ours["boundary_s"] < theirs["boundary_s"]
     assert ours["dead_s"] == 0 < theirs["dead_s"]
     assert costs["pallas_tpu", "v5p:2x2x1"]["whole_s"] < 0.6 * ours["whole_s"]
+
+
+@needs
+@pytest.mark.parametrize("target", ["v5e:2x4", "v5p:2x2x2"])  # whose devices have one core, and two
+def test_hops_of_kernels_send_what_a_simulation_counts_and_copy_nothing(compilers: Compilers, target: str) -> None:
+    plan = RING.replace("xla", "pallas_ring") + ",unroll=2"
+    found = compiled(case(plan, target, FORWARD), parse_target(target), compilers)
+    assert found.bytes and found.program and found.calibration
+    assert sum(found.bytes.values()) == sum(simulate(found.workload, parse_plan(plan), COUNTING).sent.values())
+    (hops,) = found.program["collectives"]
+    assert (hops["opcode"], hops["axis"], hops["times"]) == ("collective-permute", "ring", 2 * 7)
+    assert hops["asynchronous"] and hops["beside_tiles"]
+    assert found.program["copies"]["per_round"] == 0 and not scheduled(found)
+    assert found.calibration["source"] == "bundles"
 
 
 @needs

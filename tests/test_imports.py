@@ -19,6 +19,7 @@ MAY_IMPORT_JAX = {
     "execute.attention",
     "execute.linear",
     "execute.comm",
+    "execute.hops",
     "compile",
     "measure.hosts",
     "execute",

@@ -9,6 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from stripectl.execute.attend import Attend, Saved
 from stripectl.execute.comm import Comm
+from stripectl.execute.hops import HopAttend, HopComm
 from stripectl.execute.linear import LinearAttend
 from stripectl.kernels import kernels
 from stripectl.pairing import pairing_of
@@ -69,10 +70,14 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
     given = kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles
-    if workload.rates is None:
+    comm = Comm(plan)
+    if kernels[plan.kernel].hops:
+        comm = HopComm(plan)
+        attend = HopAttend(*given, comm=comm)
+    elif workload.rates is None:
         attend = Attend(*given)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}
         attend = LinearAttend(*given, decays=workload.rates, over=over, **kept)
-    return attention(schemes[plan.scheme], attend, Comm(plan), layer)
+    return attention(schemes[plan.scheme], attend, comm, layer)

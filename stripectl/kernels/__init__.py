@@ -4,7 +4,7 @@ A folder's `__init__.py` says what the kernel is (`about`), without JAX; its `ke
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -50,6 +50,15 @@ class PallasKernel(NamedTuple):
     only_live: bool = False  # its grid holds live tiles alone, and whole ones go without a mask
 
 
+class Hop(NamedTuple):
+    """What travels to the next of `size` devices round an axis of the mesh while a kernel computes: arrays of (B, K, S,
+    H)."""
+
+    axis: str
+    size: int
+    arrays: Sequence[Any]
+
+
 @dataclass(frozen=True)
 class Kernel:
     """Computes the scores of a pair of shards in tiles.
@@ -66,6 +75,8 @@ class Kernel:
         kernel takes no tile: a tile is a whole piece of a shard.
     bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
         for a kernel that XLA compiles.
+    hops: it makes the hops of a ring itself, beside its tiles: forward and backward take a `Hop` besides, and give
+        (what they give without it, what the hop has brought).
 
     `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
     (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -100,6 +111,7 @@ class Kernel:
     sharing: int = 1
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
+    hops: bool = False
 
     @property
     def attention(self) -> str:

@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.kernels import LANES
+from stripectl.kernels import LANES, Hop
 from stripectl.kernels.pallas_tpu.held import Held
 from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Listed, in_stripes, place_of, visit
 
@@ -70,9 +70,9 @@ def by_case(listed: Listed, step, compute: Callable) -> None:
     pl.when(~masked)(partial(compute, lambda scores, at: scores))
 
 
-def forward_kernel(listed, q, k, v, *refs, tile):
+def forward_kernel(at, listed, q, k, v, *refs, tile):
     state, after, slots, (top, total, arrivals, departures) = refs[:3], refs[3:6], refs[6:9], refs[9:]
-    (head, step, g), group = map(pl.program_id, range(3)), pl.num_programs(2)
+    head, step, g = at
     entry = listed.order[step]
     number, _ = place_of(entry)
     held = Held(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
@@ -103,13 +103,13 @@ def forward_kernel(listed, q, k, v, *refs, tile):
     def end():
         most[...] = top[g].T[:1] / LOG2_E
         summed[...] = total[g].T.sum(0, keepdims=True)
-        pl.when(g == group - 1)(partial(held.end, number))
+        pl.when(g == q.shape[0] - 1)(partial(held.end, number))
 
 
-def backward_kernel(listed, q, k, v, dout, lse, delta, *refs, tile, scale):
+def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
     """Scores are those of keys with queries, so what belongs to a query is the same in every row of them."""
     (dq_in, *before), (dq_out, *after), slots, (dq, dq_copied, *copied) = refs[:3], refs[3:6], refs[6:8], refs[8:]
-    (head, step, g), group = map(pl.program_id, range(3)), pl.num_programs(2)
+    head, step, g = at
     entry = listed.order[step]
     number, along = place_of(entry)
     held = Held(head, tile.block_kv, listed.lines, (1, 1), before, after, slots, *copied)
@@ -145,7 +145,7 @@ def backward_kernel(listed, q, k, v, dout, lse, delta, *refs, tile, scale):
 
     by_case(listed, step, compute)
 
-    @pl.when((entry & ENDS != 0) & (g == group - 1))
+    @pl.when((entry & ENDS != 0) & (g == dq.shape[0] - 1))
     def end():
         dk[...] /= LOG2_E
         held.end(number)
@@ -154,6 +154,11 @@ def backward_kernel(listed, q, k, v, dout, lse, delta, *refs, tile, scale):
         def give_queries():
             dq[...] *= scale
             move(dq, rows(dq_out))
+
+
+def named(kernel: str, hop: Hop | None, stripes) -> str:
+    """A kernel's name: of a hop it tells the axis, how many arrays travel and in how many parts (`stripectl.hlo`)."""
+    return f"{kernel}_hop_{hop.axis}_{len(hop.arrays)}_of_{stripes.low.shape[0]}" if hop else kernel
 
 
 def folded(x, kv_heads):
@@ -175,23 +180,36 @@ def slots_of(*shapes) -> tuple[list, list]:
     return [vmem(2, *shape) for shape in shapes], [pltpu.SemaphoreType.DMA((2,))] * 2
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
+def received(hop: Hop | None) -> list:
+    """Buffers for what a hop brings, (L, S, H)."""
+    return [lax.empty((x.shape[0] * x.shape[1], *x.shape[2:]), x.dtype) for x in hop.arrays] if hop else []
+
+
+def shaped(found, likes) -> tuple:
+    return tuple(x.reshape(like.shape) for x, like in zip(found, likes, strict=True))
+
+
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: Hop | None = None):
+    """The state, and behind a hop (state, what it has brought)."""
     heads = k_BKSH.shape[1]
     q, *carried = (folded(x, heads) for x in (scaled(q_BNTH), *state))
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, rows, width = q.shape[1], tile.block_q, q.shape[3]
     slots, copied = slots_of((group, rows, width), *[(group, 1, rows)] * 2)
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
+    stripes = in_stripes(bands, tile)
 
     def run(stripe, carried):
-        lines = Lines(stripe, tile, by_columns=False)
-        return lines.run(forward_kernel, "stripectl_forward", "queries keys keys", scratch, (q, k, v), carried)
+        lines, name = Lines(stripe, tile, by_columns=False), named("stripectl_forward", hop, stripes)
+        return lines.run(forward_kernel, name, "queries keys keys", scratch, (q, k, v), carried, hop)
 
-    after = visit(in_stripes(bands, tile), run, tuple(carried))
-    return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
+    after = visit(stripes, run, (*carried, *received(hop)))
+    found = shaped(after[: len(state)], state)
+    return (found, shaped(after[len(state) :], hop.arrays)) if hop else found
 
 
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, hop: Hop | None = None):
+    """(dq, dk, dv), and behind a hop ((dq, dk, dv), what it has brought)."""
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
     lse = jnp.maximum(lse_BNT * LOG2_E, LEAST)
     queries = scaled(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
@@ -205,8 +223,10 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
 
     def run(stripe, grads):
         lines, kinds = Lines(stripe, tile, by_columns=True), "queries keys keys queries numbers numbers"
-        return lines.run(kernel, "stripectl_backward", kinds, scratch, (q, k, v, dout, lse, delta), grads)
+        name = named("stripectl_backward", hop, stripes)
+        return lines.run(kernel, name, kinds, scratch, (q, k, v, dout, lse, delta), grads, hop)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-    grads = visit(stripes, run, (dq, *zeros))
-    return tuple(x.reshape(like.shape) for x, like in zip(grads, (q_BNTH, k_BKSH, v_BKSH), strict=True))
+    grads = visit(stripes, run, (dq, *zeros, *received(hop)))
+    found = shaped(grads[:3], (q_BNTH, k_BKSH, v_BKSH))
+    return (found, shaped(grads[3:], hop.arrays)) if hop else found

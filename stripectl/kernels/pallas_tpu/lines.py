@@ -6,6 +6,8 @@ numbered. An entry of the list says which tile of which line it is, whether it b
 needs its mask. The list is prefetched, and the grid as long as it.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +18,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl.kernels import Hop
+from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
@@ -23,6 +27,7 @@ INDEX_BITS = 14  # of a tile in a line, and of a line
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
 VMEM_BYTES = 64 * 2**20  # that a kernel may use, where a core has as many
 INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
+INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices then wait for each other, as their grids differ in length
 
 
 def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
@@ -43,10 +48,21 @@ def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
     along = jnp.minimum((a - ends + live.reshape(-1))[part] + step, beside * cols - 1)
     masked = (along < b[part]) | (along >= c[part])
     flags = masked * MASKED + (step == (line_ends - in_line)[line]) * BEGINS + (step == line_ends[line] - 1) * ENDS
-    number = jnp.cumsum(in_line > 0) - 1
+    number = jnp.maximum(jnp.cumsum(in_line > 0) - 1, 0)
     (lines,) = jnp.nonzero(in_line, size=in_line.size + 1, fill_value=-1)
     along = along + bands.col // tile.block_kv
     return (((number[line] << INDEX_BITS) + along) << 3) + flags, ends[-1], lines + bands.row // tile.block_q
+
+
+def cores_of_a_device() -> int:
+    """TensorCores of the TPU that is compiled for: each has its share of a grid's parallel axis."""
+    return pltpu.get_tpu_info().num_cores if pltpu.is_tpu_device() else INTERPRET_HOPS.num_cores_or_threads
+
+
+def parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
+    """Items in parts of these sizes, and what is left."""
+    ends = list(itertools.accumulate(sizes, initial=0))
+    return [*(items[a:b] for a, b in itertools.pairwise(ends)), items[ends[-1] :]]
 
 
 def place_of(entry):
@@ -60,6 +76,7 @@ class Listed(NamedTuple):
     lines and tiles of a line, and `beside` of them share lines."""
 
     order: Any
+    count: Any
     lines: Any
     corner: Any
     bands: Any
@@ -97,21 +114,22 @@ class Lines(NamedTuple):
         row, col, rows, cols, low, high, _ = self.bands
         return Rectangle(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
 
-    def spec(self, kind: str, group: int, width: int, listed: Callable) -> pl.BlockSpec:
-        """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H)."""
+    def spec(self, kind: str, group: int, width: int, each: int, listed: Callable) -> pl.BlockSpec:
+        """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H), where a
+        core has so many heads."""
         heads, (block_q, block_kv) = None if self.by_columns else group, self.tile
 
         def at(axis: int, step, prefetched):
             return listed(*prefetched).at(step)[axis]
 
-        def queries(h, step, g, *prefetched):
-            return h, g if self.by_columns else 0, at(int(self.by_columns), step, prefetched), 0
+        def queries(core, h, step, g, *prefetched):
+            return core * each + h, g if self.by_columns else 0, at(int(self.by_columns), step, prefetched), 0
 
-        def numbers(h, step, g, *prefetched):
-            return h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, prefetched)
+        def numbers(core, h, step, g, *prefetched):
+            return core * each + h, g if self.by_columns else 0, 0, at(int(self.by_columns), step, prefetched)
 
-        def keys(h, step, g, *prefetched):
-            return h, at(int(not self.by_columns), step, prefetched), 0
+        def keys(core, h, step, g, *prefetched):
+            return core * each + h, at(int(not self.by_columns), step, prefetched), 0
 
         if kind == "numbers":
             return pl.BlockSpec((None, heads, 1, block_q), numbers)
@@ -119,46 +137,71 @@ class Lines(NamedTuple):
             return pl.BlockSpec((None, block_kv, width), keys)
         return pl.BlockSpec((None, heads, block_q, width), queries)
 
-    def run(self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried) -> tuple:
-        """The carried arrays after a kernel has run over the tiles; in place, and untouched where none lives."""
+    def listing(self) -> tuple[tuple, Callable]:
+        """What kernels prefetch of a list, its length second, and the `Listed` of that."""
         bands, sides = self.turned
         order, count, lines = live_tiles(bands, sides)
         corner = jnp.stack([jnp.int32(bands.row // sides.block_q), jnp.int32(bands.col // sides.block_kv)])
         down, right = (jnp.arange(n, dtype=jnp.int32) for n in bands.low.shape)
         shift = bands.col + right * bands.cols - (bands.row + down * bands.rows)[:, None]
-        prefetched = order, lines, corner, jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
+        lows_highs = jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
         each, beside = (bands.rows // sides.block_q, bands.cols // sides.block_kv), bands.low.shape[1]
-        listed = partial(Listed, sides=sides, each=each, beside=beside)
-        heads, group, _, width = arrays[0].shape
-        in_place = [pl.BlockSpec(memory_space=pl.ANY)] * len(carried)
+        prefetched = order, count[None], jnp.maximum(lines, 0), corner, lows_highs
+        return prefetched, partial(Listed, sides=sides, each=each, beside=beside)
+
+    def run(self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: Hop | None) -> tuple:
+        """The carried arrays after a kernel has run over the tiles, in place, and untouched where none lives; the last
+        of them are those of a hop, whose rows have come."""
+        prefetched, listed = self.listing()
+        count, (heads, group, _, width) = prefetched[1][0], arrays[0].shape
+        cores = math.gcd(heads, cores_of_a_device()) if hop else heads  # without a hop no matter which core has a head
+        each = heads // cores
+        travelling = [x.reshape(-1, *x.shape[2:]) for x in hop.arrays] if hop else []
+        copied = [pltpu.SemaphoreType.DMA((len(travelling),))] * 2 if hop else []
+        own, outside = len(carried) - len(travelling), pl.BlockSpec(memory_space=pl.ANY)
+        sizes = len(prefetched), len(arrays), len(travelling), own, len(travelling), own, len(travelling), len(scratch)
 
         def body(*refs):
-            kernel(listed(*refs[: len(prefetched)]), *refs[len(prefetched) :], tile=self.tile)
+            told, blocks, sources, before, _, after, targets, held, copies = parted(refs, sizes)
+            found, (core, h, step, g) = listed(*told), map(pl.program_id, range(4))
+            at = core * each + h, step, g
+            compute = partial(kernel, at, found, *blocks, *before, *after, *held, tile=self.tile)
+            if hop:
+                start = found.corner[int(self.by_columns)] * self.tile.block_q
+                rows = slice(None), pl.ds(start, self.bands.low.shape[0] * self.bands.rows)
+                Travel(hop.axis, hop.size, rows, sources, targets, *copies).beside(found.count[0] > 0, compute)
+            else:
+                compute()
 
-        def call(interpret, count, *operands):
+        def computed(carried):
+            operands = *prefetched, *arrays, *travelling, *carried
+            fetched = [self.spec(kind, group, width, each, listed) for kind in kinds.split()]
             return pl.pallas_call(
                 body,
                 grid_spec=pltpu.PrefetchScalarGridSpec(
                     num_scalar_prefetch=len(prefetched),
-                    grid=(heads, count, group),
-                    in_specs=[*(self.spec(kind, group, width, listed) for kind in kinds.split()), *in_place],
-                    out_specs=in_place,
-                    scratch_shapes=scratch,
+                    grid=(cores, each, jnp.maximum(count, 1), group),
+                    in_specs=[*fetched, *[outside] * (len(travelling) + len(carried))],
+                    out_specs=[outside] * len(carried),
+                    scratch_shapes=[*scratch, *copied],
                 ),
                 out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
-                input_output_aliases={len(prefetched) + len(arrays) + at: at for at in range(len(carried))},
-                compiler_params=pltpu.CompilerParams(
-                    dimension_semantics=("parallel", "arbitrary", "arbitrary"), vmem_limit_bytes=VMEM_BYTES
-                ),
-                interpret=interpret,
+                input_output_aliases={len(operands) - len(carried) + at: at for at in range(len(carried))},
+                compiler_params=compiler_params(hop is not None),
+                interpret=not pltpu.is_tpu_device() and (INTERPRET_HOPS if hop else INTERPRET),
                 name=name,
             )(*operands)
 
-        def live(carried):
-            operands = count, *prefetched, *arrays, *carried
-            return lax.platform_dependent(*operands, cpu=partial(call, INTERPRET), default=partial(call, False))
+        return computed(carried) if hop else lax.cond(count > 0, computed, tuple, tuple(carried))
 
-        return lax.cond(count > 0, live, tuple, tuple(carried))
+
+def compiler_params(hops: bool) -> pltpu.CompilerParams:
+    return pltpu.CompilerParams(
+        dimension_semantics=("parallel", "arbitrary", "arbitrary", "arbitrary"),
+        vmem_limit_bytes=VMEM_BYTES,
+        collective_id=COLLECTIVE if hops else None,
+        has_side_effects=hops,
+    )
 
 
 def visit(stripes: Rectangle, run: Callable, state):

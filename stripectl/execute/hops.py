@@ -1,0 +1,95 @@
+"""A ring whose hops a kernel makes: what is to be shifted waits for the next pair of shards to be computed, and goes
+while it is. What no pair comes after goes as in any other ring."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from stripectl.execute.attend import Attend, Saved
+from stripectl.execute.comm import Comm
+from stripectl.kernels import Hop
+from stripectl.layout import WHOLE
+
+
+@dataclass(eq=False)
+class Coming:
+    """What a shift brings, once it has been made."""
+
+    x: Any
+    axis: str
+    shift: Callable[[], Any]
+    brought: Any = None
+
+    def settle(self) -> Any:
+        if self.brought is None:
+            self.brought = self.shift()
+        return self.brought
+
+
+def settled(tree: Any) -> Any:
+    """A tree of arrays in place of one that holds some that are coming."""
+
+    def is_coming(x: Any) -> bool:
+        return isinstance(x, Coming)
+
+    return jax.tree.map(lambda x: x.settle() if is_coming(x) else x, tree, is_leaf=is_coming)
+
+
+@dataclass(frozen=True)
+class HopComm(Comm):
+    waiting: list[Coming] = field(default_factory=list)
+
+    def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
+        def shift():
+            return super(HopComm, self).shift(settled(x), axis, what, by, senders)
+
+        if by != 1 or self.size(axis) == 1 or senders:
+            return shift()
+        self.waiting.append(Coming(settled(x), axis, shift))
+        return self.waiting[-1]
+
+    def loop(self, first: int, last: int, body: Callable, state):
+        return super().loop(first, last, lambda i, state: settled(body(i, state)), settled(state))
+
+    def along(self, compute: Callable) -> Any:
+        """What compute(hop) gives first, with what waits taken along where anything does."""
+        coming = [each for each in self.waiting if each.brought is None]
+        self.waiting.clear()
+        if not coming:
+            return compute(None)
+        axis = coming[0].axis
+        leaves, tree = jax.tree.flatten([each.x for each in coming])
+        found, brought = compute(Hop(axis, self.size(axis), leaves))
+        for each, arrays in zip(coming, jax.tree.unflatten(tree, brought), strict=True):
+            each.brought = arrays
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class HopAttend(Attend):
+    comm: HopComm = field(kw_only=True)
+
+    def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
+        bands = self.bands(me, src, part)
+
+        def compute(hop: Hop | None):
+            return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
+
+        with jax.named_scope("attend_forward"):
+            return self.comm.along(compute)
+
+    def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
+        q, dout, lse, delta = saved
+        bands = self.bands(me, src, part)
+
+        def compute(hop: Hop | None):
+            return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], hop)
+
+        with jax.named_scope("attend_backward"):
+            dq, dk, dv = self.comm.along(compute)
+        return dq, (dk, dv)
+
+    def add(self, a: Any, b: Any):
+        return super().add(settled(a), settled(b))

@@ -1,0 +1,20 @@
+"""pallas_ring: pallas_tpu with the hops of a ring inside its kernels, sent by remote DMA beside the tiles.
+
+What travels goes head by head from where it lies into a buffer of the next device: nothing is left to the compiler's
+schedule, and nothing is copied besides.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from stripectl.kernels import unsupported_by_pallas
+from stripectl.kernels.pallas_tpu import about as pallas_tpu
+
+
+def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+    if plan.scheme != "ring":
+        return f"pallas_ring makes the hops of the scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
+    return unsupported_by_pallas("pallas_ring", workload, plan, kind)
+
+
+about = replace(pallas_tpu, name="pallas_ring", unsupported=unsupported, hops=True)

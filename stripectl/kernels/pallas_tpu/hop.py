@@ -1,0 +1,55 @@
+"""The hop of a ring inside a kernel: while its tiles are computed, its rows of what travels go to the next device by
+remote DMA, into a buffer of its own, so that nothing is copied besides. One core of a device starts the copies and
+waits for them."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+COLLECTIVE = 7  # of all kernels with hops: they meet the same neighbours in the same way
+MESH = pl.DeviceIdType.MESH
+
+
+class Travel(NamedTuple):
+    """A kernel's part in a hop: `rows` of each array, (L, S, H), and how many copies have gone and come."""
+
+    axis: str
+    size: int
+    rows: tuple
+    sources: Sequence[Any]
+    targets: Sequence[Any]
+    gone: Any
+    come: Any
+
+    def device(self, by: int) -> dict[Any, Any]:
+        return {self.axis: lax.rem(lax.axis_index(self.axis) + self.size + by, self.size)}
+
+    def copies(self) -> list[Any]:
+        onward = partial(pltpu.make_async_remote_copy, device_id=self.device(1), device_id_type=MESH)
+        found = enumerate(zip(self.sources, self.targets, strict=True))
+        return [onward(x.at[self.rows], y.at[self.rows], self.gone.at[i], self.come.at[i]) for i, (x, y) in found]
+
+    def beside(self, lives, compute: Callable) -> None:
+        """compute() in every step of a grid (cores, heads, steps, group), where there are tiles at all, beside the
+        copies."""
+        (core, h, step, g), (_, heads, steps, group) = map(pl.program_id, range(4)), map(pl.num_programs, range(4))
+        done = (h * steps + step) * group + g
+        pl.when((core == 0) & (done == 0))(self.begin)
+        pl.when(lives)(compute)
+        pl.when((core == 0) & (done == heads * steps * group - 1))(self.end)
+
+    def begin(self) -> None:
+        """Tell the device behind that there is a buffer here for what it sends, and send once there is one ahead."""
+        ready = pltpu.get_barrier_semaphore()
+        pl.semaphore_signal(ready, 1, device_id=self.device(-1), device_id_type=MESH)
+        pl.semaphore_wait(ready, 1)
+        for copy in self.copies():
+            copy.start()
+
+    def end(self) -> None:
+        for copy in self.copies():
+            copy.wait()
