@@ -38,6 +38,12 @@ def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> N
     check_rectangles(name, [Rectangle(0, 0, ROWS, COLS, *BANDS[band])], tile)
 
 
+def test_values_and_gradients_where_memory_has_tiles(monkeypatch) -> None:
+    """As for a TPU, whose memory is no line."""
+    monkeypatch.setattr(kernels["xla"].load(), "on_tpu", lambda: True)
+    check_rectangles("xla", [Rectangle(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
+
+
 @pytest.mark.parametrize("name", ANY_BAND)
 @pytest.mark.parametrize("band", ["whole", "causal", "window"])
 @pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5)])

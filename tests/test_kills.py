@@ -22,8 +22,8 @@ from stripectl.sampling import UNFINISHED
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
 SEED = 20261122
-KILLS = 50  # of the command, and of workers
-TUNINGS = 4
+KILLS = [10, pytest.param(50, marks=pytest.mark.full)]  # of the command, and of workers
+TUNINGS = [2, pytest.param(6, marks=pytest.mark.full)]
 STRIPECTL = [sys.executable, "-m", "stripectl"]
 SHAPE = ["--heads", "1", "--head-dim", "16", "--seqlen", "256,512,1k", "--tile", "64", "--pass", "forward"]
 BENCH = [
@@ -151,9 +151,10 @@ def whole(tmp_path: Path):
     return found
 
 
-def test_killed_again_and_again_a_bench_ends_with_what_it_would_have_found(tmp_path: Path, whole) -> None:
+@pytest.mark.parametrize("times", KILLS)
+def test_killed_again_and_again_a_bench_ends_with_what_it_would_have_found(times: int, tmp_path: Path, whole) -> None:
     killer = Killer([*STRIPECTL, *BENCH], tmp_path, SEED)
-    while killer.killed < KILLS or killer.workers_killed < KILLS:
+    while killer.killed < times or killer.workers_killed < times:
         killer.once(longest_s=5.0)
     found, expected = killer.finish(), whole([*STRIPECTL, *BENCH])
     assert found.keys() == expected.keys() and len(found) == 12
@@ -161,9 +162,10 @@ def test_killed_again_and_again_a_bench_ends_with_what_it_would_have_found(tmp_p
     check_clean(killer)
 
 
-def test_killed_again_and_again_a_search_of_tiles_knows_what_it_timed(tmp_path: Path, whole) -> None:
+@pytest.mark.parametrize("times", TUNINGS)
+def test_killed_again_and_again_a_search_of_tiles_knows_what_it_timed(times: int, tmp_path: Path, whole) -> None:
     killer = Killer([*STRIPECTL, *TUNE], tmp_path, SEED + 1, grows=True)
-    while killer.killed < TUNINGS or killer.workers_killed < TUNINGS:
+    while killer.killed < times or killer.workers_killed < times:
         killer.once(longest_s=12.0)
     found, expected = killer.finish(), whole([*STRIPECTL, *TUNE])
     assert found.keys() == expected.keys() and len(found) == 6

@@ -1,4 +1,5 @@
-"""A run of 100,000 measurements is read, gone on with, compared and reported, and kept while it grows."""
+"""A run of 20,000 measurements, and in full of 100,000, is read, gone on with, compared and reported, and kept while it
+grows."""
 
 import itertools
 import json
@@ -18,7 +19,7 @@ from stripectl.report.embedded import MOST_SHOWN
 from stripectl.run import Run
 from stripectl.workload import Workload
 
-COUNT, SAMPLED = 100_000, 1_000
+COUNTS, SAMPLED = (20_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
 LENGTHS = [2**14 + 1024 * at for at in range(100)]
 TILES = [f"{a}x{b}" for a, b in itertools.product((128, 256, 512, 1024, 2048), repeat=2)]
 PLANS = [
@@ -29,7 +30,7 @@ MOST_PAGE_BYTES = 4_000_000  # of a report, however large its run
 NEW = ["bench", "--target", "v5p:8", "--method", "simulated", "--seqlen", "64k", "--quiet"]
 
 
-def measurements() -> list[Measurement]:
+def measurements(count: int) -> list[Measurement]:
     """Lengths in order, both passes, every plan by three methods; the first ones have samples."""
     known = {"bytes": {"collective-permute": 2**17}, "bound": {"attention_only": 1.3, "layer": None}}
     known["tiles"] = {"tile": "128x128", "computed": 8, "useful": 9, "efficiency": 0.9, "per_round": [[2, 0], [2, 4]]}
@@ -54,16 +55,21 @@ def measurements() -> list[Measurement]:
             **known,
         )
         made.append(m)
-        if len(made) == COUNT:
+        if len(made) == count:
             return made
     raise AssertionError("too few")
 
 
+@pytest.fixture(scope="module", params=COUNTS)
+def count(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(count: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
     around = {"devices": [{"processes": 2}], "warnings": [], "versions": {}}
-    run = Run("large", "2026-01-01T00:00:00+00:00", "stripectl bench", around, measurements())
+    run = Run("large", "2026-01-01T00:00:00+00:00", "stripectl bench", around, measurements(count))
     run.save(folder)
     return folder
 
@@ -80,30 +86,30 @@ def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: 
 
 
 def test_it_is_gone_on_with_and_its_report_has_a_bound(
-    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    count: int, large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.json").write_bytes((large / "run.json").read_bytes())
     assert run(*NEW, "--resume", "--out", str(tmp_path)) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run.json"]
     found = Run.load(tmp_path).measurements
-    assert len(found) == COUNT + 8 and {m.target for m in found[COUNT:]} == {"v5p:2x2x2", "v5p:1"}
-    expected = measurements()
-    assert [(m.key, m.samples_s) for m in found[:COUNT]] == [(m.key, m.samples_s) for m in expected]
+    assert len(found) == count + 8 and {m.target for m in found[count:]} == {"v5p:2x2x2", "v5p:1"}
+    expected = measurements(count)
+    assert [(m.key, m.samples_s) for m in found[:count]] == [(m.key, m.samples_s) for m in expected]
     assert len(capsys.readouterr().out.splitlines()) < 10_000
 
     text = (tmp_path / "report.html").read_text()
     assert len(text) < MOST_PAGE_BYTES
     carried = Run.load(tmp_path / "report.html").measurements
     assert 0 < len(carried) <= 2 * MOST_SHOWN
-    assert f"{COUNT + 8 - len(carried):,} more measurements are in run.json" in text
-    assert f"without {COUNT + 8 - len(carried):,} of {COUNT + 8:,} measurements" in text
+    assert f"{count + 8 - len(carried):,} more measurements are in run.json" in text
+    assert f"without {count + 8 - len(carried):,} of {count + 8:,} measurements" in text
     assert {m.workload.seq_len for m in carried} == {m.workload.seq_len for m in found}
     assert run("report", str(tmp_path), "--format", "md", "-o", str(tmp_path / "comment.md")) == 0
     assert (tmp_path / "comment.md").stat().st_size < 2**20
 
 
 def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
-    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    count: int, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved, save = list[int](), Run.save
     monkeypatch.setattr(Run, "save", lambda self, folder: saved.append(1) or save(self, folder))
@@ -116,7 +122,7 @@ def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
             lines = (tmp_path / journal.FILE).read_text().split("\n")
             assert json.loads(lines[-2])["measurement"]["plan"] == m.plan
     assert sum(saved) <= 3
-    assert [m.plan for m in Run.load(tmp_path).measurements[COUNT:]] == [m.plan for m in more]
+    assert [m.plan for m in Run.load(tmp_path).measurements[count:]] == [m.plan for m in more]
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12), st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12))

@@ -6,6 +6,7 @@ Every loop has bounds from `layout`, so a dead tile is never visited and an empt
 sticks out of the last rows or columns is moved back inside, and its mask drops what the tile before it has seen.
 """
 
+import math
 from functools import partial
 
 import jax
@@ -48,13 +49,32 @@ def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
     return scores(k_SH.T, ds_ST, (1, 0)), scores(ds_ST, q_TH, (1, 0)), scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
 
 
+def on_tpu() -> bool:
+    """Whether it is a TPU that is compiled for, here or ahead of time."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.device_kind.startswith("TPU") if device else jax.default_backend() == "tpu"
+
+
+def in_memory(x, at):
+    """(x, at) for slices of rows of one head from (batch, head, row): where memory is a line, a head is one too, so
+    that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything."""
+    if on_tpu():
+        return x, (*at, 0)[: x.ndim]
+    b, n, row = at
+    return x.reshape(x.shape[0] * x.shape[1], -1), (b * x.shape[1] + n, row * math.prod(x.shape[3:]))
+
+
 def read(x, at, size):
     """`size` rows of one head, from (batch, head, row)."""
-    return lax.dynamic_slice(x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:]))[0, 0]
+    shape, (flat, start) = (size, *x.shape[3:]), in_memory(x, at)
+    sizes = (1, 1, *shape) if flat.ndim == x.ndim else (1, math.prod(shape))
+    return lax.dynamic_slice(flat, start, sizes).reshape(shape)
 
 
 def write(x, at, rows):
-    return lax.dynamic_update_slice(x, rows[None, None], (*at, 0)[: x.ndim])
+    flat, start = in_memory(x, at)
+    rows = rows.reshape((1, 1, *rows.shape) if flat.ndim == x.ndim else (1, -1))
+    return lax.dynamic_update_slice(flat, rows, start).reshape(x.shape)
 
 
 def accumulate(x, at, rows):
