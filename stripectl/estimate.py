@@ -134,7 +134,8 @@ def bundle_cost(
         def mean(name: str, masks: bool, part: Any = part, alike: Any = alike) -> float:
             """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
             chosen = [each for each in alike if each["masked"] == masks] or alike
-            share = -(-kv_heads // hardware.cores) / kv_heads  # of a grid of live tiles, whose cores share the heads
+            cores = math.gcd(kv_heads, hardware.cores) if kernels[plan.kernel].hops else hardware.cores
+            share = -(-kv_heads // cores) / kv_heads  # of a grid of live tiles, whose cores share the heads
             shares = [share if part.only_live else each["steps"] / grid for each in chosen]
             found = [each[name] * share for each, share in zip(chosen, shares, strict=True)]
             return float(np.mean(found)) / clock_hz

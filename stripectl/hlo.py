@@ -223,7 +223,7 @@ def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
     one array in as many parts as there are devices."""
     if instruction.hop:
         for dtype, sizes in SHAPE.findall(instruction.result)[-instruction.hop.arrays :]:
-            yield Collective("collective-permute", dtype, size_bytes(dtype, sizes) // instruction.hop.parts, times)
+            yield Collective("collective-permute", dtype, size_bytes(dtype, sizes), times // instruction.hop.parts)
         return
     opcode = instruction.opcode.removesuffix("-start")
     start = opcode != instruction.opcode

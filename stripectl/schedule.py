@@ -24,6 +24,7 @@ SECTION = re.compile(rf"\b({'|'.join(SECTIONS)})\b")
 AGAIN = "rematted_computation"  # what jax.checkpoint calls a forward pass inside the backward one
 PART = re.compile("|".join(PARTS))
 LARGE_BYTES = 2**20  # copies below this are bookkeeping
+ALLOCATES = 'custom_call_target="AllocateBuffer"'  # a call that takes no time
 
 
 def pass_of(scope: str) -> str | None:
@@ -47,7 +48,8 @@ def computes(instruction: Instruction) -> bool:
     """Whether it computes tiles: a loop or a call of the kernel, or a tile whose loop the compiler has dissolved."""
     if instruction.opcode == "fusion":
         return part_of(instruction.scope) in ("whole", "boundary")
-    return "attend_" in instruction.scope and instruction.opcode in ("while", "custom-call", "conditional")
+    runs = instruction.opcode in ("while", "custom-call", "conditional") and ALLOCATES not in instruction.rest
+    return runs and "attend_" in instruction.scope
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def windows(module: Module) -> dict[str, Window]:
 
 def works(module: Module, line: Instruction) -> bool:
     """Whether it is work that a transfer may hide behind."""
-    return line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and not sent(module, line)
+    runs = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and ALLOCATES not in line.rest
+    return runs and not sent(module, line)
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,11 @@ def inside(module: Module, instruction: Instruction) -> list[Instruction]:
 
 
 def sent(module: Module, instruction: Instruction) -> tuple[Instruction, ...]:
-    """The collectives that an instruction is or holds, kernels that make a hop among them; what loops and calls hold
-    has a place of its own."""
+    """The collectives that an instruction is or holds; what loops and calls hold has a place of its own."""
     if instruction.opcode in CONTAINERS:
         return ()
     lines = [instruction, *inside(module, instruction)]
-    return tuple(line for line in lines if base(line.opcode) in (*OPCODES, *PEERS) or line.hop)
+    return tuple(line for line in lines if base(line.opcode) in (*OPCODES, *PEERS))
 
 
 def operands(lines: Sequence[Instruction]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import pytest
 from exact import check, covering
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl.kernels import kernels
 from stripectl.kernels.pallas_tpu import lines
 from stripectl.layout import layouts
 from stripectl.plan import Plan, parse_plan
@@ -39,6 +40,12 @@ def legal(case: tuple) -> bool:
 @pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
 def test_equals_dense_attention(layout, mask, passes, dtype, kv_heads, mesh, unroll) -> None:
     check(*case_of(layout, mask, passes, dtype, kv_heads, mesh, unroll))
+
+
+def test_what_travels_goes_with_stripes_of_a_pair_a_share_with_each(monkeypatch) -> None:
+    monkeypatch.setattr(lines, "LISTED", 2)
+    monkeypatch.setattr(kernels["pallas_tpu"].load(), "DQ_BYTES", 128 * 128 * 4)
+    check(*case_of("zigzag", "causal", BOTH, "float32", 2, "ring=2", 1))
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_axes_that_the_compiler_names_have_its_names() -> None:
     assert named(", device_ids=([4,2]T(1,0)) {'x':(2)2,'y'}") == "x+y"
 
 
-def test_a_hop_inside_a_kernel_takes_as_long_as_the_kernel_and_hides(tmp_path: Path) -> None:
+def test_of_a_hop_inside_a_kernel_a_profile_shows_nothing(tmp_path: Path) -> None:
     """Two rounds of a ring over two devices, 6 us each, and a last one of 4 us without a hop."""
     kernel = "%stripectl_backward_hop_ring_2_of_1"
     results = "(f32[4,1,8,128]{3,2,1,0}, bf16[4,8,128]{2,1,0:T(8,128)(2,1)}, bf16[4,8,128]{2,1,0:T(8,128)(2,1)})"
@@ -323,7 +323,5 @@ def test_a_hop_inside_a_kernel_takes_as_long_as_the_kernel_and_hides(tmp_path: P
         XLA Ops        aaaaaabbbbbbllll
     """
     found = analysed(tmp_path, tpus(drawing, drawing, legend=legend), program, axes={"ring": 2})
-    assert column(found["hops"], "axis") == ["ring"] * 2 and column(found["hops"], "pass") == ["backward"] * 2
-    assert column(found["hops"], "sent_bytes") == [2 * 2 * 4 * 8 * 128] * 2
-    assert us(found["overlap"]) == {"hidden": 12, "exposed": 0, "skew": 0, "stall": 0}
+    assert found["overlap"] is None and not found["hops"] and "hops inside kernels" in found["reason"]
     assert us(found["devices"][0])["compute"] == 16

@@ -1,5 +1,5 @@
 """A ring whose hops a kernel makes: what is to be shifted waits for the next pair of shards to be computed, and goes
-while it is. What no pair comes after goes as in any other ring."""
+while it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,26 +15,23 @@ from stripectl.layout import WHOLE
 
 @dataclass(eq=False)
 class Coming:
-    """What a shift brings, once it has been made."""
+    """What a hop brings, once a kernel has made it."""
 
     x: Any
     axis: str
-    shift: Callable[[], Any]
     brought: Any = None
-
-    def settle(self) -> Any:
-        if self.brought is None:
-            self.brought = self.shift()
-        return self.brought
 
 
 def settled(tree: Any) -> Any:
-    """A tree of arrays in place of one that holds some that are coming."""
+    """A tree of arrays in place of one that holds some that have come."""
 
-    def is_coming(x: Any) -> bool:
-        return isinstance(x, Coming)
+    def brought(x: Any) -> Any:
+        if not isinstance(x, Coming):
+            return x
+        assert x.brought is not None, "no pair of shards was computed since"
+        return x.brought
 
-    return jax.tree.map(lambda x: x.settle() if is_coming(x) else x, tree, is_leaf=is_coming)
+    return jax.tree.map(brought, tree, is_leaf=lambda x: isinstance(x, Coming))
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,9 @@ class HopComm(Comm):
     waiting: list[Coming] = field(default_factory=list)
 
     def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
-        def shift():
-            return super(HopComm, self).shift(settled(x), axis, what, by, senders)
-
         if by != 1 or self.size(axis) == 1 or senders:
-            return shift()
-        self.waiting.append(Coming(settled(x), axis, shift))
+            return super().shift(x, axis, what, by, senders)
+        self.waiting.append(Coming(x, axis))
         return self.waiting[-1]
 
     def loop(self, first: int, last: int, body: Callable, state):
@@ -55,11 +49,11 @@ class HopComm(Comm):
 
     def along(self, compute: Callable) -> Any:
         """What compute(hop) gives first, with what waits taken along where anything does."""
-        coming = [each for each in self.waiting if each.brought is None]
+        coming = [*self.waiting]
         self.waiting.clear()
         if not coming:
             return compute(None)
-        axis = coming[0].axis
+        (axis,) = {each.axis for each in coming}
         leaves, tree = jax.tree.flatten([each.x for each in coming])
         found, brought = compute(Hop(axis, self.size(axis), leaves))
         for each, arrays in zip(coming, jax.tree.unflatten(tree, brought), strict=True):

@@ -45,6 +45,8 @@ def analyse(
         "timeline": timeline(in_the_middle(steps, lambda seen: seen.end_s)),
         "end": end_cause(devices, told),
     }
+    if program.hops:
+        return found | {"reason": "hops inside kernels of the program end where a profile does not show it"}
     if not any(step.hops for seen in steps for step in seen.steps):
         return found | {"reason": "the profile holds no collective of the program"}
     hops = hop_rows(steps, told)

@@ -41,7 +41,7 @@ class Role(NamedTuple):
     site: Site | None = None
     sent_bytes: int = 0
     start: str = ""  # of a done: the instruction it ends
-    computes: bool = False  # a fusion or a kernel that sends and multiplies at once
+    computes: bool = False  # a fusion that sends and multiplies at once
 
 
 def what_of(instruction: Instruction) -> str:
@@ -72,6 +72,11 @@ class Program:
             for computation, lines in self.module.computations.items()
             for name, role in self._computation(computation, lines).items()
         }
+
+    @property
+    def hops(self) -> bool:
+        """Whether kernels of its make hops."""
+        return any(line.hop for lines in self.module.computations.values() for line in lines)
 
     @property
     def devices(self) -> int:
@@ -110,12 +115,8 @@ class Program:
             where = sent.scope, str(groups_of(sent.rest))
             if where not in depths:
                 depths[where] = waited_for(where, lines, here, used)
-            place, size = (computation, *where, str(depths[where][line.name])), sum(map(sends, span.sent))
-            if hop := sent.hop:
-                site = Site(place, "collective-permute", hop.passes, hop.axis, "", True, True)
-                return Role("move", site, size, computes=True)
             site = Site(
-                place,
+                (computation, *where, str(depths[where][line.name])),
                 base(sent.opcode),
                 pass_of(sent.scope) or "forward",
                 axis_of(sent.rest, self.axes),
@@ -124,7 +125,7 @@ class Program:
                 any(works(self.module, each) for each in span.between),
             )
             fused = any(each.opcode in MATMULS for each in inside(self.module, line))
-            return Role("move" if span.blocks else "start", site, size, computes=fused)
+            return Role("move" if span.blocks else "start", site, sum(map(sends, span.sent)), computes=fused)
 
         return together({line.name: role(line) for line in lines})
 

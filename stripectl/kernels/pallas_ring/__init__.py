@@ -1,7 +1,7 @@
 """pallas_ring: pallas_tpu with the hops of a ring inside its kernels, sent by remote DMA beside the tiles.
 
-What travels goes head by head from where it lies into a buffer of the next device: nothing is left to the compiler's
-schedule, and nothing is copied besides.
+What travels goes from where it lies into a buffer of the next device, and no hop is left to the compiler's schedule. A
+rolled loop still copies what it carries on; with unroll=2 it copies nothing.
 """
 
 from dataclasses import replace

@@ -1,6 +1,5 @@
 """The hop of a ring inside a kernel: while its tiles are computed, its rows of what travels go to the next device by
-remote DMA, into a buffer of its own, so that nothing is copied besides. One core of a device starts the copies and
-waits for them."""
+remote DMA, into a buffer of its own. One core of a device starts the copies and waits for them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-COLLECTIVE = 7  # of all kernels with hops: they meet the same neighbours in the same way
+COLLECTIVE = 7  # any number that no other kernel has; one of all hops, which meet the same neighbours in the same way
 MESH = pl.DeviceIdType.MESH
 
 
@@ -38,15 +37,19 @@ class Travel(NamedTuple):
         copies."""
         (core, h, step, g), (_, heads, steps, group) = map(pl.program_id, range(4)), map(pl.num_programs, range(4))
         done = (h * steps + step) * group + g
-        pl.when((core == 0) & (done == 0))(self.begin)
+        first, last = (core == 0) & (done == 0), (core == 0) & (done == heads * steps * group - 1)
+        pl.when(first)(self.offer)
         pl.when(lives)(compute)
-        pl.when((core == 0) & (done == heads * steps * group - 1))(self.end)
+        pl.when(first)(self.send)
+        pl.when(last)(self.end)
 
-    def begin(self) -> None:
-        """Tell the device behind that there is a buffer here for what it sends, and send once there is one ahead."""
-        ready = pltpu.get_barrier_semaphore()
-        pl.semaphore_signal(ready, 1, device_id=self.device(-1), device_id_type=MESH)
-        pl.semaphore_wait(ready, 1)
+    def offer(self) -> None:
+        """Tell the device behind that there is a buffer here for what it sends."""
+        pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=self.device(-1), device_id_type=MESH)
+
+    def send(self) -> None:
+        """Send once there is a buffer ahead, which the first tile has given the device there time to offer."""
+        pl.semaphore_wait(pltpu.get_barrier_semaphore(), 1)
         for copy in self.copies():
             copy.start()
 

@@ -20,6 +20,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels import Hop
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
+from stripectl.kernels.xla.kernel import on_tpu
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
@@ -56,7 +57,7 @@ def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
 
 def cores_of_a_device() -> int:
     """TensorCores of the TPU that is compiled for: each has its share of a grid's parallel axis."""
-    return pltpu.get_tpu_info().num_cores if pltpu.is_tpu_device() else INTERPRET_HOPS.num_cores_or_threads
+    return pltpu.get_tpu_info().num_cores if on_tpu() else INTERPRET_HOPS.num_cores_or_threads
 
 
 def parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
@@ -71,9 +72,9 @@ def place_of(entry):
 
 
 class Listed(NamedTuple):
-    """A list as kernels prefetch it, all places counted in the pair of shards: entries, the lines that live, the line
-    and the tile of a line where the list begins, and (low, high) of rectangle after rectangle. A rectangle has `each`
-    lines and tiles of a line, and `beside` of them share lines."""
+    """A list as kernels prefetch it, all places counted in the pair of shards: entries and how many, the lines
+    that live, the line and the tile of a line where the list begins, and (low, high) of rectangle after rectangle. A
+    rectangle has `each` lines and tiles of a line, and `beside` of them share lines."""
 
     order: Any
     count: Any
@@ -188,7 +189,7 @@ class Lines(NamedTuple):
                 out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
                 input_output_aliases={len(operands) - len(carried) + at: at for at in range(len(carried))},
                 compiler_params=compiler_params(hop is not None),
-                interpret=not pltpu.is_tpu_device() and (INTERPRET_HOPS if hop else INTERPRET),
+                interpret=not on_tpu() and (INTERPRET_HOPS if hop else INTERPRET),
                 name=name,
             )(*operands)
 

@@ -52,29 +52,28 @@ def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
 def on_tpu() -> bool:
     """Whether it is a TPU that is compiled for, here or ahead of time."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    return device.device_kind.startswith("TPU") if device else jax.default_backend() == "tpu"
+    return (device.platform if device else jax.default_backend()) == "tpu"
 
 
-def in_memory(x, at):
-    """(x, at) for slices of rows of one head from (batch, head, row): where memory is a line, a head is one too, so
-    that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything."""
-    if on_tpu():
-        return x, (*at, 0)[: x.ndim]
-    b, n, row = at
-    return x.reshape(x.shape[0] * x.shape[1], -1), (b * x.shape[1] + n, row * math.prod(x.shape[3:]))
+def in_memory(x, at, size):
+    """(x, start, sizes) of a slice of `size` rows of one head from (batch, head, row). Where memory is a line a head is
+    one too, so that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything; and a
+    place in the line must be an int32."""
+    heads, line = x.shape[0] * x.shape[1], math.prod(x.shape[2:])
+    if on_tpu() or line >= 2**31:
+        return x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:])
+    width = line // x.shape[2]
+    return x.reshape(heads, line), (at[0] * x.shape[1] + at[1], at[2] * width), (1, size * width)
 
 
 def read(x, at, size):
     """`size` rows of one head, from (batch, head, row)."""
-    shape, (flat, start) = (size, *x.shape[3:]), in_memory(x, at)
-    sizes = (1, 1, *shape) if flat.ndim == x.ndim else (1, math.prod(shape))
-    return lax.dynamic_slice(flat, start, sizes).reshape(shape)
+    return lax.dynamic_slice(*in_memory(x, at, size)).reshape(size, *x.shape[3:])
 
 
 def write(x, at, rows):
-    flat, start = in_memory(x, at)
-    rows = rows.reshape((1, 1, *rows.shape) if flat.ndim == x.ndim else (1, -1))
-    return lax.dynamic_update_slice(flat, rows, start).reshape(x.shape)
+    held, start, sizes = in_memory(x, at, rows.shape[0])
+    return lax.dynamic_update_slice(held, rows.reshape(sizes), start).reshape(x.shape)
 
 
 def accumulate(x, at, rows):
