@@ -40,13 +40,15 @@ def compiled_machine(
     """
     assert plan.tile
     exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
-    shown = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
+    shown: dict[str, Any] = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
     found = estimated_costs(hardware, workload, plan, facts)
     if found is None:
         kernel = kernels[plan.kernel]
         machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernel)
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
-        missing += f"; in memory, the workspace of {kernel.name}'s library" if kernel.counted else ""
+        if kernel.counted:
+            shown["memory_left_out"] = f"the workspace of {kernel.name}'s library"
+            missing += f"; in memory, {shown['memory_left_out']}"
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
     source, costs = found
     none = TileCost(0.0, 0.0)

@@ -12,7 +12,6 @@ from typing import Any
 from stripectl.crossover import Curves, crossover
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.guards import disturbances
-from stripectl.kernels import kernels
 from stripectl.machine import PARTS
 from stripectl.measurement import (
     Measurement,
@@ -191,8 +190,8 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     tiles = f"tiles take {taken(known)}"
     if beside := known.get("softmax"):
         tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
-    library = kernels[parse_plan(ranking.best.plan).kernel].counted
-    memory = "the compiler's word" + ", without the workspace of the kernel's library" * bool(library)
+    lacking = known.get("memory_left_out")
+    memory = "the compiler's word" + (f", without {lacking}" if lacking else "")
     return "predicted", f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
 
 

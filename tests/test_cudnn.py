@@ -259,5 +259,6 @@ def test_a_gpu_compiler_compiles_it_and_its_tiles_are_the_datasheets(
     assert any(each["beside_tiles"] for each in found.program["collectives"])
     known = found.calibration or {}
     assert known["source"] == "datasheet" and "the workspace of cudnn's library" in known["left_out"]
+    assert known["memory_left_out"] == "the workspace of cudnn's library"
     rate = place.target.hardware.figures["matmul_flops_per_s_bfloat16"]
     assert found.median_s and found.median_s > work.flops / 8 / rate

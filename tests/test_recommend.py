@@ -158,6 +158,10 @@ def test_a_prediction_is_called_one() -> None:
     answer = found(clocked("striped", 1.2, **given), clocked("zigzag", 1.0, **given))
     assert answer["confidence"]["word"] == "predicted"
     assert answer["limits_method"] == "compiled"
+    assert answer["confidence"]["sentence"].endswith("; memory is the compiler's word.")
+    given["calibration"] = {"source": "datasheet", "predicted": True, "memory_left_out": "the workspace of a library"}
+    sentence = found(clocked("zigzag", 1.0, **given))["confidence"]["sentence"]
+    assert sentence.endswith("; memory is the compiler's word, without the workspace of a library.")
 
 
 def test_one_plan_is_no_choice() -> None:
