@@ -39,8 +39,8 @@ MATMUL = 2048
 def theirs(dtype, chunks, backward, mesh):
     """The package's ring inside shard_map, as its README calls it."""
     if not hasattr(jax.lib, "xla_bridge"):  # which the package asks for its platform when it is imported
-        jax.lib.xla_bridge = jax.extend.backend
-    from ringattention import ringattention_jax
+        setattr(jax.lib, "xla_bridge", jax.extend.backend)  # noqa: B010
+    from ringattention import ringattention_jax  # pyright: ignore[reportMissingImports]
 
     spec = PartitionSpec(None, "ring")
     options = {

@@ -13,18 +13,21 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet
 from stripectl.layout import layouts
-from stripectl.plan import Plan, parse_plan, unsupported
+from stripectl.plan import Plan, parse_plan
+from stripectl.processes import Process
+from stripectl.refusal import unsupported
 from stripectl.workload import Workload
 
 FOLDER = Path(__file__).parent / "sweeps"
 SHORT, FULL = 3, 10  # runs, with the one that warms up
 MOST = 2**18  # scores of a tile
 # name: (plan, the option that is swept, workload)
-SWEEPS = {
+SWEEPS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "striped_forward": ("ring/striped/xla@ring=2", "tile", {"seq_len": 8192, "heads": 4, "head_dim": 64}),
     "striped_backward": (
         "ring/striped/xla@ring=2,tile=512x512",
@@ -58,9 +61,14 @@ def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
     return [each for each in found if unsupported(each, workload, "cpu", 2) is None]
 
 
-def processor_s(pid: int) -> float:
-    """Seconds that the threads of a process have run."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+def processor_s(devices: DeviceSet) -> list[float]:
+    """Seconds that the threads of every worker have run."""
+    found = []
+    for worker in devices.workers:
+        assert isinstance(worker, Process)
+        threads = Path(f"/proc/{worker.process.pid}/task").glob("*/schedstat")
+        found.append(sum(int(path.read_text().split()[0]) for path in threads) / 1e9)
+    return found
 
 
 def runs(devices: DeviceSet, workload: Workload, plans: list[Plan], count: int) -> list[list[float]]:
@@ -71,10 +79,9 @@ def runs(devices: DeviceSet, workload: Workload, plans: list[Plan], count: int) 
     found: list[list[float]] = [[] for _ in plans]
     for _ in range(count):
         for index, seconds in enumerate(found):
-            before = [processor_s(worker.process.pid) for worker in devices.workers]
+            before = processor_s(devices)
             devices.ask("sample", 600, key=str(index))
-            after = [processor_s(worker.process.pid) for worker in devices.workers]
-            seconds.append(max(b - a for a, b in zip(before, after, strict=True)))
+            seconds.append(max(b - a for a, b in zip(before, processor_s(devices), strict=True)))
     devices.ask("release")
     return found
 

@@ -81,4 +81,11 @@ class Comm:
     def loop(self, first: int, last: int, body: Callable, state):
         if first >= last:
             return state
-        return lax.fori_loop(first, last, body, state, unroll=min(self.plan.unroll, last - first))
+        unroll = min(self.plan.unroll, last - first)
+
+        def apart(i, state):
+            """A round that ends before the next begins, as in a rolled loop: without that a TPU's compiler starts the
+            hops of all rounds first, keeps what they bring, and has too little compute left beside some of them."""
+            return lax.optimization_barrier(body(i, state))
+
+        return lax.fori_loop(first, last, apart if unroll > 1 else body, state, unroll=unroll)
