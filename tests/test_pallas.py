@@ -185,6 +185,14 @@ def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
     assert reason == why if why is None else why in (reason or "")
 
 
+@pytest.mark.parametrize("kernel", ["pallas_tpu", "pallas_ring"])
+def test_a_shard_has_no_more_tiles_a_side_than_a_list_tells_apart(kernel: str) -> None:
+    work = Workload(seq_len=2**25, heads=2, kv_heads=2, head_dim=64)
+    few, many = (parse_plan(f"ring/striped/{kernel}@ring=8,tile={tile}") for tile in ("256", "256,backward=1024x128"))
+    reason = f"{kernel} lists at most 16,384 tiles a side of a shard, which has 4,194,304 rows. Try larger tiles."
+    assert unsupported(few, work, "tpu") is None and unsupported(many, work, "tpu") == reason
+
+
 @pytest.mark.parametrize(("seq_len", "layout"), [(2**20, "striped"), (2**14, "zigzag"), (3 * 2**14, "striped")])
 def test_default_and_checked_tiles_can_run(seq_len: int, layout: str) -> None:
     work = Workload(seq_len=seq_len, heads=2, kv_heads=2, head_dim=64)

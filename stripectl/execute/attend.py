@@ -60,6 +60,10 @@ class Attend:
         """What the kernel takes besides, for these keys and values."""
         return ()
 
+    def computed(self, compute: Callable, kv) -> Any:
+        """What compute(*besides) gives with that."""
+        return compute(*self.rates(kv))
+
     def featured(self, q, kv):
         """Queries and keys as they meet."""
         return q, kv
@@ -106,10 +110,12 @@ class Attend:
     def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         q, dout, lse, delta = saved
         bands = self.bands(me, src, part)
+
+        def compute(*besides):
+            return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *besides)
+
         with jax.named_scope("attend_backward"):
-            dq, dk, dv = self.kernel.backward(
-                q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], *self.rates(kv)
-            )
+            dq, dk, dv = self.computed(compute, kv)
         return dq, (dk, dv)
 
     def zeros(self, saved: Saved):

@@ -70,8 +70,9 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
 def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
     given = kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles
-    comm = HopComm(plan) if kernels[plan.kernel].hops else Comm(plan)
-    if isinstance(comm, HopComm):
+    comm = Comm(plan)
+    if kernels[plan.kernel].hops:
+        comm = HopComm(plan)
         attend = HopAttend(*given, comm=comm)
     elif workload.rates is None:
         attend = Attend(*given)

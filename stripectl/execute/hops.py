@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from stripectl.execute.attend import Attend, Saved
+from stripectl.execute.attend import Attend
 from stripectl.execute.comm import Comm
 from stripectl.kernels import Hop
 from stripectl.layout import WHOLE
@@ -72,18 +72,10 @@ class HopAttend(Attend):
             return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
 
         with jax.named_scope("attend_forward"):
-            return self.comm.along(compute)
+            return self.computed(compute, kv)
 
-    def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
-        q, dout, lse, delta = saved
-        bands = self.bands(me, src, part)
-
-        def compute(hop: Hop | None):
-            return self.kernel.backward(q, *kv, dout, lse, delta, into, bands, self.tiles["backward"], hop)
-
-        with jax.named_scope("attend_backward"):
-            dq, dk, dv = self.comm.along(compute)
-        return dq, (dk, dv)
+    def computed(self, compute: Callable, kv) -> Any:
+        return self.comm.along(compute)
 
     def add(self, a: Any, b: Any):
         return super().add(settled(a), settled(b))

@@ -7,14 +7,13 @@ rolled loop still copies what it carries on; with unroll=2 it copies nothing.
 from dataclasses import replace
 from typing import Any
 
-from stripectl.kernels import unsupported_by_pallas
-from stripectl.kernels.pallas_tpu import about as pallas_tpu
+from stripectl.kernels import pallas_tpu
 
 
 def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     if plan.scheme != "ring":
         return f"pallas_ring makes the hops of the scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
-    return unsupported_by_pallas("pallas_ring", workload, plan, kind)
+    return pallas_tpu.unsupported("pallas_ring", workload, plan, kind)
 
 
-about = replace(pallas_tpu, name="pallas_ring", unsupported=unsupported, hops=True)
+about = replace(pallas_tpu.about, name="pallas_ring", unsupported=unsupported, hops=True)

@@ -5,6 +5,7 @@ tile's sides are multiples of the 128 lanes of a TPU and divide the rows of a sh
 """
 
 from functools import partial
+from typing import Any
 
 from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
 from stripectl.layout import Tile
@@ -13,13 +14,25 @@ from stripectl.layout import Tile
 # kernels".
 DEFAULT = Tile(1024, 1024)
 LEAST = 512
+INDEX_BITS = 14  # of a tile in a line of the list of tiles, and of a line
+
+
+def unsupported(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+    """Why `name`, a kernel with such a list, cannot run a plan, or None."""
+    if reason := unsupported_by_pallas(name, workload, plan, kind):
+        return reason
+    rows, most = workload.seq_len // plan.shards, 2**INDEX_BITS
+    if any(tile and rows // min(tile) > most for tile in (plan.tile, plan.backward)):
+        return f"{name} lists at most {most:,} tiles a side of a shard, which has {rows:,} rows. Try larger tiles."
+    return None
+
 
 about = Kernel(
     "pallas_tpu",
     paper="https://arxiv.org/abs/2307.08691",
     family="softmax",
     default_tile=lambda kind: DEFAULT,
-    unsupported=partial(unsupported_by_pallas, "pallas_tpu"),
+    unsupported=partial(unsupported, "pallas_tpu"),
     tile_multiple=LANES,
     least_side=LEAST,
     bundles={

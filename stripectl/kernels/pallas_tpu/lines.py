@@ -19,12 +19,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels import Hop
+from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
 from stripectl.kernels.xla.kernel import on_tpu
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
-INDEX_BITS = 14  # of a tile in a line, and of a line
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
 VMEM_BYTES = 64 * 2**20  # that a kernel may use, where a core has as many
 INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
