@@ -105,7 +105,7 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
             if cluster := cluster_here():
                 around["hosts"] = cluster.places
                 around["warnings"] += cluster.differences()
-            run = Run(identity, now.isoformat(timespec="seconds"), command_line, around)
+            run = Run(identity, now.isoformat(timespec="milliseconds"), command_line, around)
         remove_leftovers(folder, FILE, REPORT)
         yield Kept(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
 
