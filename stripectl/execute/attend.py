@@ -61,7 +61,7 @@ class Attend:
         return ()
 
     def computed(self, compute: Callable, kv) -> Any:
-        """What compute(*besides) gives with that."""
+        """What compute(*besides) gives, called with what the kernel takes besides."""
         return compute(*self.rates(kv))
 
     def featured(self, q, kv):
