@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stripectl.kernels import kernels
+from stripectl.kernels.xla.power_of_two import power_of_two
 from stripectl.layout import UNBOUNDED, Rectangle, Tile
 
 BANDS = {
@@ -40,7 +41,7 @@ def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> N
 
 def test_values_and_gradients_where_memory_has_tiles(monkeypatch) -> None:
     """As for a TPU, whose memory is no line."""
-    monkeypatch.setattr(kernels["xla"].load(), "on_tpu", lambda: True)
+    monkeypatch.setattr(kernels["xla"].load(), "platform", lambda: "tpu")
     check_rectangles("xla", [Rectangle(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
 
 
@@ -100,3 +101,33 @@ def test_a_state_carries_on_where_another_block_left_off() -> None:
     twice = attend(k[:, :, 8:], v[:, :, 8:], attend(k[:, :, :8], v[:, :, :8], empty))
     for one, two in zip(once, twice, strict=True):
         assert np.allclose(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_a_power_of_two() -> None:
+    """To within what its docstring says; a dropped score's is nothing, and what is no number stays so."""
+    x = np.linspace(-126, 127, 1_000_003).astype(np.float32)
+    found = np.asarray(jax.jit(power_of_two)(x), np.float64)
+    assert np.all(np.abs(found / np.exp2(x.astype(np.float64)) - 1) <= 3e-7)
+    assert power_of_two(jnp.float32(-127)) == power_of_two(jnp.float32(-1e30)) == power_of_two(-jnp.inf) == 0
+    assert jnp.isnan(power_of_two(jnp.float32(jnp.nan)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_of_a_tile_are_computed_once(dtype: str) -> None:
+    """For the sum and the matmul that read them: in the loop of whole tiles and in the two of boundary ones."""
+    x, state = jnp.ones((1, 1, 512, 64), dtype), (jnp.zeros((1, 1, 512, 64)), *[jnp.zeros((1, 1, 512))] * 2)
+    bands = [Rectangle(0, 0, 512, 512, *BANDS["causal"])]
+    forward = jax.jit(lambda x, state: kernels["xla"].load().forward(x, x, x, state, bands, Tile(128, 128)))
+    assert forward.lower(x, state).compile().as_text().count(" round-nearest-even(") == 3
+
+
+def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
+    """Of keys in several pieces, the last of them short."""
+    module = kernels["xla"].load()
+    keys = jnp.asarray(np.random.default_rng(0).normal(size=(300, 64)), jnp.float32)
+    assert jnp.array_equal(module.turned(keys), keys.T)
+    x, row, bands = jnp.ones((1, 1, 600, 64)), jnp.ones((1, 1, 600)), [Rectangle(0, 0, 600, 600, *BANDS["causal"])]
+    backward = jax.jit(lambda x, row: module.backward(x, x, x, x, row, row, x, bands, Tile(300, 300)))
+    text = backward.lower(x, row).compile().as_text()
+    assert text.count("lhs_contracting_dims={1}") == 15  # five of a whole tile and of each of two boundary loops
+    assert "lhs_contracting_dims={0}" not in text

@@ -21,7 +21,7 @@ from jax.experimental.pallas import tpu as pltpu
 from stripectl.kernels import Hop
 from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
-from stripectl.kernels.xla.kernel import on_tpu
+from stripectl.kernels.xla.kernel import platform
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
@@ -57,7 +57,7 @@ def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
 
 def cores_of_a_device() -> int:
     """TensorCores of the TPU that is compiled for: each has its share of a grid's parallel axis."""
-    return pltpu.get_tpu_info().num_cores if on_tpu() else INTERPRET_HOPS.num_cores_or_threads
+    return pltpu.get_tpu_info().num_cores if platform() == "tpu" else INTERPRET_HOPS.num_cores_or_threads
 
 
 def parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
@@ -189,7 +189,7 @@ class Lines(NamedTuple):
                 out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
                 input_output_aliases={len(operands) - len(carried) + at: at for at in range(len(carried))},
                 compiler_params=compiler_params(hop is not None),
-                interpret=not on_tpu() and (INTERPRET_HOPS if hop else INTERPRET),
+                interpret=platform() != "tpu" and (INTERPRET_HOPS if hop else INTERPRET),
                 name=name,
             )(*operands)
 

@@ -13,14 +13,40 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.kernels.xla.power_of_two import power_of_two
 from stripectl.layout import Rectangle, Tile, column_tiles, kept, row_tiles
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+LOG2_E = math.log2(math.e)
+FIRST_CACHE = 2**15  # bytes, of any CPU's core at least
+
+
+def platform() -> str:
+    """What is compiled for, here or ahead of time: "cpu", "tpu" and the like."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return device.platform if device else jax.default_backend()
+
+
+def turned(x_SH):
+    """x_HS. On a CPU it is turned before the matmul that takes it, in which XLA would do so more slowly, and in pieces
+    that stay in its first cache."""
+    if platform() != "cpu":
+        return x_SH.T
+    rows = max(1, FIRST_CACHE // (x_SH.shape[1] * x_SH.dtype.itemsize))
+    pieces = [x_SH[first : first + rows].T for first in range(0, x_SH.shape[0], rows)]
+    return lax.optimization_barrier(jnp.concatenate(pieces, axis=1))
 
 
 def scores(a, b, contract):
     """a x b over one dimension of each, in float32."""
     return lax.dot_general(a, b, (((contract[0],), (contract[1],)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def weights(s_TS, scale, max_T):
+    """e to the scaled scores less their maximum."""
+    if platform() == "cpu":
+        return power_of_two(s_TS * (scale * LOG2_E) - (max_T * LOG2_E)[:, None])
+    return jnp.exp(s_TS * scale - max_T[:, None])
 
 
 def forward_tile(q_TH, k_SH, v_SH, carry, keep):
@@ -31,7 +57,7 @@ def forward_tile(q_TH, k_SH, v_SH, carry, keep):
     if keep is not None:
         s_TS = jnp.where(keep(0), s_TS, EMPTY / scale)
     new_T = jnp.maximum(max_T, s_TS.max(1) * scale)
-    p_TS = jnp.exp(s_TS * scale - jnp.maximum(new_T, EMPTY / 2)[:, None])  # 0 of a dropped score in a row of them too
+    p_TS = weights(s_TS, scale, jnp.maximum(new_T, EMPTY / 2))  # 0 of a dropped score in a row of them too
     decay_T = jnp.exp(max_T - new_T)
     out_TH = out_TH * decay_T[:, None] + scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
     return out_TH, new_T, sum_T * decay_T + p_TS.sum(1)
@@ -46,13 +72,8 @@ def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
         p_ST = jnp.where(keep(1), p_ST, 0)
     dp_ST = scores(v_SH, dout_TH, (1, 1))
     ds_ST = (p_ST * (dp_ST - delta_T) * scale).astype(q_TH.dtype)
-    return scores(k_SH.T, ds_ST, (1, 0)), scores(ds_ST, q_TH, (1, 0)), scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
-
-
-def on_tpu() -> bool:
-    """Whether it is a TPU that is compiled for, here or ahead of time."""
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    return (device.platform if device else jax.default_backend()) == "tpu"
+    dq_HT, dk_SH = scores(turned(k_SH), ds_ST, (1, 0)), scores(ds_ST, q_TH, (1, 0))
+    return dq_HT, dk_SH, scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
 
 
 def in_memory(x, at, size):
@@ -60,7 +81,7 @@ def in_memory(x, at, size):
     one too, so that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything; and a
     place in the line must be an int32."""
     heads, line = x.shape[0] * x.shape[1], math.prod(x.shape[2:])
-    if on_tpu() or line >= 2**31:
+    if platform() == "tpu" or line >= 2**31:
         return x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:])
     width = line // x.shape[2]
     return x.reshape(heads, line), (at[0] * x.shape[1] + at[1], at[2] * width), (1, size * width)
