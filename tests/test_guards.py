@@ -62,7 +62,7 @@ def busy_core() -> Iterator[int]:
 
 def test_a_worker_sees_another_program_on_its_core(busy_core: int) -> None:
     with DeviceSet(1) as devices:
-        work = replace(SMALL, seq_len=8192).to_json()
+        work = replace(SMALL, seq_len=2**15).to_json()
         devices.ask("prepare", key="0", workload=work, plan="ring/contiguous/xla@tile=512", warmup=1, flags={})
         seen = [devices.ask("sample", key="0")[0] for _ in range(8)]
         assert os.sched_getaffinity(devices.workers[0].process.pid) == {busy_core}  # type: ignore
