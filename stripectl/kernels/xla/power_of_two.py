@@ -1,7 +1,7 @@
 """2^x on a CPU: a power of two, rounded to the nearest, times a polynomial of what is left (Cody and Waite 1980).
 
 XLA's exponential is as exact for any x. That of a score less the maximum of its row may lose some of it where it is
-small, and half of the operations are enough.
+small, and fewer operations are enough.
 """
 
 import jax.numpy as jnp
