@@ -14,7 +14,7 @@ from exact import legal, on_devices
 import stripectl.kernels.xla.kernel as xla
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
-from stripectl.execute import Program
+from stripectl.execute import Program, peak_bytes
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import MASKS, Tile, layouts
@@ -275,6 +275,17 @@ TICKED = [
     for at, name in enumerate(SOFTMAX)
     for turn, layout in enumerate(schemes[name].layouts or layouts.names())
 ]
+
+
+def test_rounds_unrolled_by_two_on_a_cpu_hold_no_more_than_one() -> None:
+    work = workload()
+
+    def peak(unroll: int, flags: dict[str, str]) -> int:
+        return peak_bytes(program(planned(f"ring@ring=8,unroll={unroll}", work), work).compile(flags)) or 0
+
+    keys = work.seq_len // 8 * work.kv_heads * work.head_dim * DTYPE_BYTES[work.dtype]  # of a device
+    mixed = peak(2, {"xla_disable_hlo_passes": "none"})  # the user's flag holds
+    assert peak(2, {}) - peak(1, {}) < keys < mixed - peak(1, {})
 
 
 @pytest.mark.parametrize(("name", "layout", "mask", "documents", "tile"), TICKED)

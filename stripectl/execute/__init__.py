@@ -19,6 +19,10 @@ from stripectl.plan import Plan
 from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
 
+# XLA on CPU drops barriers before it puts a program in order, so that rounds of a loop that is unrolled in part mix and
+# copy what they send, and nothing runs beside a hop there. Out of a loop something does, if rounds may mix.
+KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
     """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
@@ -42,12 +46,14 @@ def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
-def compile_with(lowered: Any, flags: Mapping[str, str], kind: str) -> Any:
-    """A lowered program, compiled for a kind of hardware with flags of its compiler.
+def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:
+    """A plan's lowered program, compiled for a kind of hardware with flags of its compiler.
 
     Raises:
         BadInput: the compiler does not know a flag; the message has the nearest that it does know.
     """
+    if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
+        flags = {**KEEP_BARRIERS, **flags}
     try:
         return lowered.compile(compiler_options=typed(flags))
     except jax.errors.JaxRuntimeError as error:
@@ -113,7 +119,8 @@ class Program:
 
     def compile(self, flags: Mapping[str, str]) -> Any:
         """The compiled program (`compile_with`)."""
-        return compile_with(self.function.lower(*self.shapes, *self.own_shapes), flags, self.devices[0].platform)
+        lowered = self.function.lower(*self.shapes, *self.own_shapes)
+        return compile_with(lowered, self.plan, flags, self.devices[0].platform)
 
     @property
     def key(self) -> Any:

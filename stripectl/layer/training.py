@@ -187,7 +187,8 @@ class Training:
         """The compiled step, which can be called like `step`; makes no arrays."""
         abstract = self.definition[1]
         state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
-        return compile_with(self.step.lower(state, self.abstract_batch), flags or {}, platform(self.mesh))
+        lowered = self.step.lower(state, self.abstract_batch)
+        return compile_with(lowered, self.plan, flags or {}, platform(self.mesh))
 
 
 def make_training(
