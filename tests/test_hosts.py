@@ -1,6 +1,7 @@
 """One command on several hosts: real processes, in network namespaces of their own where the machine allows it, a link
 between them that can be cut."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -43,6 +44,7 @@ def may_make_namespaces() -> bool:
 
 
 NAMESPACES = may_make_namespaces()
+NETWORKS = itertools.count()  # a name for each: Linux removes a namespace and its links some time after it is told to
 
 
 @dataclass
@@ -53,11 +55,13 @@ class Slice:
     count: int
     folder: Path
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
-    name: str = field(default_factory=lambda: f"s{os.getpid() % 100000}")
+    name: str = field(default_factory=lambda: f"s{os.getpid() % 100000}x{next(NETWORKS)}")
 
     def __post_init__(self) -> None:
         self.port = free_port()
         self.address = f"{NETWORK}.1" if NAMESPACES else "127.0.0.1"
+
+    def connect(self) -> None:
         if not NAMESPACES:
             return
         self.ip("link", "add", self.name, "type", "bridge")
@@ -122,6 +126,7 @@ def made(tmp_path: Path) -> Iterator:
         def make(count: int) -> Slice:
             slice = Slice(count, tmp_path)
             stack.callback(slice.close)
+            slice.connect()
             return slice
 
         yield make
