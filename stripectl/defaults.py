@@ -37,6 +37,6 @@ def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     queries, keys = pairing.query_piece, pairing.key_piece
     if kernel.whole:
         return replace(plan, tile=Tile(queries, keys))
-    most, tile = max(kernel.least_side, pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
+    most, tile = max(kernel.least_side(kind), pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
     fitting = kernel.fitting(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
     return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, queries)))

@@ -180,8 +180,9 @@ def test_a_plan_that_can_run_has_no_reason() -> None:
     assert unsupported(parse_plan("ring/zigzag@ring=4,tensor=2,tile=512"), WORK, "cpu", 8) is None
 
 
-def test_default_tiles_leave_enough_of_them_to_balance() -> None:
-    assert with_tile(parse_plan("ring@ring=8"), WORK, "tpu").tile == Tile(128, 128)
+def test_default_tiles_leave_enough_of_them_to_balance_and_are_not_too_small_for_the_hardware() -> None:
+    assert with_tile(parse_plan("ring@ring=8"), WORK, "cpu").tile == Tile(128, 128)
+    assert with_tile(parse_plan("ring@ring=8"), WORK, "tpu").tile == Tile(1024, 1024)
     long = Workload(seq_len=2**20, heads=8, kv_heads=4, head_dim=64)
     assert with_tile(parse_plan("ring@ring=8"), long, "tpu").tile == Tile(2048, 4096)
     assert with_tile(parse_plan("ring@ring=8,tile=64"), long, "tpu").tile == Tile(64, 64)

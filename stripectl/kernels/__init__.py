@@ -66,7 +66,8 @@ class Kernel:
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
     unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
     count(bands, tile) -> its tiles of a pair of shards by kind.
-    least_side: of a default tile, however short the shards: below it tiles are too dear for the balance they bring.
+    least_side(kind) -> that of a default tile, however short the shards: below it tiles are too dear for the balance
+        they bring.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
     counted: of a library's kernel, which chooses its tiles itself: the tile in which its work is counted; no plan can
         name another, and no compiler knows the workspace.
@@ -106,7 +107,7 @@ class Kernel:
     unsupported: Callable[[Any, Any, str], str | None] = never
     count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
-    least_side: int = LEAST_SIDE
+    least_side: Callable[[str], int] = lambda kind: LEAST_SIDE
     counted: Tile | None = None
     sharing: int = 1
     score_touches: Mapping[str, int] = field(default_factory=dict)

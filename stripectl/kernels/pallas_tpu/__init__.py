@@ -34,7 +34,7 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     unsupported=partial(unsupported, "pallas_tpu"),
     tile_multiple=LANES,
-    least_side=LEAST,
+    least_side=lambda kind: LEAST,
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
         "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),

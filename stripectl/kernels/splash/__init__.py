@@ -28,7 +28,7 @@ about = Kernel(
     default_tile=lambda kind: DEFAULT,
     unsupported=unsupported,
     tile_multiple=LANES,
-    least_side=LEAST,
+    least_side=lambda kind: LEAST,
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),
         "backward": (PallasKernel("_dq_", matmuls=3), PallasKernel("_dkv_", matmuls=4, per_kv_head=True)),
