@@ -25,11 +25,11 @@ from jax.experimental.pallas import tpu as pltpu
 from stripectl.kernels import LANES, Hop
 from stripectl.kernels.pallas_tpu.held import Held
 from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Listed, in_stripes, place_of, visit
+from stripectl.kernels.xla.kernel import LOG2_E
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
 LEAST = -1e38  # of a log-sum-exp, so that a dropped score is far below it too
-LOG2_E = math.log2(math.e)
 COMPUTE = 512  # keys that are multiplied at once, of the block_kv that is fetched
 DQ_BYTES = 4 * 2**20  # of VMEM for dQ, of which a v4 has 16 MiB in all
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over

@@ -44,7 +44,7 @@ def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
     line_ends = ends[beside - 1 :: beside]
     a, b, c = ((x + jnp.arange(beside, dtype=jnp.int32) * cols).reshape(-1) for x in (a, b, c))
     step = jnp.arange(ends.size * cols, dtype=jnp.int32)
-    behind = jnp.searchsorted(ends, step, side="right", method="compare_all")  # one program; a search is one a turn
+    behind = jnp.searchsorted(ends, step, side="right", method="compare_all")  # one program, where a search has several
     part = jnp.minimum(behind, ends.size - 1).astype(jnp.int32)
     line = part // beside
     along = jnp.minimum((a - ends + live.reshape(-1))[part] + step, beside * cols - 1)
