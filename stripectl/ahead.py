@@ -110,7 +110,7 @@ class Compilers:
     def _set(self, tools: Toolchain, dump: str | None) -> DeviceSet:
         """The worker of a compiler, started: what that takes is not of any plan's time."""
         own = {"LIBTPU_INIT_ARGS": dump_flags(Path(dump))} if dump else {}
-        variables = {**tools.variables, **own}
+        variables = {**tools.environment, **own}
         for name in variables.keys() & FLAG_LISTS:
             variables[name] = f"{os.environ.get(name, '')} {variables[name]}".strip()
         found = self.sets.setdefault((tools.kind, dump), DeviceSet(session="compile", variables=variables))

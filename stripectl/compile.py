@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 
 from stripectl import StripectlError
 from stripectl.arithmetic import COUNTING
@@ -101,6 +102,13 @@ class Session:
         compile_s = time.perf_counter() - start
         said = told(work, parsed, compiled)
         return {"compile_s": compile_s, **said, "bundles": bundles_of(Path(dump)) if dump else None}
+
+    def probe(self, topology: Mapping[str, Any]) -> bool:
+        """That the compiler compiles a line for one of the described devices; it raises what the compiler raises."""
+        sharding = SingleDeviceSharding(self.devices(topology)[0])
+        square = jax.ShapeDtypeStruct((256, 256), "float32", sharding=sharding)
+        jax.jit(lambda x: jax.numpy.exp(x @ x)).lower(square).compile()
+        return True
 
     def ready(self) -> bool:
         """That the worker is there."""

@@ -8,6 +8,7 @@ would share cores, and hide the imbalance that this tool exists to show.
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -17,14 +18,37 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn
 
-from stripectl import Missing, StripectlError
+from stripectl import BadInput, Missing, StripectlError
 from stripectl.cluster import Cluster, Follower
-from stripectl.environment import cores
+from stripectl.environment import cores, version
 from stripectl.processes import Process, Worker
 
 GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
 MOST_BYTES = 2**30  # of an answer: profiles come in one
 START_S = 120.0
+
+
+class UnknownFlag(StripectlError):
+    """A variable of the environment holds a flag that XLA does not know: every process that reads it ends."""
+
+    exit_code = BadInput.exit_code
+
+
+# How XLA (xla/parse_flags_from_env.cc) and libtpu say that they do not know a flag before they end the process.
+IN_XLA_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.+)")
+IN_LIBTPU_ARGS = re.compile(r"Unknown command line flag '([^']*)'")
+
+
+def unknown_flag(last_words: str) -> UnknownFlag | None:
+    """What to say of a process that ended because it was given a flag that XLA does not know; None of any other."""
+    for variable, pattern in (("XLA_FLAGS", IN_XLA_FLAGS), ("LIBTPU_INIT_ARGS", IN_LIBTPU_ARGS)):
+        if found := pattern.search(last_words):
+            flags = " ".join(f"--{flag.lstrip('-')}" for flag in found[1].split())
+            return UnknownFlag(
+                f"XLA (jaxlib {version('jaxlib')}) does not know {flags}. "
+                f"Correct the variable {variable}, or remove the flag from it."
+            )
+    return None
 
 
 class PlanFailed(StripectlError):
@@ -123,6 +147,7 @@ class DeviceSet:
         """Every worker's answer to a request, in the order of their ranks.
 
         Raises:
+            UnknownFlag: one ended because of a flag in its environment.
             PlanFailed: one answered with an error, died, or took longer than `limit_s`. Where the others cannot go on
                 without it the set is stopped, and the next request starts it anew.
         """
@@ -190,10 +215,12 @@ class DeviceSet:
     def _ended(self, rank: int) -> NoReturn:
         """Raise with how a worker ended."""
         try:
-            reason = f"process {rank} {self.workers[rank].end()}"
+            ended = self.workers[rank].end()
         finally:
             self.stop()
-        raise PlanFailed(reason, alive=False)
+        if flag := unknown_flag(ended):
+            raise flag
+        raise PlanFailed(f"process {rank} {ended}", alive=False)
 
     def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
         self.stop()

@@ -1,13 +1,16 @@
 """The compilers that can be here without their machines: what each needs, whether it fits this JAX, and how it is run.
 
 Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
+The GPU compiler runs programs of CUDA's and reads its library of functions; both come as wheels, so that no CUDA
+toolkit has to be on the machine.
 """
 
 import contextlib
 import difflib
 import mmap
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -41,7 +44,10 @@ class Toolchain:
     kind: str
     packages: tuple[tuple[str, str], ...]
     extra: str  # of jax, that installs it
-    variables: dict[str, str] = field(default_factory=dict)  # of the process that compiles
+    target: str  # a small one, to try whether the compiler works
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the process that compiles
+    wheels: tuple[str, ...] = ()  # of NVIDIA's, that bring `files`
+    files: tuple[str, ...] = ()  # of a CUDA toolkit, that the compiler runs or reads
 
     @property
     def name(self) -> str:
@@ -50,11 +56,16 @@ class Toolchain:
 
     @property
     def remedy(self) -> str:
-        return f"pip install 'jax[{self.extra}]=={version('jax')}'"
+        return " ".join(["pip install", f"'jax[{self.extra}]=={version('jax')}'", *self.wanted_wheels])
+
+    @property
+    def wanted_wheels(self) -> list[str]:
+        return [f"'{requirement(wheel, 'stripectl', 'cuda-compiler') or wheel}'" for wheel in self.wheels]
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot compile here, with the command that mends it, or None."""
+        """Why it cannot compile here, with the command that mends it, or None. That nothing is missing does not prove
+        that it works: `stripectl doctor` compiles a program."""
         for package, requirer in self.packages:
             found, wanted = version(package), requirement(package, requirer, self.extra)
             if found is None:
@@ -62,7 +73,28 @@ class Toolchain:
             if wanted and not wanted.specifier.contains(found, prereleases=True):
                 need = f"{requirer} {version(requirer)} needs {package}{wanted.specifier}"
                 return f"{package} {found} is installed and {need}. Run: {self.remedy}"
+        if self.files and cuda_root(self.files) is None:
+            names = ", ".join(Path(file).name for file in self.files)
+            return f"CUDA's {names} are not installed. Run: pip install {' '.join(self.wanted_wheels)}"
         return None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What is set in the environment of the process that compiles."""
+        root = cuda_root(self.files) if self.files else None
+        return {**self.variables, **({"CUDA_ROOT": str(root)} if root else {})}
+
+
+def cuda_root(files: Sequence[str]) -> Path | None:
+    """The first folder that holds all the files: CUDA_ROOT, which JAX reads too, NVIDIA's wheels, or a CUDA toolkit
+    where its installer puts it."""
+    wheels = find_spec("nvidia")
+    folders = [
+        *filter(None, [os.environ.get("CUDA_ROOT")]),
+        *(Path(folder, "cu13") for folder in (wheels and wheels.submodule_search_locations) or ()),
+        "/usr/local/cuda",
+    ]
+    return next((Path(each) for each in folders if all(Path(each, file).is_file() for file in files)), None)
 
 
 # Where the flags of each platform's compiler stand: (module, file in it).
@@ -134,6 +166,7 @@ TOOLCHAINS = {
         "tpu",
         packages=(("libtpu", "jax"),),
         extra="tpu",
+        target="v5e:2x2",
         # It asks a metadata server for the TPU it runs on, and locks out a second process of the same machine.
         variables=NO_DEVICES | {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     ),
@@ -141,6 +174,9 @@ TOOLCHAINS = {
         "gpu",
         packages=(("jax-cuda13-plugin", "jax"), ("jax-cuda13-pjrt", "jax-cuda13-plugin")),
         extra="cuda13-local",
+        target="h100:1",
+        wheels=("nvidia-cuda-nvcc", "nvidia-nvvm"),
+        files=("bin/ptxas", "bin/nvlink", "nvvm/libdevice/libdevice.10.bc"),
         # Autotuning times candidates on the device that is not there.
         variables=NO_DEVICES | {"XLA_FLAGS": UNTUNED},
     ),

@@ -1,34 +1,57 @@
 """Eight virtual CPU devices for every test of programs, whose compiler here is XLA without LLVM's optimisations: a test
 runs a program once. Commands that tests start have the compiler that users have, and keep what it compiles for each
 other: many of them start workers for the same programs. And no deadlines, since how long an example takes says more of
-what else the machine does."""
+what else the machine does. Flags that XLA_FLAGS holds are passed on."""
 
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 
 import jax
 import pytest
 from hypothesis import settings
 
+from stripectl import compat
+from stripectl.launch import unknown_flag
+
 DEVICES = "--xla_force_host_platform_device_count=8"
 QUICK = (
     "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
+    *(["--xla_cpu_use_fusion_emitters=false"] if compat.before("jaxlib", "0.11") else []),
 )
+FIRST = "PYTEST_XDIST_WORKER" not in os.environ  # the process that starts the others
+COMPILED = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True) if FIRST else None
 
-os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = " ".join((DEVICES, *QUICK))
-os.environ["PJRT_NPROC"] = "16"  # threads: in TPU interpret mode devices wait for each other in calls back to Python
-jax.config.update("jax_platforms", "cpu")
-jax.devices()  # XLA reads its flags once
-del os.environ["PJRT_NPROC"]
-os.environ["XLA_FLAGS"] = DEVICES
-if "PYTEST_XDIST_WORKER" not in os.environ:  # whose processes take it from the one that starts them
-    compiled = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+def check_flags() -> None:
+    """End the tests with a reason where XLA knows no such flag: the process that is told so ends without a word."""
+    found = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True)
+    if unknown := unknown_flag(found.stderr):
+        pytest.exit(str(unknown), returncode=unknown.exit_code)
+
+
+def pytest_configure() -> None:
+    """Before any test is imported: XLA reads its flags once."""
+    own = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag != DEVICES]
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["XLA_FLAGS"] = " ".join((*own, DEVICES, *QUICK))
+    os.environ["PJRT_NPROC"] = (
+        "16"  # threads: in TPU interpret mode devices wait for each other in calls back to Python
+    )
+    if FIRST:
+        check_flags()
+    jax.config.update("jax_platforms", "cpu")
+    jax.devices()
+    del os.environ["PJRT_NPROC"]
+    os.environ["XLA_FLAGS"] = " ".join((*own, DEVICES))
+    if COMPILED:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
 settings.register_profile("stripectl", deadline=None)
 settings.load_profile("stripectl")
 LONG = ("test_kills.py", "test_large_runs.py", "test_plan_faults.py")  # minutes each, so begun first

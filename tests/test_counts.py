@@ -12,6 +12,7 @@ import pytest
 from exact import legal, on_devices
 
 import stripectl.kernels.xla.kernel as xla
+from stripectl import compat
 from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
 from stripectl.execute import Program, peak_bytes
@@ -284,8 +285,9 @@ def test_rounds_unrolled_by_two_on_a_cpu_hold_no_more_than_one() -> None:
         return peak_bytes(program(planned(f"ring@ring=8,unroll={unroll}", work), work).compile(flags)) or 0
 
     keys = work.seq_len // 8 * work.kv_heads * work.head_dim * DTYPE_BYTES[work.dtype]  # of a device
-    mixed = peak(2, {"xla_disable_hlo_passes": "none"})  # the user's flag holds
-    assert peak(2, {}) - peak(1, {}) < keys < mixed - peak(1, {})
+    assert peak(2, {}) - peak(1, {}) < keys
+    if compat.keep_barriers_on_cpu():  # without which rounds mix
+        assert keys < peak(2, {"xla_disable_hlo_passes": "none"}) - peak(1, {})  # the user's flag holds
 
 
 @pytest.mark.parametrize(("name", "layout", "mask", "documents", "tile"), TICKED)

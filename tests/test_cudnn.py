@@ -48,11 +48,16 @@ BOTH = "forward-backward"
 WORK = Workload(seq_len=2**13, heads=4, kv_heads=2, head_dim=128)
 
 
+def matmul(axes: str, x, y):
+    """As the library multiplies: added up in float32."""
+    return jnp.einsum(axes, x, y, precision="highest", preferred_element_type=jnp.float32)
+
+
 def weights(causal: bool, q_MTH, k_LSH, lse_MT=None):
     """(probabilities, log-sum-exp): causal keeps keys j <= i, both counted from the first."""
     rows, cols, width = q_MTH.shape[1], k_LSH.shape[1], q_MTH.shape[2]
     k_MSH = jnp.repeat(k_LSH, q_MTH.shape[0] // k_LSH.shape[0], axis=0)
-    s = jnp.einsum("mth,msh->mts", q_MTH, k_MSH, precision="highest", preferred_element_type=jnp.float32)
+    s = matmul("mth,msh->mts", q_MTH, k_MSH)
     keep = jnp.arange(cols) <= jnp.arange(rows)[:, None] if causal else jnp.ones((rows, cols), bool)
     s = jnp.where(keep, s * width**-0.5, -jnp.inf)
     lse = jax.scipy.special.logsumexp(s, axis=-1) if lse_MT is None else lse_MT
@@ -62,7 +67,7 @@ def weights(causal: bool, q_MTH, k_LSH, lse_MT=None):
 def attend(causal: bool, q_MTH, k_LSH, v_LSH):
     p, lse = weights(causal, q_MTH, k_LSH)
     v = jnp.repeat(v_LSH, q_MTH.shape[0] // v_LSH.shape[0], axis=0)
-    return jnp.einsum("mts,msh->mth", p.astype(v.dtype), v, precision="highest"), lse
+    return matmul("mts,msh->mth", p.astype(v.dtype), v).astype(v.dtype), lse
 
 
 def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
@@ -71,15 +76,14 @@ def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
     k, v = (jnp.repeat(x, group, axis=0) for x in (k_LSH, v_LSH))
     delta = jnp.sum(out_MTH.astype(jnp.float32) * dout_MTH.astype(jnp.float32), axis=-1)
     p, _ = weights(causal, q_MTH, k_LSH, lse_MT)
-    dp = jnp.einsum("mth,msh->mts", dout_MTH, v, precision="highest", preferred_element_type=jnp.float32)
+    dp = matmul("mth,msh->mts", dout_MTH, v)
     ds = (p * (dp - delta[..., None]) * q_MTH.shape[2] ** -0.5).astype(dtype)
 
     def shared(x):
         return x.reshape(-1, group, *x.shape[1:]).sum(1).astype(dtype)
 
-    dk = jnp.einsum("mts,mth->msh", ds, q_MTH, precision="highest", preferred_element_type=jnp.float32)
-    dv = jnp.einsum("mts,mth->msh", p.astype(dtype), dout_MTH, precision="highest", preferred_element_type=jnp.float32)
-    return jnp.einsum("mts,msh->mth", ds, k, precision="highest"), shared(dk), shared(dv)
+    dk, dv = matmul("mts,mth->msh", ds, q_MTH), matmul("mts,mth->msh", p.astype(dtype), dout_MTH)
+    return matmul("mts,msh->mth", ds, k).astype(dtype), shared(dk), shared(dv)
 
 
 @pytest.fixture
@@ -159,7 +163,9 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
         found = jax.jit(lambda *x: module.backward(*x, [Rectangle(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
         grads = zip(found, (ds @ k, ds.T @ q, p.T @ dout), strict=True)
         errors[parts] = max(max_relative_error(np.float64(one)[0, 0], other) for one, other in grads)
-    assert errors[2] <= 5e-3 < TOLERANCES["bfloat16"] < errors[1]
+    rounded = np.float64(jnp.asarray(ds, jnp.bfloat16))  # as the library multiplies it; the results are rounded too
+    own = max(max_relative_error(rounded @ k, ds @ k), max_relative_error(rounded.T @ q, ds.T @ q))
+    assert errors[2] <= own + 2**-9 < TOLERANCES["bfloat16"] < errors[1]
 
 
 def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:
@@ -207,9 +213,11 @@ def test_there_is_one_tile_to_try_and_to_check(seq_len: int) -> None:
 def test_a_jax_with_other_primitives_gets_one_line(monkeypatch) -> None:
     from jax._src.cudnn import fused_attention_stablehlo
 
-    monkeypatch.setattr(fused_attention_stablehlo, "_dot_product_attention_bwd_abstract", lambda query, *, scale: None)
+    monkeypatch.setattr(
+        fused_attention_stablehlo, "_dot_product_attention_bwd_cuda_lowering", lambda ctx, *, scale: None
+    )
     monkeypatch.delitem(sys.modules, "stripectl.kernels.cudnn.kernel", raising=False)
-    with pytest.raises(Missing, match=rf"JAX {jax.__version__} has others: .* takes query, scale. Try --kernel xla."):
+    with pytest.raises(Missing, match=rf"JAX {jax.__version__} has others: .* takes no bias, .* Try --kernel xla."):
         kernels["cudnn"].load()
 
 

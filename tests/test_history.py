@@ -323,7 +323,7 @@ from stripectl import BadInput
 from stripectl.history import History
 from stripectl.run import Run
 history, run = History(Path(sys.argv[1])), Run.load(Path(sys.argv[2]))
-run = run.readable()  # imports what a run needs
+run, uri = run.readable(), Path.cwd().as_uri()  # import now what only this user may read
 if os.getuid() == 0:
     os.setuid(65534)
 assert len(history.runs()) == 1

@@ -1,6 +1,7 @@
 """Start-up stays light, imports run down, and what adds a plug-in is one file."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stripectl
+from stripectl import compat
 from stripectl.history import History
 from stripectl.measurement import Measurement, median_interval
 from stripectl.run import Run
@@ -20,8 +22,8 @@ MAY_IMPORT_JAX = {
     "execute.linear",
     "execute.comm",
     "execute.hops",
+    "compat",
     "compile",
-    "measure.hosts",
     "execute",
     "layer.attention",
     "layer.decoder",
@@ -59,6 +61,19 @@ def test_jax_is_imported_only_where_devices_are_touched() -> None:
     kernels = {name for name in found if name.startswith("stripectl.kernels.") and name.count(".") == 3}
     assert found - kernels == {f"stripectl.{name}" for name in MAY_IMPORT_JAX}
     assert kernels
+
+
+PRIVATE = re.compile(r"jax\._src|\blibrary\._[a-z]")
+
+
+def test_private_names_of_jax_are_looked_up_in_one_module() -> None:
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if PRIVATE.search(path.read_text())}
+    assert found == {"compat.py"}
+
+
+@pytest.mark.parametrize("part", compat.PROBES)
+def test_this_jax_has_the_private_names_that_are_used(part: str) -> None:
+    assert compat.Session().probe()[part] is None
 
 
 def test_there_is_no_import_cycle() -> None:

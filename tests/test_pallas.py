@@ -11,7 +11,7 @@ import pytest
 from exact import check, covering, on_devices, pairs
 from test_kernels import check_rectangles
 
-from stripectl import BadInput, Missing
+from stripectl import BadInput, Missing, compat
 from stripectl.defaults import with_tile
 from stripectl.kernels import kernels
 from stripectl.kernels.pallas_tpu import lines
@@ -125,7 +125,6 @@ def test_pallas_tpu_adds_up_several_rectangles(kind: str) -> None:
 def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, listed: int, dq_rows: int) -> None:
     """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
     beside an earlier one of another order is found; in one list, and in stripes of a row of rectangles, or of tiles."""
-    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
     from jax.experimental.pallas import tpu
 
     module = kernels["pallas_tpu"].load()
@@ -133,7 +132,7 @@ def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, 
     monkeypatch.setattr(module, "DQ_BYTES", 2 * dq_rows * 128 * 4)
     monkeypatch.setattr(lines, "LISTED", listed)
     check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
-    assert not interpreter.races.races_found
+    assert not compat.pallas_interpreter().races.races_found
 
 
 @pytest.mark.parametrize(("scores", "share"), [("whole", 1.0), ("causal", 10 / 16), ("later", 10 / 16), ("dead", 0.0)])

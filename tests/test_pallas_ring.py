@@ -6,6 +6,7 @@ import pytest
 from exact import check, covering
 from jax.experimental.pallas import tpu as pltpu
 
+from stripectl import compat
 from stripectl.kernels import kernels
 from stripectl.kernels.pallas_tpu import lines
 from stripectl.layout import layouts
@@ -55,9 +56,8 @@ def test_what_travels_goes_with_stripes_of_a_pair_a_share_with_each(monkeypatch)
 def test_no_hop_overtakes_what_it_brings(monkeypatch, layout: str, mesh: str, cores: int) -> None:
     """Each read or write beside an earlier one of another order is found; on all devices, where pairs of shards have no
     tile to compute, and where a device has two cores."""
-    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
 
     rules = pltpu.InterpretParams(detect_races=True, num_cores_or_threads=cores)
     monkeypatch.setattr(lines, "INTERPRET_HOPS", rules)
     check(*case_of(layout, "causal", BOTH, "float32", 2, mesh, 1))
-    assert not interpreter.races.races_found
+    assert not compat.pallas_interpreter().races.races_found

@@ -1,8 +1,15 @@
 """The environment of a worker."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from stripectl.processes import worker_environment
+from stripectl.toolchain import TOOLCHAINS
 
 
 def flags(monkeypatch: pytest.MonkeyPatch, own: str) -> dict[str, str]:
@@ -27,3 +34,24 @@ def test_a_worker_that_is_not_pinned_has_the_users_flags_and_its_own(monkeypatch
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
     found = worker_environment({"LIBTPU_INIT_ARGS": "--a=b"}, pinned=False)
     assert (found["XLA_FLAGS"], found["LIBTPU_INIT_ARGS"]) == ("--xla_dump_to=here", "--a=b")
+
+
+@pytest.mark.parametrize("variable", ["XLA_FLAGS", "LIBTPU_INIT_ARGS"])
+def test_a_flag_that_xla_does_not_know_ends_a_command_with_one_line(tmp_path: Path, variable: str) -> None:
+    if variable == "LIBTPU_INIT_ARGS" and TOOLCHAINS["tpu"].missing:
+        pytest.skip("libtpu is not installed")
+    target = [] if variable == "XLA_FLAGS" else ["--target", "v5e:2x2", "--method", "compiled"]
+    command = [sys.executable, "-m", "stripectl", "bench", "--seqlen", "1k", "--heads", "1", *target, "--quiet"]
+    given = {**os.environ, variable: "--xla_no_such_flag=1"}
+    done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=given)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert re.fullmatch(rf"error: XLA \(.*\) does not know --xla_no_such_flag.* variable {variable}, .*\n", done.stderr)
+
+
+def test_a_flag_that_xla_does_not_know_ends_the_tests_with_one_line() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", str(Path(__file__).with_name("test_units.py"))]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    given["XLA_FLAGS"] = "--xla_no_such_flag=1"
+    done = subprocess.run(command, capture_output=True, text=True, env=given)
+    assert done.returncode == 2 and "1 passed" not in done.stdout
+    assert re.fullmatch(r"Exit: XLA \(.*\) does not know --xla_no_such_flag=1\. .*\n", done.stderr)

@@ -1,56 +1,93 @@
 """`stripectl doctor`: what works here, what is missing, and the command that mends it."""
 
 import json
+import platform
 import shutil
+from typing import NamedTuple
 
 import click
 
-from stripectl import __version__
+from stripectl import StripectlError, __version__
+from stripectl.compat import TESTED
+from stripectl.console import Reporter, Say
 from stripectl.environment import cores, processor, version, warnings
 from stripectl.hardware import Hardware, hardware_names
-from stripectl.toolchain import TOOLCHAINS, Toolchain
+from stripectl.launch import DeviceSet
+from stripectl.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments
+from stripectl.topology import parse_target
 
-JAX = "0.10"  # the series that libtpu is pinned to; see pyproject.toml
+LIMIT_S = 120.0  # of a probe in a process of its own
 
 
-def findings() -> list[dict[str, str | None]]:
-    """Every component: its name, what was found, and what to run where it is missing or does not fit."""
-    jax = version("jax")
+class Finding(NamedTuple):
+    """A component: its name, what was found, and what is wrong with it together with what to do."""
+
+    name: str
+    found: str | None
+    mend: str | None = None
+
+
+def findings(say: Say) -> list[Finding]:
+    """Every component. JAX and the compilers are tried in processes of their own."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     count = len(cores())
+    one = "a measured CPU ring needs two cores; with one, rings are simulated"
+    steps = 1 + len(TOOLCHAINS)
+    say("try JAX", 0, steps)
+    found = [Finding("stripectl", __version__), *jax_findings()]
+    for done, tools in enumerate(TOOLCHAINS.values(), 1):
+        say(f"compile a program for {tools.target}", done, steps)
+        found.append(compiler(tools))
     return [
-        {"name": "stripectl", "found": __version__, "mend": None},
-        {
-            "name": "jax",
-            "found": jax,
-            "mend": None if jax and jax.startswith(f"{JAX}.") else f"pip install 'jax=={JAX}.*'",
-        },
-        *map(compiler, TOOLCHAINS.values()),
-        {
-            "name": "xprof (profiles)",
-            "found": version("xprof"),
-            "mend": None if version("xprof") else "pip install xprof",
-        },
-        {"name": "charts", "found": version("vl-convert-python"), "mend": None},
-        {"name": "chromium (tests)", "found": browser, "mend": None if browser else "sudo apt-get install chromium"},
-        {
-            "name": "cores",
-            "found": f"{count} ({processor()})",
-            "mend": None if count > 1 else "a measured CPU ring needs two cores; with one, rings are simulated",
-        },
+        *found,
+        Finding("xprof (profiles)", version("xprof"), None if version("xprof") else "pip install xprof"),
+        Finding("charts", version("vl-convert-python")),
+        Finding("chromium (tests)", browser, None if browser else "sudo apt-get install chromium"),
+        Finding("cores", f"{count} ({processor()})", None if count > 1 else one),
     ]
 
 
-def compiler(tools: Toolchain) -> dict[str, str | None]:
+def jax_findings() -> list[Finding]:
+    """JAX, whether its version is one that stripectl was tested with, and each private name of it that is used."""
+    jax, wanted = version("jax"), requirement("jax", "stripectl", "")
+    if jax is None or (wanted and not wanted.specifier.contains(jax, prereleases=True)):
+        return [Finding("jax", jax, f"pip install '{wanted or 'jax'}'")]
+    try:
+        with DeviceSet(1, session="compat") as child:
+            private = child.ask("probe", LIMIT_S)[0]
+    except StripectlError as failure:
+        return [Finding("jax", jax, f"JAX cannot be used: {failure}")]
+    parts = [Finding(f"{part} (private)", None if why else "as expected", why) for part, why in private.items()]
+    return [Finding("jax", f"{jax}, {tested(jax)}"), *parts]
+
+
+def tested(jax: str) -> str:
+    """Whether stripectl was tested with this Python, JAX and libtpu, and with which it was."""
+    here = [platform.python_version().rpartition(".")[0], jax, version("libtpu")]
+    if any(all(mine in (None, theirs) for mine, theirs in zip(here, known, strict=True)) for known in TESTED):
+        return "tested with this Python" + (f" and libtpu {here[2]}" if here[2] else "")
+    known = "; ".join(f"{jax} with Python {python} and libtpu {libtpu}" for python, jax, libtpu in TESTED)
+    return f"not tested with Python {here[0]} and libtpu {here[2] or 'n/a'} (tested: {known})"
+
+
+def compiler(tools: Toolchain) -> Finding:
     """A compiler: which targets it compiles for here, or why it does not."""
-    names = [name for name in hardware_names() if Hardware.load(name).kind == tools.kind]
-    found, why = version(tools.packages[0][0]), tools.missing
-    targets = f"compiles for {', '.join(names)}"
-    return {
-        "name": f"{tools.packages[0][0]} ({tools.kind.upper()})",
-        "found": f"{found}, {targets}" if not why else None,
-        "mend": f"{why} ({targets})" if why else None,
-    }
+    package = tools.packages[0][0]
+    name, names = f"{package} ({tools.kind.upper()})", hardware_names()
+    targets = f"compiles for {', '.join(each for each in names if Hardware.load(each).kind == tools.kind)}"
+    why = tools.missing or failure_of(tools)
+    return Finding(name, None, f"{why} ({targets})") if why else Finding(name, f"{version(package)}, {targets}")
+
+
+def failure_of(tools: Toolchain) -> str | None:
+    """Why a compiler that is installed does not compile a line, or None."""
+    topology = topology_arguments(parse_target(tools.target)) | {"order": [0]}
+    try:
+        with DeviceSet(session="compile", variables=tools.environment) as child:
+            child.ask("probe", LIMIT_S, topology=topology)
+    except StripectlError as failure:
+        return f"it does not compile a line for {tools.target}: {failure}. Run: {tools.remedy}"
+    return None
 
 
 @click.command("doctor")
@@ -58,20 +95,23 @@ def compiler(tools: Toolchain) -> dict[str, str | None]:
 def command(as_json: bool) -> int:
     """Say what is missing here, and the command that mends it.
 
-    Exit code 3: JAX itself is missing or does not fit; the rest is optional.
+    JAX and the compilers are tried in processes of their own, which takes some seconds. Exit code 3: JAX itself is
+    missing or does not fit; the rest is optional.
 
     \b
     Examples:
       stripectl doctor
       stripectl doctor --json
     """
-    found = findings()
+    with Reporter(quiet=as_json) as reporter:
+        found = findings(reporter.say)
     if as_json:
-        click.echo(json.dumps({"components": found, "warnings": warnings()}, indent=1))
+        components = [each._asdict() for each in found]
+        click.echo(json.dumps({"components": components, "warnings": warnings()}, indent=1))
     else:
         for each in found:
-            mend = f"   mend: {each['mend']}" if each["mend"] else ""
-            click.echo(f"{each['name']:26}{each['found'] or 'n/a'}{mend}")
+            mend = f"   mend: {each.mend}" if each.mend else ""
+            click.echo(f"{each.name:26}{each.found or 'n/a'}{mend}")
         for warning in warnings():
             click.echo(f"warning: {warning}")
-    return 3 if any(each["name"] == "jax" and each["mend"] for each in found) else 0
+    return 3 if any(each.name == "jax" and each.mend for each in found) else 0

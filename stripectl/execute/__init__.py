@@ -12,16 +12,12 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl import BadInput
+from stripectl import BadInput, compat
 from stripectl.execute.attention import bound
 from stripectl.pairing import dealing, lie, pairing_of
 from stripectl.plan import Plan
 from stripectl.toolchain import typed, unknown_flag
 from stripectl.workload import Workload
-
-# XLA on CPU drops barriers before it puts a program in order, so that rounds of a loop that is unrolled in part mix and
-# copy what they send, and nothing runs beside a hop there. Out of a loop something does, if rounds may mix.
-KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
@@ -53,7 +49,7 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
         BadInput: the compiler does not know a flag; the message has the nearest that it does know.
     """
     if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
-        flags = {**KEEP_BARRIERS, **flags}
+        flags = {**compat.keep_barriers_on_cpu(), **flags}
     try:
         return lowered.compile(compiler_options=typed(flags))
     except jax.errors.JaxRuntimeError as error:

@@ -209,7 +209,7 @@ class History:
             if mode == "rwc":
                 self.folder.mkdir(parents=True, exist_ok=True)
             uri = f"{self.path.absolute().as_uri()}?mode={mode}"
-            with contextlib.closing(sqlite3.connect(uri, BUSY_S, uri=True, isolation_level=None)) as db:
+            with contextlib.closing(sqlite3.connect(uri, timeout=BUSY_S, uri=True, isolation_level=None)) as db:
                 for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON"):
                     db.execute(f"PRAGMA {pragma}")
                 yield db

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jax._src.clusters import ClusterEnv
+from stripectl import compat
 
 LIMIT_S = 60
 
@@ -12,8 +12,7 @@ class Session:
 
     def hosts(self) -> dict[str, Any] | None:
         """The address of host 0, how many hosts run this, and which of them this is; None where nothing says so."""
-        found = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, LIMIT_S)
-        coordinator, count, index, _ = found
+        coordinator, count, index, *_ = compat.cluster()(LIMIT_S)
         if coordinator is None or count is None or index is None:
             return None
         return {"coordinator": coordinator, "count": count, "index": index}

@@ -13,7 +13,7 @@ from stripectl.layout import Tile
 # FlashAttention-2 (arXiv:2307.08691, section 3.3), and of a GPU's hundred multiprocessors, each with a row of them, so
 # many that find the same keys in the cache.
 COUNTED, SHARING = Tile(128, 128), 64
-MOST, UNIT = 128, 8  # of head_dim, on every GPU: jax._src.cudnn.fused_attention_stablehlo, check_is_flash_attention
+MOST, UNIT = 128, 8  # of head_dim, on every GPU: JAX's check_is_flash_attention
 
 
 def unsupported(workload: Any, plan: Any, kind: str) -> str | None:

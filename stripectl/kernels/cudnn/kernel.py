@@ -15,13 +15,10 @@ The library works delta out itself, as rowsum(dout * out), from an output that i
 `output_for` makes an output that has it.
 """
 
-import inspect
-
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import BadInput, Missing
+from stripectl import BadInput, compat
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import NOTHING, fold
 
@@ -29,26 +26,8 @@ EMPTY = rectangles.EMPTY
 UNUSED = 7  # arguments for biases, lengths, offsets and pages
 PARTS = 2  # of the columns, that delta is told in: each mends what rounding left of those before it
 LEAST = 1e-6  # of the squares of a part, by its row's largest element: below it, a part is left to the others
-OPTIONS = {"scale", "seed", "dropout_rate", "variadic_args", "mask_type", "layout", "sliding_window_length"}
 
-try:
-    from jax._src.cudnn import fused_attention_stablehlo as library
-
-    FORWARD, BACKWARD = library._dot_product_attention_fwd_p, library._dot_product_attention_bwd_p
-    LAYOUT = library.AttentionLayout.BNTH.value
-    MASKS = {False: library.MaskType.NO_MASK, True: library.MaskType.CAUSAL}
-    for private, given, options in (
-        (library._dot_product_attention_fwd_abstract, 3 + UNUSED, OPTIONS | {"is_training"}),
-        (library._dot_product_attention_bwd_abstract, 6 + UNUSED, OPTIONS),
-    ):
-        names = list(inspect.signature(private).parameters)
-        if len(names) != given + len(options) or set(names[given:]) != options:
-            raise AttributeError(f"{private.__name__} takes {', '.join(names)}")
-except (ImportError, AttributeError) as error:
-    raise Missing(
-        f"cudnn needs primitives that are private in JAX, and JAX {jax.__version__} has others: {error}. "
-        "Try --kernel xla."
-    ) from error
+LIBRARY = compat.cudnn()
 
 
 def settings(q_MTH, causal: bool) -> dict:
@@ -57,9 +36,10 @@ def settings(q_MTH, causal: bool) -> dict:
         "seed": 0,
         "dropout_rate": 0.0,
         "variadic_args": (False, False),
-        "mask_type": MASKS[causal],
-        "layout": LAYOUT,
+        "mask_type": LIBRARY.masks[causal],
+        "layout": LIBRARY.layout,
         "sliding_window_length": None,
+        **LIBRARY.options,
     }
 
 
@@ -67,7 +47,7 @@ def attend(causal: bool, q_MTH, k_LSH, v_LSH):
     """(out_MTH, log-sum-exp_MT)"""
     arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
     unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED
-    out, lse = FORWARD.bind(*arrays, *unused, **settings(q_MTH, causal), is_training=True)
+    out, lse = LIBRARY.forward.bind(*arrays, *unused, **settings(q_MTH, causal), is_training=True)
     return out[0], lse[0]
 
 
@@ -75,7 +55,8 @@ def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
     """(dq_MTH, dk_LSH, dv_LSH)"""
     arrays = (x[None] for x in (q_MTH, k_LSH, v_LSH))
     unused = [jnp.zeros(0, q_MTH.dtype)] * UNUSED
-    found = BACKWARD.bind(*arrays, *unused, lse_MT[None], out_MTH[None], dout_MTH[None], **settings(q_MTH, causal))
+    results = (x[None] for x in (lse_MT, out_MTH, dout_MTH))
+    found = LIBRARY.backward.bind(*arrays, *unused, *results, **settings(q_MTH, causal))
     return tuple(x[0] for x in found)
 
 

@@ -10,7 +10,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 COLLECTIVE = 7  # any number that no other kernel has; one of all hops, which meet the same neighbours in the same way
-MESH = pl.DeviceIdType.MESH
 
 
 class Travel(NamedTuple):
@@ -28,7 +27,7 @@ class Travel(NamedTuple):
         return {self.axis: lax.rem(lax.axis_index(self.axis) + self.size + by, self.size)}
 
     def copies(self) -> list[Any]:
-        onward = partial(pltpu.make_async_remote_copy, device_id=self.device(1), device_id_type=MESH)
+        onward = partial(pltpu.make_async_remote_copy, device_id=self.device(1))
         found = enumerate(zip(self.sources, self.targets, strict=True))
         return [onward(x.at[self.rows], y.at[self.rows], self.gone.at[i], self.come.at[i]) for i, (x, y) in found]
 
@@ -45,7 +44,7 @@ class Travel(NamedTuple):
 
     def offer(self) -> None:
         """Tell the device behind that there is a buffer here for what it sends."""
-        pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=self.device(-1), device_id_type=MESH)
+        pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=self.device(-1))
 
     def send(self) -> None:
         """Send once there is a buffer ahead, which the first tile has given the device there time to offer."""

@@ -15,15 +15,13 @@ dtype, as the queries themselves were. Both passes read the same rounded queries
 with the log-sum-exp.
 """
 
-import inspect
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import Missing
+from stripectl import compat
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
 from stripectl.layout import Rectangle, Tile, clip
@@ -33,19 +31,7 @@ EMPTY = rectangles.EMPTY
 # larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of Pallas kernels".
 COMPUTE, COMPUTE_WHOLE = 512, 1024
 
-try:
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as library
-    from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
-
-    for private in (library._splash_attention_bwd_dkv, library._splash_attention_bwd_dq):
-        if lacking := {"logsumexp", "do", "di", "mask_info"} - set(inspect.signature(private).parameters):
-            raise AttributeError(f"{private.__name__} takes no {', '.join(sorted(lacking))}")
-except (ImportError, AttributeError) as error:
-    raise Missing(
-        f"splash needs backward functions that are private in JAX, and JAX {jax.__version__} has them no longer: "
-        f"{error}. Try --kernel xla."
-    ) from error
-
+library, MaskInfo, backward_dq, backward_dkv = compat.splash()
 
 WHOLE = MaskInfo(None, None, None, None, None)  # no mask: every tile runs, in order
 
@@ -105,8 +91,8 @@ def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, do
     shared = settings(masked, interpret) | {"bq": tile.block_q, "bkv": tile.block_kv}
     shared |= dict.fromkeys(("q_layout", "k_layout", "v_layout"), library.QKVLayout.HEAD_DIM_MINOR)
     by_rows, by_columns = (mask_of(band, tile, by_columns=x) if masked else WHOLE for x in (False, True))
-    dq = library._splash_attention_bwd_dq(*arrays, mask_info=by_rows, **shared)
-    _, dk, dv = library._splash_attention_bwd_dkv(
+    dq = backward_dq(*arrays, mask_info=by_rows, **shared)
+    _, dk, dv = backward_dkv(
         *arrays, mask_info=by_columns, bkv_compute=compute_size(tile), use_fused_bwd_kernel=False, **shared
     )
     return dq, dk, dv

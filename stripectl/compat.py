@@ -1,0 +1,174 @@
+"""Where versions of JAX differ, and every private name of JAX that stripectl uses. Nothing else looks one up.
+
+A name is looked up inside a function, so importing this module does not import JAX. Each lookup checks that the name
+takes the arguments that it is given, and is a probe: `stripectl doctor` runs all of them in a child process.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from packaging.version import Version
+
+from stripectl import Missing
+from stripectl.environment import version
+
+# What stripectl's tests have passed with: (Python, JAX, libtpu), as JAX's own extras pin libtpu.
+TESTED = (("3.11", "0.10.2", "0.0.42.1"), ("3.12", "0.11.2", "0.0.47.1"), ("3.13", "0.12.0.1", "0.0.50.1"))
+
+
+class Splash(NamedTuple):
+    """JAX's splash attention: its module, the type of the arrays that describe a mask, and the two kernels of its
+    backward pass, which take the log-sum-exp."""
+
+    library: Any
+    MaskInfo: Any
+    backward_dq: Any
+    backward_dkv: Any
+
+
+@dataclass(frozen=True)
+class Cudnn:
+    """JAX's primitives for cuDNN's attention. `options` are what a version takes besides what stripectl sets."""
+
+    forward: Any
+    backward: Any
+    layout: int  # of (batch, heads, rows, head_dim)
+    masks: Mapping[bool, Any]  # by whether the mask is causal
+    options: Mapping[str, None]
+
+
+def splash() -> Splash:
+    """Splash attention, of whose backward pass JAX's public function cannot be given the log-sum-exp.
+
+    Raises:
+        Missing: this version of JAX has no such functions.
+    """
+    try:
+        from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as library
+        from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask_info import MaskInfo
+
+        backward = library._splash_attention_bwd_dq, library._splash_attention_bwd_dkv
+        for kernel in backward:
+            takes(kernel, {"logsumexp", "do", "di", "mask_info"})
+    except (ImportError, AttributeError) as error:
+        raise lacking("kernel splash", "Try --kernel xla.", error) from error
+    return Splash(library, MaskInfo, *backward)
+
+
+CUDNN_ARRAYS = ("query", "key", "value", "bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k")
+CUDNN_OPTIONS = {"scale", "seed", "dropout_rate", "variadic_args", "mask_type", "layout", "sliding_window_length"}
+SCORE_MOD = {"score_mod_name", "score_mod_jaxpr"}  # from JAX 0.12 on: a function of the scores, None for none
+
+
+def cudnn() -> Cudnn:
+    """cuDNN's attention with its backward pass for a part of the keys, which JAX's public function does not have.
+
+    Raises:
+        Missing: this version of JAX has no such primitives, or they take other arguments.
+    """
+    try:
+        from jax._src.cudnn import fused_attention_stablehlo as library
+
+        passes = library._dot_product_attention_fwd_cuda_lowering, library._dot_product_attention_bwd_cuda_lowering
+        for private, own in zip(passes, ({"is_training"}, set[str]()), strict=True):
+            takes(private, {*CUDNN_ARRAYS, *CUDNN_OPTIONS, *own})
+        names = set(inspect.signature(passes[1]).parameters)
+        known = {*CUDNN_ARRAYS, *CUDNN_OPTIONS, *SCORE_MOD, "ctx", "page_table_v", "score_mod_args"}
+        if unknown := sorted(names - known - {"activation", "fwd_output", "grad_output"}):
+            raise AttributeError(f"{passes[1].__name__} takes {', '.join(unknown)} besides")
+        return Cudnn(
+            library._dot_product_attention_fwd_p,
+            library._dot_product_attention_bwd_p,
+            library.AttentionLayout.BNTH.value,
+            {False: library.MaskType.NO_MASK, True: library.MaskType.CAUSAL},
+            dict.fromkeys(sorted(SCORE_MOD & names)),
+        )
+    except (ImportError, AttributeError) as error:
+        raise lacking("kernel cudnn", "Try --kernel xla.", error) from error
+
+
+def cluster() -> Callable[[float], tuple[Any, ...]]:
+    """What `jax.distributed` finds of the hosts of TPU pods, SLURM, Open MPI and Kubernetes: a function of a limit in
+    seconds that gives (address of host 0, count of hosts, index of this host, ...).
+
+    Raises:
+        Missing: this version of JAX has no such function.
+    """
+    try:
+        from jax._src.clusters import ClusterEnv
+
+        found = ClusterEnv.auto_detect_unset_distributed_params
+        takes(found, {"initialization_timeout"})
+    except (ImportError, AttributeError) as error:
+        raise lacking("finding hosts", "Name them: --coordinator, --hosts and --host.", error) from error
+    return lambda limit_s: found(None, None, None, None, None, limit_s)
+
+
+def pallas_interpreter() -> Any:
+    """The module that runs Pallas TPU kernels on CPU; its `races` say whether a kernel read what was still to come.
+
+    Raises:
+        Missing: this version of JAX has no such module.
+    """
+    try:
+        from jax._src.pallas.mosaic.interpret import interpret_pallas_call as library
+    except ImportError as error:
+        raise lacking("the test of races", "Leave it out.", error) from error
+    return library
+
+
+PROBES: dict[str, Callable[[], Any]] = {
+    "kernel splash": splash,
+    "kernel cudnn": cudnn,
+    "finding hosts": cluster,
+    "the test of races": pallas_interpreter,
+}
+
+
+def keep_barriers_on_cpu() -> dict[str, str]:
+    """Compiler flags for a loop that is unrolled in part on CPU. XLA before jaxlib 0.11 drops barriers before it orders
+    a program, so that rounds mix, copy what they send, and nothing runs beside a hop; out of a loop something does, if
+    rounds may mix. From 0.11 on its order needs no more memory without barriers."""
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if before("jaxlib", "0.11") else {}
+
+
+def before(package: str, release: str) -> bool:
+    """Whether the installed version of a package is older than a release."""
+    return Version(version(package) or "0") < Version(release)
+
+
+def takes(function: Any, names: set[str]) -> None:
+    """That a function takes arguments of these names.
+
+    Raises:
+        AttributeError: it does not.
+    """
+    if without := sorted(names - set(inspect.signature(function).parameters)):
+        raise AttributeError(f"{function.__name__} takes no {', '.join(without)}")
+
+
+def lacking(part: str, remedy: str, error: Exception) -> Missing:
+    """What a part of stripectl that uses private names of JAX says where JAX has others."""
+    tested = sorted({jax for _, jax, _ in TESTED})
+    return Missing(
+        f"{part} uses names that are private in JAX, and JAX {version('jax')} has others: {error}. {remedy} "
+        f"stripectl is tested with JAX {', '.join(tested)}."
+    )
+
+
+class Session:
+    """The request that a worker answers which probes JAX."""
+
+    def probe(self) -> dict[str, str | None]:
+        """Of each part of stripectl that uses private names of JAX: why it does not work here, or None."""
+
+        def reason(lookup: Callable[[], Any]) -> str | None:
+            try:
+                lookup()
+            except Missing as error:
+                return str(error)
+            return None
+
+        return {part: reason(lookup) for part, lookup in PROBES.items()}
