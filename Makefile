@@ -1,7 +1,11 @@
 # Every target sets up what it needs: a virtual environment in .venv, the extras, and for tests the distribution's
-# Chromium and the axe-core package of npm, which audits a page. On Debian or Ubuntu that needs only python3 (3.11 or newer) and make.
+# Chromium and the axe-core package of npm, which audits a page. On Debian or Ubuntu that needs only python3 (3.11 or
+# newer) and make. PYTHON=python3.13 and JAX=0.10.2 choose versions; alone, JAX is the newest that this Python takes. The
+# environment is made anew when they differ from the last time.
 PYTHON ?= python3
+JAX ?=
 VENV := .venv
+WITH = $$($(PYTHON) --version), jax $(or $(JAX),newest)
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
@@ -11,6 +15,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+FORCE:
 
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
@@ -32,24 +38,26 @@ wheel: $(VENV)/dev    ## the wheel, in dist/
 clean:    ## remove what the targets above made
 	rm -rf $(VENV) dist
 
-$(BIN)/python:
-	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv; }
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/with: FORCE
+	@if [ "$$(cat $@ 2>/dev/null)" != "$(WITH)" ]; then set -e; \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv; }; \
+	  $(PYTHON) -m venv --clear $(VENV); \
+	  echo "$(WITH)" >$@; fi
 
-$(VENV)/run: pyproject.toml | $(BIN)/python
-	$(PIP) -e .
+$(VENV)/run: pyproject.toml $(VENV)/with
+	$(PIP) -e . $(JAX:%=jax==%)
 	touch $@
 
-$(VENV)/dev: pyproject.toml | $(BIN)/python
-	$(PIP) -e '.[dev]'
+$(VENV)/dev: pyproject.toml $(VENV)/with
+	$(PIP) -e '.[dev]' $(JAX:%=jax==%)
 	touch $@ $(VENV)/run
 
-$(VENV)/browser: | $(BIN)/python
+$(VENV)/browser: | $(VENV)/with
 	{ command -v chromium && command -v chromedriver; } >/dev/null || \
 	  { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y chromium chromium-driver; }
 	touch $@
 
-$(VENV)/axe: | $(BIN)/python
+$(VENV)/axe: | $(VENV)/with
 	command -v npm >/dev/null || { $(SUDO) apt-get update -q && $(SUDO) apt-get install -q -y --no-install-recommends npm; }
 	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4 || \
 	  echo "axe-core cannot be installed; the audit of accessibility is skipped"
