@@ -11,7 +11,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-all lint wheel clean
+.PHONY: help bench test test-all check-gpu lint wheel clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,6 +26,9 @@ test: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests
 
 test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests, with the full product of the exactness matrix
 	$(BIN)/python -m pytest $(PARALLEL) -m "full or not full"
+
+check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
+	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
 
 lint: $(VENV)/dev    ## ruff and pyright
 	$(BIN)/ruff check .

@@ -26,6 +26,11 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def processor() -> str:
     """The processor's own name for itself."""
     try:

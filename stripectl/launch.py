@@ -88,6 +88,7 @@ class DeviceSet:
     processes: int | None = None  # N: pinned CPU processes; None: one process a host, with every device there
     session: str = "measure"  # the module whose Session answers: measure, compile
     variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
+    memory_bytes: int | None = None  # that each may allocate; None: no limit but the machine's
     cluster: Cluster | None = None  # of the hosts that have a part of it; None: this one alone
     workers: list[Worker] = field(default_factory=list)
     starts: int = 0
@@ -129,6 +130,7 @@ class DeviceSet:
         places = [(host, nth) for host, count in enumerate(self.on_hosts) for nth in range(count)]
         address = self.cluster.hosts.address[0] if self.cluster else "127.0.0.1"
         joined = {"processes": len(places), "coordinator": f"{address}:{free_port()}", "session": self.session}
+        joined["memory_bytes"] = self.memory_bytes
         for rank, (host, nth) in enumerate(places):
             core = self.cores[host][nth] if self.processes else None
             config = joined | {"process": rank, "core": core}

@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -56,6 +57,8 @@ def main() -> None:
     config = json.loads(sys.argv[1])
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    if config.get("memory_bytes"):
+        resource.setrlimit(resource.RLIMIT_DATA, (config["memory_bytes"],) * 2)
     if config.get("core") is not None:
         os.sched_setaffinity(0, {config["core"]})
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 from golden import PROFILES, written
+
+from stripectl import BadInput
+from stripectl.launch import DeviceSet
+from stripectl.trace import Tracer
 
 PROGRAM = """
 import sys
@@ -180,3 +185,65 @@ def test_a_program_beside_a_profile_that_is_none_is_one_line(tmp_path: Path) -> 
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "program.hlo.txt is no program (HLO text): it has no ENTRY" in line
+
+
+def of_events(count: int) -> bytes:
+    """A profile of a TPU with so many events, two bytes each: in memory a hundred."""
+
+    def message(number: int, content: bytes) -> bytes:
+        size, left = b"", len(content)
+        while left > 127:
+            size, left = size + bytes([left & 127 | 128]), left >> 7
+        return bytes([number << 3 | 2]) + size + bytes([left]) + content
+
+    line = message(2, b"XLA Ops") + message(4, b"") * count
+    return message(1, message(2, b"/device:TPU:0") + message(3, line))
+
+
+def refused(tracer: Tracer, profile: Path) -> str:
+    with tracer, pytest.raises(BadInput) as error:
+        tracer.read([profile], {}, {})
+    return str(error.value)
+
+
+def test_a_profile_that_takes_all_memory_is_refused_at_a_limit(tmp_path: Path) -> None:
+    profile = tmp_path / "large.xplane.pb"
+    profile.write_bytes(of_events(10**7))
+    reader = DeviceSet(session="trace.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
+    said = refused(Tracer(tmp_path, reader=reader), profile)
+    assert (
+        said == f"cannot read {profile}: its reader needs more than 512 MiB of memory, its limit. Capture fewer steps."
+    )
+
+
+def test_a_profile_larger_than_memory_is_one_line(tmp_path: Path) -> None:
+    profile = tmp_path / "huge.xplane.pb"
+    with profile.open("wb") as file:
+        file.truncate(2**40)  # of nothing, which takes no place on a disk
+    done = trace(profile)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(rf"error: cannot read {profile}: its reader needs more than .* memory.*\n", done.stderr)
+
+
+def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path: Path, monkeypatch) -> None:
+    profile = tmp_path / "endless.xplane.pb"
+    os.mkfifo(profile)
+    monkeypatch.setattr("stripectl.trace.LIMIT_S", -110.0)  # its reader's start may take 120 s besides
+    assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 10 s"
+
+
+ABORTING = """
+import os, sys
+if any("trace.session" in each for each in sys.orig_argv):
+    from stripectl.trace import session
+    session.read = lambda path: os.abort()
+"""
+
+
+def test_a_profile_that_aborts_its_reader_is_one_line(real: Path, tmp_path: Path, monkeypatch) -> None:
+    """As a failed check in C++ does. No file is known that makes this version abort, so the reader is made to."""
+    (tmp_path / "sitecustomize.py").write_text(ABORTING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = trace(real)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: cannot read .*xplane\.pb: process 0 was killed by SIGABRT.*\n", done.stderr)

@@ -17,16 +17,19 @@ from types import TracebackType
 from typing import Any
 
 from stripectl import BadInput
+from stripectl.environment import memory_bytes
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.trace.folder import PROFILES, profile_files
+from stripectl.units import nbytes
 from stripectl.workload import format_length
 
 LIMIT_S = 600.0
 FOLDER = "profiles"  # in the folder of a run
 UNPROFILED = "no profile"  # how the reason of a plan begins that was to be profiled and could not be
 LONGEST_NAME = 180
+OUT_OF_MEMORY = re.compile(r"MemoryError|bad_alloc")
 
 
 @dataclass
@@ -36,7 +39,9 @@ class Tracer:
     folder: Path  # of the run
     steps: int = 3
     reader: DeviceSet = field(
-        default_factory=lambda: DeviceSet(session="trace.session", variables={"JAX_PLATFORMS": "cpu"})
+        default_factory=lambda: DeviceSet(
+            session="trace.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=memory_bytes() // 2
+        )
     )
 
     def __enter__(self) -> "Tracer":
@@ -90,8 +95,14 @@ class Tracer:
         try:
             return self.reader.ask("analyse", LIMIT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told))[0]
         except PlanFailed as failure:
-            said = str(failure) if failure.refused else f"{files[0]} cannot be read: {failure}"
-            raise BadInput(said) from failure
+            raise BadInput(str(failure) if failure.refused else self.unreadable(files[0], str(failure))) from failure
+
+    def unreadable(self, file: Path, reason: str) -> str:
+        """Why a profile cannot be read, in words, from how its reader failed or ended."""
+        if OUT_OF_MEMORY.search(reason):
+            limit = nbytes(self.reader.memory_bytes or memory_bytes())
+            reason = f"its reader needs more than {limit} of memory, its limit. Capture fewer steps."
+        return f"cannot read {file}: {reason}"
 
 
 def name_of(m: Measurement) -> str:
