@@ -205,8 +205,8 @@ def memory(sizes: Sizes) -> Iterator[dict[str, Any]]:
     from stripectl.plan import parse_plan
     from stripectl.workload import Workload
 
-    shape = {"seq_len": sizes.sequence, "heads": HEADS, "kv_heads": HEADS, "head_dim": HEAD_DIM}
-    work = Workload(**shape, dtype=DTYPE, passes="forward-backward")
+    n, h, rows, both = HEADS, HEAD_DIM, sizes.sequence, "forward-backward"
+    work = Workload(seq_len=rows, heads=n, kv_heads=n, head_dim=h, dtype=DTYPE, passes=both)
     for kernel in kernels_here():
         plan = with_tile(parse_plan(f"ring/contiguous/{kernel}@ring=1"), work, "gpu")
         program = Program(work, plan, jax.devices())

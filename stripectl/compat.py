@@ -89,7 +89,7 @@ def cudnn() -> Cudnn:
         raise lacking("kernel cudnn", "Try --kernel xla.", error) from error
 
 
-def cluster() -> Callable[[float], tuple[Any, ...]]:
+def cluster() -> Callable[[int], tuple[Any, ...]]:
     """What `jax.distributed` finds of the hosts of TPU pods, SLURM, Open MPI and Kubernetes: a function of a limit in
     seconds that gives (address of host 0, count of hosts, index of this host, ...).
 
@@ -162,7 +162,11 @@ class Session:
     """The request that a worker answers which probes JAX."""
 
     def probe(self) -> dict[str, str | None]:
-        """Of each part of stripectl that uses private names of JAX: why it does not work here, or None."""
+        """Of each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
+        devices, which ends this process where XLA does not know a flag that it is given."""
+        import jax
+
+        jax.devices()
 
         def reason(lookup: Callable[[], Any]) -> str | None:
             try:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import jax
 import pytest
@@ -50,6 +51,16 @@ def pytest_configure() -> None:
     if COMPILED:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = COMPILED.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+@pytest.fixture(scope="module")
+def without_toolkit() -> Iterator[None]:
+    """A CUDA toolkit that this machine happens to have does not help a compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "/usr/bin:/bin")
+        for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH", "CUDA_DIR", "LD_LIBRARY_PATH"):
+            patch.delenv(name, raising=False)
+        yield
 
 
 settings.register_profile("stripectl", deadline=None)

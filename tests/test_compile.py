@@ -55,7 +55,7 @@ def case(plan: str, target: str, passes: str, **fields) -> Measurement:
 
 
 @pytest.fixture(scope="module")
-def compilers() -> Iterator[Compilers]:
+def compilers(without_toolkit) -> Iterator[Compilers]:
     with Compilers(silent, cached=False) as found:
         yield found
 
@@ -322,7 +322,7 @@ def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: P
 
 
 def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
-    tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu")
+    tools = Toolchain("tpu", (("libtpu-of-nobody", "jax"),), "tpu", "v5e:2x2")
     assert tools.missing and "is not installed. Run: pip install 'jax[tpu]" in tools.missing
 
 

@@ -235,7 +235,7 @@ needs_gpu = pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compil
 
 
 @pytest.fixture(scope="module")
-def compilers() -> Iterator[Compilers]:
+def compilers(without_toolkit) -> Iterator[Compilers]:
     with Compilers(silent, cached=False) as found:
         yield found
 

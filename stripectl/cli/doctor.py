@@ -58,10 +58,10 @@ def jax_findings() -> list[Finding]:
     except StripectlError as failure:
         return [Finding("jax", jax, f"JAX cannot be used: {failure}")]
     parts = [Finding(f"{part} (private)", None if why else "as expected", why) for part, why in private.items()]
-    return [Finding("jax", f"{jax}, {tested(jax)}"), *parts]
+    return [Finding("jax", f"{jax}, {combination(jax)}"), *parts]
 
 
-def tested(jax: str) -> str:
+def combination(jax: str) -> str:
     """Whether stripectl was tested with this Python, JAX and libtpu, and with which it was."""
     here = [platform.python_version().rpartition(".")[0], jax, version("libtpu")]
     if any(all(mine in (None, theirs) for mine, theirs in zip(here, known, strict=True)) for known in TESTED):

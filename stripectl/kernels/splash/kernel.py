@@ -41,7 +41,7 @@ def keep(query, key):
     return query >= key
 
 
-def mask_of(band: Rectangle, tile: Tile, *, by_columns: bool) -> MaskInfo:
+def mask_of(band: Rectangle, tile: Tile, *, by_columns: bool) -> Any:
     """The library's arrays for keys j <= i + high: tiles that run, and the tile to fetch next in the order of the grid,
     which goes along rows of tiles, or `by_columns` (dK/dV) along columns of them."""
     rows, columns = band.rows // tile.block_q, band.cols // tile.block_kv
