@@ -71,7 +71,7 @@ def test_equals_dense_attention(kernel, scheme, layout, mask, passes, dtype, kv_
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("head_dim", [128, 256])
+@pytest.mark.parametrize("head_dim", [128, 192, 256])
 def test_pallas_tpu_has_heads_of_several_sizes(head_dim: int, dtype: str) -> None:
     workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=head_dim, dtype=dtype, passes="forward-backward")
     check(workload, parse_plan("ring/striped/pallas_tpu@ring=2,tile=128x256"))

@@ -43,7 +43,8 @@ def dot(a, b, contract):
 
 def spread(x_TC, width):
     """(T, LANES), the same in every lane, as (T, width)."""
-    return x_TC[:, :width] if width <= LANES else jnp.tile(x_TC, (1, width // LANES))
+    copies = -(-width // LANES)
+    return (x_TC if copies == 1 else jnp.tile(x_TC, (1, copies)))[:, :width]
 
 
 def column(x_1T):
