@@ -7,6 +7,7 @@ pieces cover every layout, causal and full masks, sliding windows and cached pre
 boundary or dead is arithmetic on them. That arithmetic works on ints, NumPy arrays and JAX tracers alike.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -58,6 +59,10 @@ class Tile(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.block_q}x{self.block_kv}"
+
+    def apart(self, other: "Tile") -> float:
+        """How far another tile lies from this one, by the logarithms of their sides."""
+        return sum(abs(math.log2(a / b)) for a, b in zip(self, other, strict=True))
 
 
 class TileCount(NamedTuple):

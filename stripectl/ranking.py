@@ -9,10 +9,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from stripectl.kernels import kernels
 from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, together, twin
 from stripectl.plan import Plan, parse_plan
 from stripectl.schema import METHODS
-from stripectl.topology import hardware_name
+from stripectl.topology import hardware_kind, hardware_name
 from stripectl.workload import PASSES, STEP, Workload
 
 LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
@@ -30,11 +31,13 @@ class Pair(NamedTuple):
 @dataclass(frozen=True)
 class Ranking:
     """The plans of a workload on a target: `rivals` are those that the strongest method timed, the fastest first;
-    `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are."""
+    `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are. `alike` are the plans
+    that differ from the best in their tiles alone, and that the method does not tell from it."""
 
     members: Sequence[Measurement]
     rivals: Sequence[Measurement]
     pairs: Sequence[Pair]
+    alike: Sequence[Measurement] = ()
 
     @property
     def best(self) -> Measurement:
@@ -42,7 +45,8 @@ class Ranking:
 
     @property
     def runner_up(self) -> Measurement | None:
-        return self.rivals[1] if len(self.rivals) > 1 else None
+        others = (m for m in self.rivals[1:] if not any(m is other for other in self.alike))
+        return next(others, None)
 
     @property
     def workload(self) -> Workload:
@@ -127,7 +131,24 @@ def strongest(ranked: Sequence[Ranking]) -> Ranking:
 def _ranking(candidates: Sequence[Measurement], members: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
     method = min((m.method for m in candidates), key=strength)
     rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
-    return Ranking(members, rivals, errors)
+    if method == "measured":
+        return Ranking(members, rivals, errors)
+    near = [m for m in rivals if margin(rivals[0], m) <= LEAST_MARGIN]
+    alike = [m for m in near if _but_for_tiles(m) == _but_for_tiles(rivals[0])]
+    best = min(alike, key=_from_default)  # of equals the first, which is the fastest
+    others = [m for m in rivals if m is not best]
+    return Ranking(members, [best, *others], errors, [m for m in alike if m is not best])
+
+
+def _but_for_tiles(m: Measurement) -> Hashable:
+    return spelled(m.flags), replace(parse_plan(m.plan), tile=None, backward=None)
+
+
+def _from_default(m: Measurement) -> float:
+    """How far a plan's tiles lie from its kernel's default."""
+    plan = parse_plan(m.plan)
+    default = kernels[plan.kernel].default_tile(hardware_kind(m.target))
+    return sum(tile.apart(default) for tile in plan.tiles.values())
 
 
 def strength(method: str) -> int:

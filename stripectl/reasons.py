@@ -28,6 +28,7 @@ def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measuremen
         sent(ranking.best, run),
         wired(ranking.best),
         remembered(found),
+        tiles_alike(ranking),
         followed(found, ranking),
         changed(found),
         scheduled(ranking.best),
@@ -144,6 +145,16 @@ def remembered(found: Mapping[str, Any]) -> str:
         return ""
     of = f", {needs / has:.0%} of the {nbytes(has)} it has" if has else ""
     return f"It needs {nbytes(needs)} of a device's memory{of}."
+
+
+def tiles_alike(ranking: Ranking) -> str:
+    """That the method does not tell tiles apart, where it does not."""
+    many = len(ranking.alike)
+    if not many:
+        return ""
+    method, others = ranking.best.method, f"{many} other choice{'s' * (many > 1)} of tiles"
+    kept = "it keeps those nearest to the kernel's default"
+    return f"Times that are {method} do not tell its tiles from {others}: {kept}."
 
 
 def followed(found: Mapping[str, Any], ranking: Ranking) -> str:

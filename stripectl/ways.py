@@ -12,6 +12,7 @@ from stripectl.blocks import TilesOfPlan, TimedTiles
 from stripectl.candidates import Tuning
 from stripectl.devices import Devices, Place
 from stripectl.fields import MeasuredPlans
+from stripectl.kernels import kernels
 from stripectl.launch import PlanFailed
 from stripectl.layout import Tile
 from stripectl.measurement import Measurement
@@ -39,11 +40,13 @@ def fastest(made: Sequence[Measurement]) -> list[Measurement]:
     return sorted(ok, key=lambda m: m.median_s or math.inf)
 
 
-def unless_close(ranked: list[Measurement], default: Measurement) -> list[Measurement]:
-    """The default first where it is about as fast as any."""
-    if default in ranked and (default.median_s or math.inf) <= PAPER * (ranked[0].median_s or math.inf):
-        return [default, *(m for m in ranked if m is not default)]
-    return ranked
+def unless_close(ranked: list[Measurement], default: Measurement, usual: Tile, passes: str) -> list[Measurement]:
+    """First, of those that are about as fast as any, the default, else the one whose tile is the nearest to `usual`."""
+    close = [m for m in ranked if (m.median_s or math.inf) <= PAPER * (ranked[0].median_s or math.inf)]
+    if not close:
+        return ranked
+    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).apart(usual)))
+    return [first, *(m for m in ranked if m is not first)]
 
 
 def tile_of(case: Measurement, passes: str) -> Tile:
@@ -165,11 +168,7 @@ class Compiled:
             return left[0]
         around = tile_of(best, passes)
 
-        def far(index: int) -> tuple[float, int]:
-            own = tile_of(cases[index], passes)
-            return sum(abs(math.log2(a / b)) for a, b in zip(own, around, strict=True)), index
-
-        return min(left, key=far)
+        return min(left, key=lambda index: (tile_of(cases[index], passes).apart(around), index))
 
 
 def covers(large: Tile, small: Tile) -> bool:
@@ -178,7 +177,8 @@ def covers(large: Tile, small: Tile) -> bool:
 
 @dataclass
 class OnPaper:
-    """All are simulated from the datasheet, which hardly tells tiles apart: the default stands unless it is slow."""
+    """All are simulated from the datasheet, which hardly tells tiles apart: the default stands unless it is slow, else
+    the tile that is nearest to the kernel's."""
 
     tuning: Tuning
     place: Place
@@ -189,4 +189,5 @@ class OnPaper:
         for case in cases:
             made.append(simulated(case, self.place, self.devices))
             yield made[-1]
-        return unless_close(fastest(made), made[0])
+        plan, kind = parse_plan(cases[0].plan), self.place.target.hardware.kind
+        return unless_close(fastest(made), made[0], kernels[plan.kernel].default_tile(kind), passes)

@@ -490,3 +490,17 @@ def test_arguments_of_transformer_engine() -> None:
 def test_use_of_a_target_that_nobody_knows() -> None:
     strange = clocked("zigzag", 1.0, target="../../etc/passwd:8")
     assert use(strange)["maxtext"]["text"] is None
+
+
+def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_default() -> None:
+    """Of plans that differ in nothing else: the next plan stays the runner-up, and the ties are said."""
+    tied = [clocked("zigzag", 1.0 + 1e-3 * at, tile=tile) for at, tile in enumerate((128, 512, 1024, 2048))]
+    other = clocked("striped", 1.2, tile=128)
+    answer = found(other, *tied)
+    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag", 1024), other.plan)
+    said = "Times that are simulated do not tell its tiles from 3 other choices of tiles"
+    assert any(reason.startswith(said) for reason in answer["reasons"])
+    slower = replace(tied[2], median_s=1.02)
+    assert found(other, *tied[:2], slower)["plan"] == plan("zigzag", 512)
+    ran = [timed("zigzag", around(1.0 + 1e-3 * at, 1e-6), tile=tile) for at, tile in enumerate((128, 1024))]
+    assert found(*ran)["plan"] == plan("zigzag", 128)
