@@ -39,7 +39,7 @@ IN_XLA_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.+)")
 IN_LIBTPU_ARGS = re.compile(r"Unknown command line flag '([^']*)'")
 
 
-def unknown_flag(last_words: str) -> UnknownFlag | None:
+def ended_by_flag(last_words: str) -> UnknownFlag | None:
     """What to say of a process that ended because it was given a flag that XLA does not know; None of any other."""
     for variable, pattern in (("XLA_FLAGS", IN_XLA_FLAGS), ("LIBTPU_INIT_ARGS", IN_LIBTPU_ARGS)):
         if found := pattern.search(last_words):
@@ -220,7 +220,7 @@ class DeviceSet:
             ended = self.workers[rank].end()
         finally:
             self.stop()
-        if flag := unknown_flag(ended):
+        if flag := ended_by_flag(ended):
             raise flag
         raise PlanFailed(f"process {rank} {ended}", alive=False)
 

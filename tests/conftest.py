@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from stripectl import compat
-from stripectl.launch import unknown_flag
+from stripectl.launch import ended_by_flag
 
 DEVICES = "--xla_force_host_platform_device_count=8"
 QUICK = (
@@ -30,7 +30,7 @@ COMPILED = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup
 def check_flags() -> None:
     """End the tests with a reason where XLA knows no such flag: the process that is told so ends without a word."""
     found = subprocess.run([sys.executable, "-c", "import jax; jax.devices()"], capture_output=True, text=True)
-    if unknown := unknown_flag(found.stderr):
+    if unknown := ended_by_flag(found.stderr):
         pytest.exit(str(unknown), returncode=unknown.exit_code)
 
 
