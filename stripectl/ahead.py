@@ -1,5 +1,6 @@
 """Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
 
+import math
 import os
 import re
 import tempfile
@@ -14,6 +15,7 @@ from stripectl import BadInput, Missing, cache
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
+from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet, PlanFailed
@@ -22,6 +24,7 @@ from stripectl.plan import Plan, parse_plan
 from stripectl.sampling import Effort, Say, why
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
+from stripectl.simulate.tables import Known, Shape, canonical, entries_of, masks_of, shapes_of, shipped
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
 from stripectl.training_time import PREDICTED, compiled_step, told
@@ -30,6 +33,7 @@ from stripectl.workload import STEP, Workload
 
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 SMALLER = "Try more devices, a shorter sequence or a smaller batch."
+CHIPS = 4  # of the smallest slice that every TPU's compiler knows
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
@@ -102,6 +106,37 @@ class Compilers:
             cache.put(key, found)
         return found
 
+    def costs(self, workload: Workload, plan: Plan, target: Target) -> dict[str, Known] | None:
+        """What the tiles of a plan cost, by pass: by the table that ships, where that has their shape; else by the
+        small program that tells it, compiled once; else by the shapes of the table that are nearest. None where nothing
+        says."""
+        if kernels[plan.kernel].family != "softmax":
+            return None
+        near = shipped(target.hardware, workload, plan)
+        if near and not any("interpolated_from" in each.detail for each in near.values()):
+            return near
+        hardware = target.hardware
+        found = {passes: self.cost(shape, hardware, passes) for passes, shape in shapes_of(workload, plan).items()}
+        known = {passes: each for passes, each in found.items() if each}
+        return known if len(known) == len(found) else near
+
+    def cost(self, shape: Shape, hardware: Hardware, passes: str) -> Known | None:
+        """The costs of a shape by its canonical programs, compiled for the smallest slice of a host's devices."""
+        small = next((shape for shape in hardware.slices if math.prod(shape) >= CHIPS), None)
+        if hardware.kind != "tpu" or small is None:
+            return None
+        try:
+            alike = [self.facts(*canonical(shape, m), Target(hardware, small), {}) for m in masks_of(shape.kernel)]
+        except (BadInput, PlanFailed):
+            return None
+        if any("refused" in each for each in alike):
+            return None
+        bundles = [kernel for each in alike for kernel in each.get("bundles") or ()]
+        entry = entries_of(alike[0] | {"bundles": bundles}, shape, hardware).get(passes)
+        source = "bundles" if kernels[shape.kernel].bundles else "estimated_cycles"
+        made_by = {"made_by": alike[0]["compiler"], "program": str(canonical(shape)[1])}
+        return entry and Known({passes: entry}, source, made_by)
+
     @cached_property
     def dump(self) -> str:
         """The folder for the bundles of a compiler that is told to leave them: which it is when it starts."""
@@ -130,7 +165,7 @@ def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measure
             needs, has = memory_of(facts["refused"])
             reason = refusal(facts["refused"], compilers.toolchain(target))
             return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
-        return predicted(with_facts(case, facts, target), target, facts)
+        return predicted(with_facts(case, facts, target), target, facts, compilers)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
     except PlanFailed as failure:
@@ -158,7 +193,7 @@ def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> M
     return case
 
 
-def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Measurement:
+def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compilers: Compilers) -> Measurement:
     """The case with the time that the compiler's cycles and schedule make on clocks; without one where the hardware's
     profile lacks a figure that this needs."""
     if case.status != "ok":
@@ -168,7 +203,7 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any]) -> Me
         wired, alike = wire(target, plan.mesh or ()), layers_of(case.workload, plan)
         alone = facts.get("alone", [facts])
         machines = [
-            compiled_machine(target.hardware, own, each, said, wired)
+            compiled_machine(target.hardware, own, each, said, wired, compilers.costs(own, each, target))
             for (_, own, each), said in zip(alike, alone, strict=True)
         ]
     except BadInput as error:  # what the compiler said stands without a time

@@ -18,7 +18,7 @@ from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, parse_plan
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
-from stripectl.timed import Round
+from stripectl.simulate.timed import Round
 from stripectl.units import nbytes
 from stripectl.workload import STEP, Workload
 from stripectl.workload.model import Model

@@ -10,12 +10,12 @@ from stripectl.hardware import Hardware
 from stripectl.kernels import Kernel
 from stripectl.layout import Tile
 from stripectl.machine import Hops, Machine, TileCost
-from stripectl.timed import ACCUMULATOR_BYTES
+from stripectl.simulate.timed import ACCUMULATOR_BYTES
 from stripectl.wiring import Wiring
 from stripectl.workload import DTYPE_BYTES, Workload
 
 LINK = "link_bytes_per_s_one_way"
-LEFT_OUT = "kernel inefficiency at small blocks; the copies of a loop, rolled or unrolled"
+LEFT_OUT = "kernel inefficiency at small blocks"
 
 
 def datasheet_machine(
@@ -65,8 +65,10 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
     detail: dict[str, Any] = machine.detail | own | {"sources": sources, "left_out": left_out}
     if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
         detail["slower_hops"] = slower
+    memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
     known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
-    return replace(machine, **known, hops=hops, detail=detail)
+    known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
+    return replace(machine, **known, hops=hops, spreads=wiring.spreads() if wiring else {}, detail=detail)
 
 
 def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:

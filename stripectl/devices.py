@@ -16,6 +16,7 @@ from stripectl.layout import Tile
 from stripectl.machine import Machine
 from stripectl.plan import Plan
 from stripectl.sampling import Say
+from stripectl.simulate.tables import shipped, tabled_machine
 from stripectl.topology import Target, parse_target, target_of
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -110,11 +111,14 @@ class Devices:
         return self.hops[processes]
 
     def machine(self, place: Place, workload: Workload, plan: Plan) -> Machine:
-        """What tiles and hops cost: timed here where the target's device is here, else from its datasheet."""
+        """What tiles and hops cost: timed here where the target's device is here, else by the table that ships for it,
+        else from its datasheet."""
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
             wired = wire(place.target, plan.mesh or ())
+            if known := shipped(hardware, workload, plan):
+                return tabled_machine(hardware, workload, plan, known, wired)
             return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
         if kernels[plan.kernel].whole:
             raise BadInput(

@@ -1,8 +1,8 @@
-"""A machine as its compiler has it: tiles by estimated cycles or by bundles, hidden what the schedule hides."""
+"""A machine as its compiler has it: tiles by the table of their costs, hidden what the schedule hides."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,14 @@ from stripectl.arithmetic import COUNTING
 from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
-from stripectl.kernels import PallasKernel, kernels
-from stripectl.layout import count_pairs, layouts
+from stripectl.kernels import kernels
+from stripectl.layout import count_pairs
 from stripectl.machine import Machine, TileCost
 from stripectl.pairing import pairing_of
-from stripectl.plan import BATCH_AXES, HEAD_AXES, Plan
+from stripectl.plan import Plan
 from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
+from stripectl.simulate.tables import COSTS, SEVERAL, Entry, Known, entries_of, shapes_of, tabled_machine
 from stripectl.wiring import Wiring
 from stripectl.workload import Workload
 
@@ -26,14 +27,19 @@ LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
 PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
-COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
 
 
 def compiled_machine(
-    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], wiring: Wiring
+    hardware: Hardware,
+    workload: Workload,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    wiring: Wiring,
+    known: Mapping[str, Known] | None,
 ) -> Machine:
-    """A machine whose tiles take what the compiler estimates and whose collectives hide where its schedule computes
-    tiles beside them; links, and tiles without an estimate, are the datasheet's.
+    """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
+    attention and for kernels that keep all scores, and whose collectives hide where its schedule computes tiles beside
+    them; links, and tiles without an estimate, are the datasheet's.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -41,16 +47,20 @@ def compiled_machine(
     assert plan.tile
     exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
     shown: dict[str, Any] = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
-    found = estimated_costs(hardware, workload, plan, facts)
-    if found is None:
-        kernel = kernels[plan.kernel]
-        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernel)
+    if kernels[plan.kernel].counted:
+        shown["memory_left_out"] = f"the workspace of {plan.kernel}'s library"
+    if known:
+        machine = tabled_machine(hardware, workload, plan, known, wiring)
+        if differs := list(disagreements(hardware, workload, plan, facts, known)):
+            shown["disagrees"] = differs
+        return replace(machine, exposed=exposed, detail=machine.detail | shown)
+    costs = estimated_costs(hardware, workload, plan, facts)
+    if costs is None:
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
-        if kernel.counted:
-            shown["memory_left_out"] = f"the workspace of {kernel.name}'s library"
+        if "memory_left_out" in shown:
             missing += f"; in memory, {shown['memory_left_out']}"
         return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
-    source, costs = found
     none = TileCost(0.0, 0.0)
     detail = {
         "clock_hz": hardware.figure("clock_hz"),
@@ -59,30 +69,36 @@ def compiled_machine(
         "left_out": LEFT_OUT,
         **shown,
     }
-    forward, backward = costs.get("forward", none), costs.get("backward", none)
-    return linked(hardware, Machine(forward, backward, 0.0, 0.0, True, source, detail, exposed), wiring)
+    both = costs.get("forward", none), costs.get("backward", none)
+    made = linked(hardware, Machine(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
+    return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
+
+
+def disagreements(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, Known]
+) -> Iterator[dict[str, Any]]:
+    """Where the plan's own program implies another cost of a tile than the table: which, and both in cycles."""
+    shapes = shapes_of(workload, plan)
+    for passes, shape in shapes.items():
+        table, own = known[passes].passes[passes], entries_of(facts, shape, hardware).get(passes)
+        if not own or not isinstance(table, Entry):
+            continue
+        for kind in ("whole", "boundary"):
+            here, there = getattr(own, kind), getattr(table, kind)
+            if here and there and abs(here / there - 1) > SEVERAL:
+                yield {"pass": passes, "tile": kind, "program_cycles": here, "table_cycles": there}
 
 
 def estimated_costs(
     hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]
-) -> tuple[str, dict[str, TileCost]] | None:
-    """(where they are from, costs by pass); None where the compiler estimates no tiles."""
-    clock, cycles, bundles = hardware.figure("clock_hz"), facts["cycles"], facts["bundles"]
-    if not clock or not cycles:
+) -> dict[str, TileCost] | None:
+    """Costs by pass, as the compiler estimates them for this program; None where it estimates no tiles."""
+    clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
+    if not clock or not cycles or kernels[plan.kernel].bundles:
         return None
     live = live_rectangles(workload, plan)
     calls = calls_of(workload, plan, list(cycles))
-    costs = {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
-    pallas = kernels[plan.kernel].bundles
-    if not pallas:
-        return "estimated_cycles", costs
-    parts = [part for passes in costs for part in pallas[passes]]
-    if not all(any(part.name in each["name"] for each in bundles or ()) for part in parts):
-        return None
-    return "bundles", {
-        passes: bundle_cost(bundles, pallas[passes], cost, hardware, workload, plan, passes)
-        for passes, cost in costs.items()
-    }
+    return {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
 
 
 def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str, float]:
@@ -109,46 +125,6 @@ def live_rectangles(workload: Workload, plan: Plan) -> float:
     rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
     return float(np.mean(live, axis=0).max())
-
-
-def bundle_cost(
-    bundles: Sequence[Mapping[str, Any]],
-    parts: Sequence[PallasKernel],
-    other: TileCost,
-    hardware: Hardware,
-    workload: Workload,
-    plan: Plan,
-    passes: str,
-) -> TileCost:
-    """Seconds of the tiles of a pass, which is made of `parts`, from bundles, or what their matmuls take at the peak
-    rate where that is longer; `other` is what the compiler estimates of the rest. Kernels whose grid both cores of a
-    device share run part of its steps, so a tile of the device takes that part of the time."""
-    tile, clock_hz, peak = plan.tiles[passes], hardware.figures["clock_hz"], hardware.flops_per_s(workload.dtype)
-    piece = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
-    heads, kv_heads = (max(1, each * workload.batch // dealt) for each in (workload.heads, workload.kv_heads))
-    grid = heads * (piece // tile.block_q) * (piece // tile.block_kv)
-    whole = boundary = dead = row = 0.0
-    for part in parts:
-        least = 2 * part.matmuls * tile.block_q * tile.block_kv * workload.head_dim
-        alike = [each for each in bundles if part.name in each["name"]]
-
-        def mean(name: str, masks: bool, part: Any = part, alike: Any = alike) -> float:
-            """Seconds of the kernels of this part that mask, or of those that do not; of the others where none do."""
-            chosen = [each for each in alike if each["masked"] == masks] or alike
-            cores = math.gcd(kv_heads, hardware.cores) if kernels[plan.kernel].hops else hardware.cores
-            share = -(-kv_heads // cores) / kv_heads  # of a grid of live tiles, whose cores share the heads
-            shares = [share if part.only_live else each["steps"] / grid for each in chosen]
-            found = [each[name] * share for each, share in zip(chosen, shares, strict=True)]
-            return float(np.mean(found)) / clock_hz
-
-        peak_s = least / peak if peak else 0.0
-        whole += max(peak_s, mean("tile", part.only_live) + mean("step", part.only_live))
-        boundary += max(peak_s, mean("boundary", True) + mean("step", True))
-        dead += 0.0 if part.only_live else mean("step", True)
-        row += mean("row", True) * (workload.kv_heads / workload.heads if part.per_kv_head else 1)
-    masks_all = not any(part.only_live for part in parts)
-    return replace(other, whole_s=whole, boundary_s=boundary, dead_s=dead, row_s=row, masks_all=masks_all)
 
 
 def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:

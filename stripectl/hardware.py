@@ -23,8 +23,10 @@ FIGURES = (
     "achievable_flops_per_s_bfloat16",
     "hbm_bytes",
     "hbm_bytes_per_s",
+    "achievable_hbm_bytes_per_s",
     "link_bytes_per_s_one_way",
     "hop_latency_s",
+    "collective_latency_s",
     "network_bytes_per_s_one_way",
     "clock_hz",
 )

@@ -67,12 +67,16 @@ class Tile(NamedTuple):
 
 class TileCount(NamedTuple):
     """Tiles of a pair of shards by kind. Only dead ones are not computed; `rows` counts the rows of tiles that are
-    visited, each of which loads and stores the accumulators once."""
+    visited, each of which loads and stores the accumulators once. Where a kernel's thread blocks share the processors
+    of a GPU, `busiest` counts the tiles of the processor with the most, of all heads, and `calls` those of the
+    kernel."""
 
     whole: Index
     boundary: Index
     dead: Index
     rows: Index
+    busiest: Index = 0
+    calls: Index = 0
 
     @property
     def computed(self) -> Index:

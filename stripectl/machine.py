@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.layout import TileCount
+from stripectl.layout import Tile, TileCount
 
 PARTS = ("compute", "communication", "latency", "memory")
 
@@ -16,7 +16,10 @@ PARTS = ("compute", "communication", "latency", "memory")
 class TileCost:
     """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that
     `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones. What a call costs is
-    the same for shards of all lengths, but where `call_grows` it is in proportion to their rows: copies and merges."""
+    the same for shards of all lengths, but where `call_grows` it is in proportion to their rows: copies and merges.
+
+    On a GPU whose `processors` share the thread blocks of a kernel, each of which takes a `block` of queries, a tile
+    takes `whole_s` of one of them."""
 
     whole_s: float
     boundary_s: float
@@ -25,6 +28,8 @@ class TileCost:
     call_s: float = 0.0
     masks_all: bool = False
     call_grows: bool = False
+    processors: int = 0
+    block: Tile | None = None
 
     def faster(self, part: str) -> "TileCost":
         """The cost were a part of the machine twice as fast: of compute the tiles, of memory the traffic of a row's
@@ -45,6 +50,8 @@ class TileCost:
 
     def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
         """Of a call with so many tiles of so many heads, which are a part of a shard's."""
+        if self.processors:
+            return tiles.calls * self.call_s + tiles.busiest * self.whole_s
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
         if self.masks_all:
             masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
@@ -57,6 +64,15 @@ class Hops(NamedTuple):
 
     bytes_per_s: np.ndarray
     latency_s: np.ndarray
+
+
+class Spread(NamedTuple):
+    """What a collective over some axes of a mesh finds on a torus, where their devices lie on a box of it: it can use
+    the links of all of the box's sides at once. `ways` links bring a device what is gathered; `load` is what the
+    busiest link carries of an all-to-all, as a part of all that a device exchanges."""
+
+    ways: float
+    load: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,9 @@ class Machine:
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     hops: Mapping[str, Hops] = field(default_factory=dict)
     torus: bool = False  # devices that are not neighbours send through those between them
+    collective_latency_s: float = 0.0  # of what all devices of an axis do together, before its first byte moves
+    spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
+    memory_bytes_per_s: float = math.inf  # of what is read and written beside tiles: copies, merges, conversions
 
     def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
@@ -92,7 +111,9 @@ class Machine:
             forward=self.forward.faster(part),
             backward=self.backward.faster(part),
             hop_latency_s=self.hop_latency_s / latency,
+            collective_latency_s=self.collective_latency_s / latency,
             link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
+            memory_bytes_per_s=self.memory_bytes_per_s * (2 if part == "memory" else 1),
             hops={axis: Hops(hop.bytes_per_s * rate, hop.latency_s / latency) for axis, hop in self.hops.items()},
         )
 
@@ -110,6 +131,16 @@ class Machine:
         """How many devices of an axis links join that are no network between nodes."""
         crossings = int((self.hop(axis, size, 1)[0] < self.link_bytes_per_s_one_way).sum())
         return size if self.torus or not crossings else size / crossings
+
+    def spread(self, axes: Mapping[str, int]) -> Spread | None:
+        """How a collective over axes lies on the links, where that is known."""
+        return self.spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
+
+    def gathered_per_s(self, axes: Mapping[str, int]) -> float:
+        """Bytes/s at which a device gets what an all-gather, a reduce-scatter or an all-reduce moves over axes."""
+        if found := self.spread(axes):
+            return found.ways * self.link_bytes_per_s_one_way
+        return self.together(axes) * min(self.ways(axis, size) for axis, size in axes.items())
 
     def together(self, axes: Mapping[str, int]) -> float:
         """Bytes/s at which an all-gather, a reduce-scatter or an all-reduce goes round axes: those of the slowest hop;

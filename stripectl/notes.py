@@ -2,13 +2,14 @@
 
 import contextlib
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from stripectl.analysis.plausible import beyond, implausible
 from stripectl.bounds import formula_lengths
 from stripectl.chains import chains
 from stripectl.console import fitted, plan_cell
@@ -20,7 +21,11 @@ from stripectl.run import Run
 from stripectl.units import NOTHING, duration, rate, slowest, times
 from stripectl.workload import format_length
 
-ESTIMATES = {"estimated_cycles": "estimated cycles", "bundles": "bundles"}
+TABLED = {
+    "estimated_cycles": "the compiler's estimated cycles",
+    "bundles": "the compiler's bundles",
+    "published": "published times",
+}
 PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
@@ -63,11 +68,26 @@ def _calibration(m: Measurement) -> Iterator[str]:
         few, many = known["layers_run"]
         each = f"{duration(known['layer_s'])} a layer"
         yield f"steps of {known['layers']} layers from {few} and {many} that ran in turns: {each}"
-    elif known.get("source") in ESTIMATES:
-        source = f"{(m.program or {}).get('compiler')}, {ESTIMATES[known['source']]} at {rate(known['clock_hz'], 'Hz')}"
+    elif known.get("source") in TABLED:
+        made_by = known.get("made_by") or (m.program or {}).get("compiler")
+        of = "" if known["source"] == "published" else f" ({made_by})"
+        at = f" at {rate(known['clock_hz'], 'Hz')}" if known.get("clock_hz") else ""
+        table = f" in {known['table']}" if known.get("table") else ""
+        near = f", from the nearest entry ({known['interpolated_from']})" if known.get("interpolated_from") else ""
         whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
-        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {source}: forward {whole} whole, {boundary} at a boundary"
-        yield f"{tiles}; {link}"
+        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {TABLED[known['source']]}{of}{table}{at}{near}"
+        yield f"{tiles}: forward {whole} whole, {boundary} at a boundary; {link}"
+        for each in known.get("disagrees") or ():
+            which = f"{each['tile']} tile, {each['pass']}"
+            figures = f"{each['program_cycles']:,.0f} cycles in its program, {each['table_cycles']:,.0f} in the table"
+            yield f"{m.plan}: a {which}: {figures}"
+
+
+def doubts(measurements: Sequence[Measurement]) -> list[Text]:
+    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason."""
+    lines = [f"implausible  {m.plan}: {why}" for m in measurements if (why := implausible(m, measurements))]
+    lines += [f"note    {m.plan}: {why}" for m in measurements if (why := beyond(m, measurements))]
+    return [Text(line) for line in dict.fromkeys(lines)]
 
 
 def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:

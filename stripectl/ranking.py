@@ -5,10 +5,11 @@ time do not compare.
 """
 
 import functools
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from stripectl.analysis.plausible import implausible
 from stripectl.kernels import kernels
 from stripectl.measurement import Measurement, ratio_interval, simulation_error, spelled, together, twin
 from stripectl.plan import Plan, parse_plan
@@ -32,12 +33,14 @@ class Pair(NamedTuple):
 class Ranking:
     """The plans of a workload on a target: `rivals` are those that the strongest method timed, the fastest first;
     `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are. `alike` are the plans
-    that differ from the best in their tiles alone, and that the method does not tell from it."""
+    that differ from the best in their tiles alone, and that the method does not tell from it; `broken` says of plans
+    whose predictions are implausible which bound they break."""
 
     members: Sequence[Measurement]
     rivals: Sequence[Measurement]
     pairs: Sequence[Pair]
     alike: Sequence[Measurement] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> Measurement:
@@ -96,7 +99,9 @@ def margin(fast: Measurement, slow: Measurement) -> float:
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
     plan of several has a time on such hardware."""
-    timed, errors = contenders(measurements), dict[str, list[Pair]]()
+    run, errors = together(measurements), dict[str, list[Pair]]()
+    broken = {id(m): why for m in contenders(measurements) if (why := implausible(m, run))}
+    timed = [m for m in contenders(measurements) if id(m) not in broken]
     for pair in pairs(measurements):
         errors.setdefault(pair.measured.workload.passes, []).append(pair)
     members: dict[tuple[Workload, str], list[Measurement]] = {}
@@ -107,7 +112,8 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     for m in timed:
         if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
             groups.setdefault((m.workload, m.target), []).append(m)
-    return [_ranking(group, members[key], errors.get(key[0].passes, [])) for key, group in groups.items()]
+    found = [_ranking(group, members[key], errors.get(key[0].passes, [])) for key, group in groups.items()]
+    return [replace(each, broken={m.plan: why for m in each.members if (why := broken.get(id(m)))}) for each in found]
 
 
 def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]:

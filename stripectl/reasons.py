@@ -198,10 +198,11 @@ def about(seq_len: int) -> str:
 def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
     """What was not ranked, and why."""
     ranked = {m.plan for m in ranking.rivals}
-    others = sorted({m.plan for m in ranking.members if m.status == "ok" and not m.rough} - ranked)
+    others = sorted({m.plan for m in ranking.members if m.status == "ok" and not m.rough} - ranked - {*ranking.broken})
     rough = len({m.plan for m in ranking.members if m.rough and m.status == "ok"} - ranked)
     which = ", ".join(others) if len(others) <= MOST_NAMED else f"{len(others)} plans"
     said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
+    said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
     said += [f"{rough} more were timed roughly and left behind."] if rough else []
     for group in found["refused"]:
         number = len(group["plans"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stripectl.analysis.accuracy.attention import known_error
 from stripectl.crossover import Curves, crossover
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.guards import disturbances
@@ -27,7 +28,7 @@ from stripectl.plan import parse_plan
 from stripectl.ranking import LEAST_MARGIN, Ranking, margin, names, rankings, speedup_error, strongest
 from stripectl.reasons import count, reasons
 from stripectl.run import Run
-from stripectl.topology import hardware_kind
+from stripectl.topology import hardware_kind, hardware_name
 from stripectl.usage import use
 from stripectl.workload import STEP
 
@@ -166,22 +167,41 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
     grounds = {
         "measured_tile": f"Simulated: the {best.devices} devices were not run. Tiles were timed on this machine.",
         "datasheet": "Simulated from published figures: nothing was run.",
+        **{each: f"Simulated and not run: tiles take {taken}." for each, taken in TABLED.items()},
     }
     words = grounds.get(source, f"Simulated from {source}: the plan was not run.")
     word = "datasheet" if source == "datasheet" else "simulated"
     if not ranking.pairs:
-        return word, f"{words} No plan was both measured and simulated here, so its error is not known."
+        return word, f"{words} {accuracy(best)}"
     worst, ratio = max(abs(pair.error) for pair in ranking.pairs), speedup_error(ranking.pairs)
     also = "" if ratio is None else f" and speed-ups by up to {ratio:.0%}"
     return word, f"{words} Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."
 
 
+TABLED = {
+    "estimated_cycles": "the compiler's estimated cycles",
+    "bundles": "the bundles of the compiler's final schedule",
+    "published": "published times of the kernel",
+}
+
+
+def accuracy(m: Measurement) -> str:
+    """How far times that were predicted this way are off published ones of attention on one such device."""
+    known = known_error(hardware_name(m.target), m.workload.passes)
+    unknown = "No plan was both measured and simulated here, so its error is not known."
+    if known is None or (m.calibration or {}).get("source") not in ("bundles", "published"):
+        return unknown
+    error = known.error
+    fitted = ", to which its costs were fitted" * known.fitted
+    return (
+        f"Times of attention on one device that are predicted this way were within {error.mean:.0%} of {error.rows} "
+        f"published measurements on {known.hardware} (geometric mean; the worst {error.worst:.0%}; {known.passes} "
+        f"passes of {known.measured}{fitted})."
+    )
+
+
 def _predicted(ranking: Ranking) -> tuple[str, str]:
-    words = {
-        "estimated_cycles": "the compiler's estimated cycles",
-        "bundles": "the bundles of the compiler's final schedule",
-        "datasheet": "what the published figures allow",
-    }
+    words = {**TABLED, "datasheet": "what the published figures allow"}
 
     def taken(known: Mapping[str, Any]) -> str:
         return words.get(str(known.get("source")), f"what {known.get('source')} says")
@@ -192,7 +212,8 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
         tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
     lacking = known.get("memory_left_out")
     memory = "the compiler's word" + (f", without {lacking}" if lacking else "")
-    return "predicted", f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
+    said = f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
+    return "predicted", f"{said} {found}" if "within" in (found := accuracy(ranking.best)) else said
 
 
 def refused(ranking: Ranking) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ rotations, residuals) is left out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stripectl.hardware import Hardware
@@ -116,13 +116,19 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
 
 
 def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
-    """A collective round the devices of its axes, at the rate of `Machine.together`, and where they all are rings of a
-    torus both ways round."""
+    """A collective over the devices of its axes, at the rate of `Machine.gathered_per_s`."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
-    rate, ways = machine.together(axes), min(machine.ways(axis, size) for axis, size in axes.items())
-    rounds = math.ceil((plan.product(sent.axes) - 1) / ways) * (2 if sent.opcode == "all-reduce" else 1)
-    return sent.times * (sent.nbytes / rate / ways + rounds * latency_s)
+    rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
+    each_s = sent.nbytes / machine.gathered_per_s(axes) + rounds * latency_s
+    return sent.times * (machine.collective_latency_s + each_s)
+
+
+def hops_round(axes: Mapping[str, int], machine: Machine) -> int:
+    """How many hops what comes from farthest makes: on a torus along each axis in turn, both ways."""
+    if machine.spread(axes):
+        return sum(math.ceil(size / 2) for size in axes.values())
+    return math.ceil((math.prod(axes.values()) - 1) / min(machine.ways(axis, size) for axis, size in axes.items()))
 
 
 def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stripectl import BadInput
-from stripectl.machine import Hops
+from stripectl.machine import Hops, Spread
 from stripectl.plan import AXES, SEQUENCE_AXES
 from stripectl.topology import Target
 
@@ -115,6 +115,40 @@ class Wiring:
                 at[dimension] = at[dimension] if onward else (at[dimension] - 1) % shape[dimension]
                 found[Link(slice, tuple(at), dimension)] += 1
         return Crossings(found, int(transfers.network.sum()))
+
+    def spreads(self) -> dict[frozenset[str], Spread]:
+        """How collectives over each choice of axes lie on the links: those whose devices are boxes of the torus."""
+        if not torus(self.target):
+            return {}
+        names = [axis for axis, size in self.mesh if size > 1]
+        chosen = (axes for count in range(1, len(names) + 1) for axes in itertools.combinations(names, count))
+        return {frozenset(axes): found for axes in chosen if (found := self._spread(axes))}
+
+    def _spread(self, axes: tuple[str, ...]) -> Spread | None:
+        """Of the devices that share their places on all other axes; groups are alike, so the first stands for all. On
+        a side of the torus that wraps around, as long as the box, both directions bring what is gathered, else one
+        does. Groups whose devices lie between each other's share links, as do the cores of a chip that are in
+        different groups."""
+        names, sizes = zip(*self.mesh, strict=True)
+        grid = np.array(self.order).reshape(sizes)
+        group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
+        places = [self.target.positions[k] for k in group.tolist()]
+        if len({place.slice for place in places}) > 1:
+            return None
+        sides = [sorted({place.coords[side] for place in places}) for side in range(len(self.target.shape))]
+        cores = len({place.core for place in places})
+        if math.prod(map(len, sides)) * cores != len(group):
+            return None
+        between = self.target.hardware.devices_per_chip / cores
+        ways, load = 0.0, 0.0
+        for side, at in enumerate(sides):
+            if len(at) == 1:
+                continue
+            stride = (at[1] - at[0]) * between
+            closed = self.target.wrap[side] and (at[1] - at[0]) * len(at) == self.target.shape[side] and len(at) > 2
+            ways += (2 if closed else 1) / stride
+            load = max(load, len(at) / (8 if closed else 4) * stride)
+        return Spread(ways, load) if ways else None
 
     def apart(self, axis: str) -> float:
         """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in

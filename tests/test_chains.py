@@ -23,4 +23,4 @@ def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path,
     assert "at 1M they are too close to tell" in said
     times = {(m.workload.seq_len, m.plan[:5]): m.median_s for m in Run.load(tmp_path / "run").measurements}
     assert times[2**11, "lasp/"] > 1.2 * times[2**11, "lasp2"]
-    assert times[2**20, "lasp/"] == pytest.approx(times[2**20, "lasp2"], rel=1e-3)
+    assert times[2**20, "lasp/"] == pytest.approx(times[2**20, "lasp2"], rel=2e-3)

@@ -199,13 +199,13 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     assert apart.together({"data": 2}) == network and apart.together({"ring": 8}) == link
     assert apart.together({"data": 2, "ring": 8}) == 8 * network
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
-    free = replace(costs, forward=TileCost(0.0, 0.0))
+    free = replace(costs, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)
     plan = parse_plan(f"all_gather/striped@ring=16,tile={TILE}")
     assert simulate(WORK, plan, free).seconds == pytest.approx(15 * block / (8 * network))
     exchanged = parse_plan(f"ulysses@ulysses=8,tile={TILE}")
     wide = datasheet_machine(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
     moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
-    seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0))).seconds
+    seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)).seconds
     assert seconds == pytest.approx(moved * max(4 / network, 3 / link))
 
 

@@ -9,7 +9,19 @@ import click
 
 from stripectl import StripectlError, __version__
 
-COMMANDS = ("bench", "tune-tiles", "trace", "topology", "report", "compare", "check", "history", "list", "doctor")
+COMMANDS = (
+    "bench",
+    "tune-tiles",
+    "trace",
+    "topology",
+    "report",
+    "compare",
+    "check",
+    "history",
+    "accuracy",
+    "list",
+    "doctor",
+)
 
 
 class Commands(click.Group):
@@ -40,6 +52,7 @@ SUMMARIES = {
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
     "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
     "history": "Show a metric over commits, with its change points.",
+    "accuracy": "Set predictions beside published measurements: how far off they are.",
     "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
     "doctor": "Say what is missing here, and the command that mends it.",
 }

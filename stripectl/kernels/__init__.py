@@ -48,6 +48,7 @@ class PallasKernel(NamedTuple):
     matmuls: int  # of a tile
     per_kv_head: bool = False  # its tiles lie in columns, of a key/value head, not in rows
     only_live: bool = False  # its grid holds live tiles alone, and whole ones go without a mask
+    shared: bool = True  # the cores of a device share its grid; else all of it runs on one of them
 
 
 class Hop(NamedTuple):
@@ -78,6 +79,9 @@ class Kernel:
         for a kernel that XLA compiles.
     hops: it makes the hops of a ring itself, beside its tiles: forward and backward take a `Hop` besides, and give
         (what they give without it, what the hop has brought).
+    tiles_as: the kernel whose tiles it computes, where that is another: they cost the same.
+    moves[pass] -> bytes that a call reads and writes in memory for each element of its queries, beside its tiles:
+        queries that are scaled beforehand, results that are merged afterwards.
 
     `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
     (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -113,6 +117,8 @@ class Kernel:
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
     hops: bool = False
+    tiles_as: str = ""
+    moves: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def attention(self) -> str:

@@ -191,6 +191,15 @@ class Together(list[Measurement]):
         return {beside(m): m for m in reversed(self) if m.median_s and m.devices == 1}
 
     @functools.cached_property
+    def contiguous(self) -> dict[Any, Measurement]:
+        """Those in the contiguous layout that have a time, by what else they are."""
+        found = {}
+        for m in reversed(self):
+            if m.median_s and (plan := parse_plan(m.plan)).layout == "contiguous":
+                found[(*beside(m), m.target, plan)] = m
+        return found
+
+    @functools.cached_property
     def overlaps(self) -> dict[Any, Measurement]:
         """Those of compiled schedules."""
         return {

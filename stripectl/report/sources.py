@@ -11,9 +11,13 @@ SOURCES = {
     "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head "
     "and the query heads that share it. A cost was fitted to each kind; the block held out of the fit tells its error.",
     "estimated_cycles": "Nothing was timed. Tiles take the cycles that the target's compiler estimates for the "
-    "bodies of the tile loops, at the clock rate of the chip; hops take what the links they cross take.",
-    "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule, "
-    "about one cycle each, or what their matmuls take at the peak rate where that is longer.",
+    "bodies of the tile loops of one small program, at the clock rate of the chip; hops take what the links they cross "
+    "take.",
+    "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule of "
+    "one small program, about one cycle each, or what their matmuls take at the peak rate where that is longer. Every "
+    "scheme, mesh and length takes the same costs.",
+    "published": "Nothing was timed here. Tiles take what published times of the kernel say, shared out in waves among "
+    "the processors of the GPU.",
     "none": "No time is predicted: a figure that it needs is not published.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
     "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",

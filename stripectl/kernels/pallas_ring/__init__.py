@@ -16,4 +16,4 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     return pallas_tpu.unsupported("pallas_ring", workload, plan, kind)
 
 
-about = replace(pallas_tpu.about, name="pallas_ring", unsupported=unsupported, hops=True)
+about = replace(pallas_tpu.about, name="pallas_ring", unsupported=unsupported, hops=True, tiles_as="pallas_tpu")

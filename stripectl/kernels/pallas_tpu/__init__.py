@@ -35,6 +35,7 @@ about = Kernel(
     unsupported=partial(unsupported, "pallas_tpu"),
     tile_multiple=LANES,
     least_side=lambda kind: LEAST,
+    moves={"forward": 4, "backward": 4},  # queries are scaled
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
         "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),

@@ -29,8 +29,12 @@ about = Kernel(
     unsupported=unsupported,
     tile_multiple=LANES,
     least_side=lambda kind: LEAST,
+    moves={"forward": 14, "backward": 14},  # queries are scaled; what comes of a rectangle is merged in float32
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),
-        "backward": (PallasKernel("_dq_", matmuls=3), PallasKernel("_dkv_", matmuls=4, per_kv_head=True)),
+        "backward": (
+            PallasKernel("_dq_", matmuls=3, shared=False),
+            PallasKernel("_dkv_", matmuls=4, per_kv_head=True, shared=False),
+        ),
     },
 )

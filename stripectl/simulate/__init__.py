@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stripectl.clocks import Clocks, Gradients, Timed, leaves
 from stripectl.layout import TileCount
 from stripectl.machine import Machine
 from stripectl.overlap import Overlap, overlap, union_s
 from stripectl.pairing import dealing, lie
 from stripectl.plan import Plan
 from stripectl.scheme import ROWS, Scheme, schemes
-from stripectl.timed import ACCUMULATOR_BYTES, Round, TimedAttend
+from stripectl.simulate.clocks import Clocks, Gradients, Timed, leaves
+from stripectl.simulate.timed import ACCUMULATOR_BYTES, Round, TimedAttend
 from stripectl.workload import DTYPE_BYTES, Workload
 
 

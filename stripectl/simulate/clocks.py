@@ -29,8 +29,12 @@ class Timed(NamedTuple):
     ready: np.ndarray
 
     @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
+        return self.elements * self.itemsize
 
     def sized(self, dimension: int, size: int) -> "Timed":
         """As it is, but of another size in a dimension."""
@@ -81,6 +85,7 @@ class Clocks:
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
+        self._carried = 0  # bytes that hops bring to the turn of a loop that is under way
         self._links: dict[tuple[str, int], np.ndarray] = {}
 
     def size(self, axis: str) -> int:
@@ -99,6 +104,7 @@ class Clocks:
 
         def move(leaf: Timed) -> Timed:
             out = leaf._replace(ready=self._hop(leaf, axis, by, sends))
+            self._carried += leaf.nbytes
             back = np.roll(sends, by)
             self.record(out, lambda given, gradients: gradients.add(leaf, self._hop(given, axis, -by, back)))
             return out
@@ -144,8 +150,14 @@ class Clocks:
 
         def exchange(leaf: Timed) -> Timed:
             moved = leaf.sized(split, leaf.shape[split] // size)
-            out = moved.sized(join, leaf.shape[join] * size)._replace(ready=self._exchange(leaf, axis))
-            self.record(out, lambda given, gradients: gradients.add(leaf, self._exchange(given, axis)))
+
+            def sent(x: Timed) -> np.ndarray:
+                """Parts are brought together in memory before they are sent, and apart after."""
+                packed = x._replace(ready=self.touch(2 * x.nbytes, x))
+                return self.touch(2 * x.nbytes, x._replace(ready=self._exchange(packed, axis)))
+
+            out = moved.sized(join, leaf.shape[join] * size)._replace(ready=sent(leaf))
+            self.record(out, lambda given, gradients: gradients.add(leaf, sent(given)))
             return out
 
         return each(exchange, x)
@@ -162,7 +174,8 @@ class Clocks:
         return each(total, x)
 
     def select(self, stacked: Any, index: Any) -> Any:
-        return each(lambda leaf: self.free(leaf.shape[1:], leaf.itemsize, leaf), stacked)
+        """A copy of one of the blocks."""
+        return each(lambda leaf: self.moved(leaf.shape[1:], leaf.itemsize, leaf, times=2), stacked)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         def choose(a: Any, b: Any) -> Any:
@@ -175,9 +188,32 @@ class Clocks:
         return each(choose, x, y)
 
     def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
+        """A rolled loop copies what hops bring to where the next turn reads it."""
         for index in range(first, last):
+            self._carried = 0
             state = body(index, state)
+            if self.plan.unroll == 1:
+                self.touch(2 * self._carried)
         return state
+
+    def touch(self, nbytes: float, *inputs: Timed) -> np.ndarray:
+        """When so many bytes have been read and written in memory, which nothing is computed beside."""
+        start = np.maximum.reduce([self.now, *(each.ready for each in inputs)])
+        self.now = start + nbytes / self.machine.memory_bytes_per_s
+        return self.now
+
+    def moved(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float) -> Timed:
+        """What takes the time to read or write it so many times, and its transpose too."""
+        out = Timed(shape, itemsize, np.zeros(1))
+        out = out._replace(ready=self.touch(times * out.nbytes, *inputs))
+
+        def transpose(given: Timed, gradients: Gradients) -> None:
+            end = self.touch(times * out.nbytes, given)
+            for leaf in inputs:
+                gradients.add(leaf, end)
+
+        self.record(out, transpose)
+        return out
 
     def free(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed) -> Timed:
         """What takes no time: there when all that it is made of is."""
@@ -238,9 +274,9 @@ class Clocks:
         if hops == 0:
             return ready
         _, latency_s = self.machine.hop(axis, self.size(axis), 1)
-        per_s, ways = self.machine.together({axis: self.size(axis)}), self.machine.ways(axis, self.size(axis))
+        per_s, ways = self.machine.gathered_per_s({axis: self.size(axis)}), self.machine.ways(axis, self.size(axis))
         far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil(hops / ways) * latency_s.max()
-        return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s / ways, far_s, ways)
+        return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s, far_s, ways)
 
     def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-to-all ends: on a torus every part goes round its ring the shorter way; elsewhere what stays in a
@@ -249,8 +285,10 @@ class Clocks:
         per_s, latency_s = self.machine.hop(axis, size, 1)
         far = [min(places, size - places) for places in range(1, size)]
         latency = latency_s.max() * (max(far) if self.machine.torus else 1)
-        near = self.machine.near(axis, size)
+        near, spread = self.machine.near(axis, size), self.machine.spread({axis: size})
         within_s = sum(far) / min(2, size - 1) / per_s.min() if self.machine.torus else (near - 1) / per_s.max()
+        if spread:
+            within_s = size * spread.load / self.machine.link_bytes_per_s_one_way
         busy_s = block.nbytes * max(within_s, (size - near) / per_s.min())
         return self._together("all-to-all", block, size - 1, leaf.ready, axis, busy_s, latency, 2)
 
@@ -260,8 +298,8 @@ class Clocks:
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency, ways = rates.min(), latencies.max(), self.machine.ways(axis, size)
-        together = self.machine.together({axis: size})
-        ring = 2 * ((size - 1) / ways * leaf.nbytes / size / together + math.ceil((size - 1) / ways) * latency)
+        gathered = self.machine.gathered_per_s({axis: size})
+        ring = 2 * ((size - 1) * leaf.nbytes / size / gathered + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
         block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))
@@ -286,7 +324,7 @@ class Clocks:
         start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
         for free in links:
             free[:] = start + busy_s
-        end = start + busy_s + latency_s
+        end = start + busy_s + latency_s + self.machine.collective_latency_s
         if not self._hides(opcode, axis, block, blocks, start, end):
             self.now = np.maximum(self.now, end)
         return end

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.clocks import Clocks, Gradients, Timed, each, leaves
 from stripectl.kernels import kernels
 from stripectl.layout import WHOLE, Pairing, Rectangle, Tile, TileCount, tile_ends
 from stripectl.machine import TileCost
 from stripectl.pairing import among, pairing_of
 from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import HEADS, ROWS
+from stripectl.simulate.clocks import Clocks, Gradients, Timed, each, leaves
+from stripectl.simulate.waves import busiest, turned
 from stripectl.workload import Workload
 
 ACCUMULATOR_BYTES = 4
@@ -56,7 +57,8 @@ class TimedAttend:
         return self.pairing.rounds(by)
 
     def empty(self, q: Timed) -> Timed:
-        return Timed(q.shape, ACCUMULATOR_BYTES, q.ready.copy())
+        """An output of zeros."""
+        return Timed(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
 
     def query(self, q: Timed) -> Timed:
         return q
@@ -87,10 +89,10 @@ class TimedAttend:
 
     def finish(self, q: Timed, state: Timed) -> Timed:
         """The output, in the dtype of the queries."""
-        return self.clocks.free(q.shape, q.itemsize, state)
+        return self.clocks.moved(q.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
     def merge(self, state: Timed, partial: Any) -> Timed:
-        return self.clocks.free(state.shape, state.itemsize, state, *leaves(partial))
+        return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
         if parts == 1:
@@ -98,22 +100,23 @@ class TimedAttend:
 
         def cut(leaf: Timed) -> Timed:
             size = leaf.shape[ROWS] // parts
-            return self.clocks.free(leaf.sized(ROWS, size).shape, leaf.itemsize, leaf)
+            return self.clocks.moved(leaf.sized(ROWS, size).shape, leaf.itemsize, leaf, times=2)
 
         return [each(cut, kv) for _ in range(parts)]
 
     def joined(self, parts: Sequence[Any]) -> Any:
         def join(*pieces: Timed) -> Timed:
             rows = sum(piece.shape[ROWS] for piece in pieces)
-            return self.clocks.free(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces)
+            return self.clocks.moved(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces, times=2)
 
         return each(join, *parts)
 
     def zeros(self, saved: Any) -> Timed:
-        return Timed(saved[0].shape, ACCUMULATOR_BYTES, saved[0].ready.copy())
+        q = saved[0]
+        return Timed(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
 
     def add(self, a: Any, b: Any) -> Any:
-        return each(lambda x, y: self.clocks.free(x.shape, x.itemsize, x, y), a, b)
+        return each(lambda x, y: self.clocks.moved(x.shape, x.itemsize, x, y, times=3), a, b)
 
     def share(self, q: Timed, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
         return into._replace(ready=self._share("forward", q, [q, into, *leaves(kv)], me, part))
@@ -248,7 +251,22 @@ class TimedAttend:
         share: float = 1.0,
     ) -> np.ndarray:
         tiles = self.counted[len(self.rounds_run)] if self.counted else self._count(passes, me, src, part)
+        if cost.processors and not self.counted:
+            tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
+        if moves := self.kernel.moves.get(passes):
+            self.clocks.touch(share * moves * q.elements)
         return self._spend(passes, cost, q, needs, tiles, share)
+
+    def _in_waves(
+        self, passes: str, cost: TileCost, q: Timed, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
+    ) -> TileCount:
+        """The tiles, with those of the busiest processor of a GPU."""
+        assert cost.block
+        pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
+        heads = q.shape[0] * q.shape[HEADS]
+        found = _busiest(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        busiest, calls = (np.broadcast_to(each, self.clocks.grid.size) for each in found)
+        return tiles._replace(busiest=busiest, calls=calls)
 
     def _spend(
         self,
@@ -287,3 +305,19 @@ def _counted(
     """Tiles of pairs of shards: passes, schemes and meshes that are compared meet in the same ones."""
     documents = None if starts is None else among(np.array(starts), pairing.shards * pairing.rows)
     return count(pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile)), tile)
+
+
+@lru_cache(maxsize=2**11)
+def _busiest(
+    pairing: Pairing,
+    part: tuple[int, int],
+    me: tuple[int, ...],
+    src: tuple[int, ...],
+    backward: bool,
+    block: Tile,
+    heads: int,
+    processors: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`waves.busiest` of pairs of shards."""
+    bands = pairing.bands(np.array(me), np.array(src), part)
+    return busiest([turned(band) if backward else band for band in bands], block, heads, processors)

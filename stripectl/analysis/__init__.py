@@ -1,0 +1,1 @@
+"""Conclusions: pure functions of what was found."""

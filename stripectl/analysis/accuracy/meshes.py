@@ -1,0 +1,88 @@
+"""Meshes of a training step, simulated, beside the step times that MaxText measured (`profiles/published/maxtext.csv`).
+
+MaxText's splash attention has a fused backward pass and its ring makes N hops; ours are simulated as they are.
+"""
+
+import csv
+import itertools
+from functools import cache
+from typing import Any, NamedTuple
+
+from scipy.stats import kendalltau
+
+from stripectl.analysis.accuracy.steps import step_parts, step_workload
+from stripectl.files import data_folder
+from stripectl.kernels import kernels
+from stripectl.plan import Plan, make_mesh
+from stripectl.simulate.tables import shipped, tabled_machine
+from stripectl.topology import parse_target
+from stripectl.wiring import wire
+
+TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
+APART = 0.03  # of two measured times: closer ones are not in order
+
+
+class Cell(NamedTuple):
+    """A mesh and a length: seconds of a step, measured and simulated."""
+
+    plan: str
+    seq_len: int
+    measured: float
+    simulated: float
+
+    @property
+    def ratio(self) -> float:
+        return self.simulated / self.measured
+
+
+class Order(NamedTuple):
+    """How well the cells of a length are in order: pairs that were measured apart, those in the right order, Kendall's
+    tau, and how much longer the pick takes than the best, as measured."""
+
+    seq_len: int
+    pairs: int
+    right: int
+    tau: float
+    lost: float
+
+
+@cache
+def cells() -> tuple[Cell, ...]:
+    text = (data_folder("profiles") / "published" / "maxtext.csv").read_text().splitlines()
+    found = []
+    for row in csv.DictReader(line for line in text if not line.startswith("#")):
+        mesh = make_mesh({axis: int(row[axis]) for axis in ("ring", "ulysses")})
+        for column in (name for name in row if name.endswith("k")):
+            seq_len = int(column.strip("sk")) * 1024
+            plan = Plan(row["scheme"], LAYOUT, KERNEL, mesh=mesh)
+            found.append(Cell(str(plan), seq_len, float(row[column]), simulated(plan, seq_len)))
+    return tuple(found)
+
+
+def simulated(plan: Plan, seq_len: int) -> float:
+    """Seconds of a step, with the kernel's default tile."""
+    target, workload = parse_target(TARGET), step_workload(MODEL, seq_len)
+    kernel = kernels[plan.kernel]
+    tile = kernel.fitting(kernel.default_tile("tpu"), seq_len // plan.shards)
+    plan = Plan(plan.scheme, plan.layout, plan.kernel, mesh=plan.mesh, tile=tile)
+    known = shipped(target.hardware, workload, plan)
+    assert known
+    machine = tabled_machine(target.hardware, workload, plan, known, wire(target, plan.mesh or ()))
+    return step_parts(workload, plan, target.hardware, machine).timed().seconds
+
+
+def orders() -> list[Order]:
+    """Of each length."""
+    found = []
+    for seq_len in dict.fromkeys(cell.seq_len for cell in cells()):
+        alike = [cell for cell in cells() if cell.seq_len == seq_len]
+        apart = [
+            (a, b)
+            for a, b in itertools.combinations(alike, 2)
+            if max(a.measured, b.measured) >= (1 + APART) * min(a.measured, b.measured)
+        ]
+        right = sum((a.measured < b.measured) == (a.simulated < b.simulated) for a, b in apart)
+        tau: Any = kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike])
+        pick, best = min(alike, key=lambda cell: cell.simulated), min(cell.measured for cell in alike)
+        found.append(Order(seq_len, len(apart), right, float(tau.statistic), pick.measured / best - 1))
+    return found

@@ -1,0 +1,85 @@
+"""Speed-ups of striped over contiguous training steps, simulated, beside those that Brandon et al. 2023 measured.
+
+Their kernel is not ours (`profiles/published/striped-kernel.yaml`): it costs what two constants a device say; all else
+of a step is simulated as for any plan.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from stripectl.analysis.accuracy.steps import step_parts, step_workload
+from stripectl.datasheet import datasheet_machine
+from stripectl.files import data_folder, load_yaml
+from stripectl.hardware import Hardware
+from stripectl.kernels import kernels
+from stripectl.machine import Machine, TileCost
+from stripectl.plan import Plan, make_mesh, parse_tile
+from stripectl.published import rows
+from stripectl.topology import target_of
+from stripectl.wiring import wire
+
+
+class SpeedUp(NamedTuple):
+    """A row of the paper: striped over contiguous, as it was measured and as it is simulated."""
+
+    hardware: str
+    model: str
+    tensor: int
+    ring: int
+    seq_len: int
+    measured: float
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        return self.simulated - self.measured
+
+
+@cache
+def paper_kernel() -> dict[str, dict[str, Any]]:
+    """What the paper's kernel costs, by device."""
+    path = data_folder("profiles") / "published" / "striped-kernel.yaml"
+    return {str(name): dict(each) for name, each in load_yaml(path, "published kernel").items()}
+
+
+def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
+    """Every measured row, or those of one kind of device."""
+    found = []
+    for (name, model, tensor, ring, seq_len), (_, measured) in rows().items():
+        if measured is not None and hardware in (None, name):
+            simulated = speed_up(name, model, tensor, ring, seq_len, paper_kernel()[name])
+            found.append(SpeedUp(name, model, tensor, ring, seq_len, measured, simulated))
+    return found
+
+
+def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: dict[str, Any]) -> float:
+    """Striped over contiguous of a training step whose attention costs what `kernel` says."""
+    slow, fast = (step_s(name, model, tensor, ring, seq_len, layout, kernel) for layout in ("contiguous", "striped"))
+    return slow / fast
+
+
+def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: str, kernel: dict[str, Any]) -> float:
+    hardware, workload = Hardware.load(name), step_workload(model, seq_len)
+    block = parse_tile(kernel["block"])
+    tile = block._replace(block_q=min(block.block_q, seq_len // ring), block_kv=min(block.block_kv, seq_len // ring))
+    plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
+    wired = wire(target_of(hardware, plan.devices), plan.mesh or ())
+    machine = datasheet_machine(hardware, workload, tile, wired, kernel=kernels["xla"])
+    return step_parts(workload, plan, hardware, with_kernel(machine, kernel)).timed().seconds
+
+
+def with_kernel(machine: Machine, kernel: dict[str, Any]) -> Machine:
+    """The machine, whose tiles cost what the kernel's do."""
+    times = kernel.get("tile", 1.0) * kernel.get("attention_cost", 1.0)
+
+    def cost(peak: TileCost) -> TileCost:
+        whole_s = peak.whole_s * times
+        return replace(
+            peak,
+            whole_s=whole_s,
+            boundary_s=whole_s * kernel.get("boundary", 1.0),
+            dead_s=whole_s * kernel.get("dead", 0.0),
+        )
+
+    return replace(machine, forward=cost(machine.forward), backward=cost(machine.backward))

@@ -1,0 +1,101 @@
+"""Predictions against what no machine can beat: its FLOPs, its links, its number of devices, the balance of its tiles.
+
+A prediction that beats one of these is a defect of the prediction. It is marked and never recommended.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from stripectl.hardware import Hardware, hardware_names
+from stripectl.measurement import Measurement, attention_bound, beside, together
+from stripectl.plan import Plan, parse_plan
+from stripectl.topology import hardware_name
+from stripectl.units import duration, rate, times
+
+SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
+
+
+def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
+    """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
+    if m.method == "measured" or m.status != "ok" or not m.median_s:
+        return None
+    return next((found for found in _broken(m, run)), None)
+
+
+def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
+    reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
+    if reached and peak and reached > peak * (1 + SLACK):
+        yield f"it computes {rate(reached, 'FLOP/s')} a device, {reached / peak - 1:.0%} above the peak"
+    if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + SLACK):
+        over = least_s / m.median_s - 1
+        yield f"all links of a device take {duration(least_s)} for the bytes it sends, {over:.0%} longer"
+    alone = together(run).alone.get(beside(m))
+    if alone and alone.median_s and m.median_s and same_tiles(m, alone):
+        gain = alone.median_s / m.median_s
+        if m.devices > 1 and gain > m.devices * unequal(m) * (1 + SLACK):
+            yield f"{m.devices} devices are {times(gain)} as fast as one of them with the same kernel and tile"
+    if (found := over_contiguous(m, run)) and found[0] > found[1] * (1 + SLACK):
+        gain, most = map(times, found)
+        yield f"it is {gain} as fast as the contiguous layout, which the balance of tiles limits to {most}"
+
+
+def sending_s(m: Measurement) -> float | None:
+    """The least time for the bytes that a device sends, over all the links it has at once."""
+    name = hardware_name(m.target)
+    hardware = Hardware.load(name) if name in hardware_names() else None
+    link = hardware and hardware.figure("link_bytes_per_s_one_way")
+    if not hardware or not link or not m.bytes or m.devices == 1:
+        return None
+    return sum(m.bytes.values()) / link / max(1, 2 * hardware.torus_dims)
+
+
+def same_tiles(m: Measurement, other: Measurement) -> bool:
+    """Whether two plans compute with the same kernel and tiles."""
+    mine, theirs = parse_plan(m.plan), parse_plan(other.plan)
+    return (mine.kernel, mine.tile, mine.backward) == (theirs.kernel, theirs.tile, theirs.backward)
+
+
+def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, float] | None:
+    """(speed-up over the same plan in the contiguous layout, the most that it can be): the bound of its tiles, and what
+    the contiguous plan waits for communication besides."""
+    plan, bound = parse_plan(m.plan), attention_bound(m)
+    base = together(run).contiguous.get((*beside(m), m.target, replace(plan, layout="contiguous")))
+    if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
+        return None
+    waits = min(0.9, 2 * (base.limits or {}).get("communication", 0.0))
+    return base.median_s / m.median_s, bound * unequal(m) / (1 - waits)
+
+
+def unequal(m: Measurement) -> float:
+    """How much dearer tiles of one plan may be than those of another: on one device a kernel may mask all its tiles and
+    visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
+    known = m.calibration or {}
+    costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))
+    ratios = ((each["boundary_s"] + each.get("dead_s", 0.0)) / each["whole_s"] for each in costs if each.get("whole_s"))
+    return max(1.0, *ratios, 1.0)
+
+
+def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
+    """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
+    neither is so."""
+    alone = together(run).alone.get(beside(m))
+    if alone and alone.median_s and m.median_s and m.devices > 1:
+        gain = alone.median_s / m.median_s
+        if gain > m.devices:
+            mine, theirs = map(tiles_of, (parse_plan(m.plan), parse_plan(alone.plan)))
+            why = (
+                f"which computes with {theirs} and not {mine}"
+                if mine != theirs
+                else "which masks more tiles and visits dead ones"
+            )
+            return f"{times(gain)} as fast as one of its {m.devices} devices, {why}"
+    found, bound = over_contiguous(m, run), attention_bound(m)
+    if found and bound and bound < found[0] <= found[1]:
+        gain, most = times(found[0]), times(bound)
+        return f"{gain} over contiguous, above its bound of {most}: the contiguous plan waits for hops, or masks more"
+    return None
+
+
+def tiles_of(plan: Plan) -> str:
+    own = f", backward {plan.backward}" if plan.backward and plan.backward != plan.tile else ""
+    return f"{plan.kernel} tiles of {plan.tile}{own}"

@@ -1,0 +1,60 @@
+"""Predictions beside published measurements: their errors are counts of a table, which do not flicker."""
+
+import json
+
+import pytest
+
+from stripectl.analysis.accuracy.attention import attention_rows, groups, known_error
+from stripectl.analysis.accuracy.meshes import cells, orders
+from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
+from stripectl.cli import main
+
+MOST = {("tpu7x", "backward"): (0.2, 0.37)}  # of others 15 % and 35 %
+
+
+def test_every_row_that_ships_is_read() -> None:
+    assert len(attention_rows()) == 169
+    assert {row.ours for row in attention_rows()} == {"pallas_tpu", "cudnn"}
+
+
+@pytest.mark.parametrize("group", groups(), ids=lambda group: f"{group.hardware}-{group.passes}")
+def test_attention_on_one_device_is_predicted(group) -> None:
+    mean, worst = MOST.get((group.hardware, group.passes), (0.15, 0.35))
+    assert group.error.mean <= mean and group.error.worst <= worst
+    assert group.fitted == (group.ours == "cudnn")
+
+
+def test_the_papers_speed_ups_are_simulated() -> None:
+    errors = [each.error for each in speed_ups()]
+    assert len(errors) == 68 and (sum(error**2 for error in errors) / len(errors)) ** 0.5 < 0.03
+    for constants in paper_kernel().values():
+        assert len({"tile", "boundary", "dead"} & constants.keys()) == 2
+
+
+def test_meshes_are_simulated_beside_those_that_ran() -> None:
+    assert len(cells()) == 15 and sum(order.pairs for order in orders()) == 21
+    longest = orders()[-1]
+    assert longest.right >= 6 and longest.lost <= 0.03
+    assert all(0.7 < cell.ratio < 1.3 for cell in cells() if cell.seq_len == 2**18)
+
+
+def test_a_device_without_rows_has_no_known_error() -> None:
+    assert known_error("v4", "forward") is None
+    known = known_error("v5p", "forward-backward")
+    assert known and known.passes == "forward"
+
+
+def test_the_command_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["accuracy", "--rows"])
+    assert done.value.code == 0
+    said = capsys.readouterr().out
+    assert "tokamax splash" in said and "fitted to them" in said and "Kendall's tau" in said
+
+
+def test_the_command_gives_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["accuracy", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert {each["hardware"] for each in found["attention"]} == {"v5p", "tpu7x", "h100", "h200", "gb300"}
+    assert found["paper_constants"].keys() == {"a100", "v3", "v4"}

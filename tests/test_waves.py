@@ -1,0 +1,68 @@
+"""Thread blocks in waves."""
+
+import numpy as np
+import pytest
+
+from stripectl.layout import UNBOUNDED, Rectangle, Tile
+from stripectl.plan import parse_plan
+from stripectl.simulate import simulate
+from stripectl.simulate.tables import shipped, tabled_machine
+from stripectl.simulate.waves import busiest, makespan, turned
+from stripectl.topology import parse_target
+from stripectl.wiring import wire
+from stripectl.workload import Workload
+
+BLOCK = Tile(128, 128)
+
+
+def band(rows: int, cols: int, high: int = UNBOUNDED) -> Rectangle:
+    return Rectangle(0, 0, rows, cols, -UNBOUNDED, high)
+
+
+def test_eight_heads_of_256_queries_take_as_long_as_of_2048() -> None:
+    """128 blocks fit 132 processors as 16 do (H200, profiles/published/attention.csv)."""
+    few, many = (busiest([band(rows, 2**17)], BLOCK, 8, 132)[0][0] for rows in (256, 2048))
+    assert few == many == 1024
+    assert busiest([band(4096, 2**17)], BLOCK, 8, 132)[0][0] == 2048
+
+
+@pytest.mark.parametrize("heads", [1, 3, 40])
+def test_no_processor_waits_while_a_block_is_left(heads: int) -> None:
+    blocks = tuple(range(1, 33))
+    total, found = heads * sum(blocks), makespan(blocks, heads, 12)
+    assert total / 12 <= found <= total / 12 + max(blocks)
+
+
+def test_so_many_blocks_that_waves_no_longer_count_are_shared_out() -> None:
+    assert makespan((4,) * 512, 64, 132) == pytest.approx(4 * 512 * 64 / 132, rel=0.01)
+
+
+def test_dead_blocks_run_nothing_and_a_dead_pair_makes_no_call() -> None:
+    tiles, calls = busiest([band(1024, 1024, -2048), band(1024, 1024, 0)], BLOCK, 1, 132)
+    assert (tiles[0], calls[0]) == (8, 1)
+
+
+def test_devices_are_counted_at_once() -> None:
+    tiles, calls = busiest([band(1024, 1024)._replace(high=np.array([0, -2048, UNBOUNDED]))], BLOCK, 1, 4)
+    assert calls.tolist() == [1, 0, 1] and tiles[1] == 0 < tiles[0] < tiles[2] == 16
+
+
+def test_a_backward_pass_goes_along_the_keys() -> None:
+    """The first keys of a causal mask meet every query, the last one block of them."""
+    square = turned(band(1024, 1024, 0))
+    assert (square.low, square.high) == (0, UNBOUNDED)
+    assert busiest([square], BLOCK, 1, 1)[0][0] == 36 == busiest([band(1024, 1024, 0)], BLOCK, 1, 1)[0][0]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "striped", "zigzag"])
+def test_a_ring_of_gpus_takes_its_waves(layout: str) -> None:
+    work = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward-backward")
+    plan, target = parse_plan(f"ring/{layout}/cudnn@ring=8,tile=128"), parse_target("h100:8")
+    known = shipped(target.hardware, work, plan)
+    assert known and known["forward"].source == "published"
+    machine = tabled_machine(target.hardware, work, plan, known, wire(target, plan.mesh or ()))
+    found = simulate(work, plan, machine)
+    forward = [each for each in found.rounds if each.passes == "forward"]
+    live = [each for each in forward if np.any(each.tiles.calls)]
+    assert live and all(np.all(each.tiles.busiest[each.tiles.calls > 0] > 0) for each in live)
+    assert found.seconds > work.flops / 8 / target.hardware.figures["matmul_flops_per_s_bfloat16"]
