@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.analysis.accuracy.attention import known_error
 from stripectl.crossover import Curves, crossover
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.guards import disturbances
@@ -187,6 +186,8 @@ TABLED = {
 
 def accuracy(m: Measurement) -> str:
     """How far times that were predicted this way are off published ones of attention on one such device."""
+    from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
+
     known = known_error(hardware_name(m.target), m.workload.passes)
     unknown = "No plan was both measured and simulated here, so its error is not known."
     if known is None or (m.calibration or {}).get("source") not in ("bundles", "published"):
