@@ -8,7 +8,7 @@ from stripectl.kernels import LEAST_SIDE, Kernel
 from stripectl.layout import Tile
 
 # cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
-# tpu, gpu: the striped attention paper's, section 3.1.
+# tpu, gpu: of the sizes of the striped attention paper's, section 3.1.
 DEFAULTS = {"cpu": Tile(256, 256), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
 # On a TPU smaller tiles take up to 17 times as long: benchmarks/README.md "Tiles of the xla kernel on TPUs". On a GPU
 # each starts several programs.
