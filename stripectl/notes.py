@@ -26,6 +26,7 @@ TABLED = {
     "bundles": "the compiler's bundles",
     "published": "published times",
 }
+MOST_DOUBTS = 3  # lines of a kind under a table
 PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
@@ -84,10 +85,16 @@ def _calibration(m: Measurement) -> Iterator[str]:
 
 
 def doubts(measurements: Sequence[Measurement]) -> list[Text]:
-    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason."""
-    lines = [f"implausible  {m.plan}: {why}" for m in measurements if (why := implausible(m, measurements))]
-    lines += [f"note    {m.plan}: {why}" for m in measurements if (why := beyond(m, measurements))]
-    return [Text(line) for line in dict.fromkeys(lines)]
+    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
+    the same reason the first."""
+    broken = [f"implausible  {m.plan}: {why}" for m in measurements if (why := implausible(m, measurements))]
+    faster = [f"note    {m.plan} {m.workload.passes}: {why}" for m in measurements if (why := beyond(m, measurements))]
+    lines = []
+    for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
+        lines += alike[:MOST_DOUBTS]
+        if more := len(alike) - MOST_DOUBTS:
+            lines += [f"        and {more} more, each with its reason in the report"] * (more > 0)
+    return [Text(line) for line in lines]
 
 
 def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:

@@ -90,7 +90,7 @@ def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
             )
             return f"{times(gain)} as fast as one of its {m.devices} devices, {why}"
     found, bound = over_contiguous(m, run), attention_bound(m)
-    if found and bound and bound < found[0] <= found[1]:
+    if found and bound and bound * (1 + SLACK) < found[0] <= found[1] * (1 + SLACK):
         gain, most = times(found[0]), times(bound)
         return f"{gain} over contiguous, above its bound of {most}: the contiguous plan waits for hops, or masks more"
     return None

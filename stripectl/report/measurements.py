@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stripectl import BadInput, console, usage
+from stripectl.analysis.plausible import beyond, implausible
 from stripectl.guards import disturbances
 from stripectl.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.units import NOTHING, duration, nbytes, rate, times
@@ -135,12 +136,18 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
         {
             "id": anchor(at),
             "method": m.method,
-            "figures": _figures(m),
+            "figures": _figures(m) + _doubts(m, shown),
             "command": _command(m),
         }
         for at, m in enumerate(shown)
         if m.status != "refused"
     ]
+
+
+def _doubts(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
+    """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
+    found = ("implausible", implausible(m, shown)), ("faster than expected", beyond(m, shown))
+    return [(name, why) for name, why in found if why]
 
 
 def _command(m: Measurement) -> str:

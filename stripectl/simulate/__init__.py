@@ -6,7 +6,7 @@ what forward did (`clocks`).
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,13 +24,15 @@ from stripectl.workload import DTYPE_BYTES, Workload
 @dataclass(frozen=True)
 class Simulation:
     """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
-    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way."""
+    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way; and when memory was
+    read and written beside tiles."""
 
     seconds: float
     rounds: list[Round]
     transfers: Counter[tuple[str, int, int]]
     along: Counter[tuple[str, str]]
     windows: list[tuple[np.ndarray, np.ndarray]]
+    touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     @property
     def sent(self) -> dict[str, int]:
@@ -48,6 +50,7 @@ class Simulation:
         if not self.windows:
             return None
         compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
+        compute += [np.stack(each, 1) for each in self.touched]
         windows = [np.stack(window, 1) for window in self.windows]
         each = [(union_s([c[d] for c in compute]), [w[d] for w in windows], d) for d in range(len(compute[0]))]
         longest = max(busy for busy, _, _ in each)
@@ -87,7 +90,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready, *ends])
     end = float(np.maximum(ready, clocks.now).max())
-    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.along, clocks.windows)
+    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.along, clocks.windows, clocks.touched)
 
 
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:

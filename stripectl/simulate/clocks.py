@@ -83,6 +83,7 @@ class Clocks:
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
+        self.touched: list[tuple[np.ndarray, np.ndarray]] = []  # when memory was read and written beside tiles
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
         self._carried = 0  # bytes that hops bring to the turn of a loop that is under way
@@ -200,6 +201,8 @@ class Clocks:
         """When so many bytes have been read and written in memory, which nothing is computed beside."""
         start = np.maximum.reduce([self.now, *(each.ready for each in inputs)])
         self.now = start + nbytes / self.machine.memory_bytes_per_s
+        if nbytes and math.isfinite(self.machine.memory_bytes_per_s):
+            self.touched.append((start, self.now))
         return self.now
 
     def moved(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float) -> Timed:
