@@ -364,8 +364,8 @@ def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_wi
 def test_rounds_of_an_unrolled_loop_copy_nothing_and_hide_their_hops(compilers: Compilers, unroll: int) -> None:
     plan = RING.replace("xla", "splash") + f",unroll={unroll}"
     found = compiled(case(plan, "v5e:2x4", FORWARD), parse_target("v5e:2x4"), compilers)
-    assert found.program and found.overlap
-    assert found.program["copies"]["per_round"] == 0 and found.overlap["exposed_s"] == 0
+    assert found.program and found.calibration
+    assert found.program["copies"]["per_round"] == 0 and not found.calibration["exposed"]
 
 
 @needs
