@@ -233,8 +233,8 @@ def test_chunks_are_counted_once_a_state() -> None:
     pairing = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
     work, _ = planned("ring", 2)
     own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), pairing, COUNTING).rounds
-    assert [int(kind[1]) for kind in own.tiles] == [5, 6, 0, 6]
-    assert [int(kind[1]) for kind in earlier[0].tiles] == [6, 0, 0, 6]
+    assert [int(kind[1]) for kind in own.tiles[:4]] == [5, 6, 0, 6]
+    assert [int(kind[1]) for kind in earlier[0].tiles[:4]] == [6, 0, 0, 6]
     assert kernels["chunked"].family == "linear"
 
 

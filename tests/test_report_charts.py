@@ -81,13 +81,13 @@ def test_a_bound_is_over_a_base_that_differs_in_its_layout_alone() -> None:
 
 
 def test_speed_ups_of_one_length_come_from_the_scaling_of_plans() -> None:
-    curves = {"contiguous": [(2048, 1.0), (4096, 4.0)], "zigzag": [(2048, 1.0), (4096, 2.0)]}
+    curves = {"contiguous": [(2048, 1.0), (4096, 4.0)], "zigzag": [(2048, 1.0), (4096, 2.5)]}
     run = [
         at(4096, name, curve[-1][1], "simulated", scaling=[{"seq_len": n, "median_s": s} for n, s in curve])
         for name, curve in curves.items()
     ]
     (chart,) = charts("speedup", *run)
-    assert [(row["tokens"], row["value"]) for row in chart["points"]] == [(2048, 1.0), (4096, 2.0)]
+    assert [(row["tokens"], row["value"]) for row in chart["points"]] == [(2048, 1.0), (4096, 1.6)]
     assert chart["methods"] == ["simulated"]
 
 

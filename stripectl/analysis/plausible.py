@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from stripectl.hardware import Hardware, hardware_names
-from stripectl.measurement import Measurement, attention_bound, beside, together
+from stripectl.measurement import Measurement, attention_bound, beside, plan_of, together
 from stripectl.plan import Plan, parse_plan
 from stripectl.topology import hardware_name
 from stripectl.units import duration, rate, times
@@ -17,7 +17,7 @@ SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one 
 
 def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
-    if m.method == "measured" or m.status != "ok" or not m.median_s:
+    if m.method == "measured" or m.status != "ok" or not m.median_s or not plan_of(m):
         return None
     return next((found for found in _broken(m, run)), None)
 
@@ -71,15 +71,17 @@ def unequal(m: Measurement) -> float:
     visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
     known = m.calibration or {}
     costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))
-    ratios = ((each["boundary_s"] + each.get("dead_s", 0.0)) / each["whole_s"] for each in costs if each.get("whole_s"))
-    return max(1.0, *ratios, 1.0)
+    masked = ((each.get("boundary_s", 0.0) + each.get("dead_s", 0.0), each.get("whole_s")) for each in costs)
+    return max([1.0, *(most / whole for most, whole in masked if whole)])
 
 
 def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
     neither is so."""
+    if m.status != "ok" or not m.median_s or not plan_of(m):
+        return None
     alone = together(run).alone.get(beside(m))
-    if alone and alone.median_s and m.median_s and m.devices > 1:
+    if alone and alone.median_s and m.devices > 1:
         gain = alone.median_s / m.median_s
         if gain > m.devices:
             mine, theirs = map(tiles_of, (parse_plan(m.plan), parse_plan(alone.plan)))

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from stripectl import BadInput
 from stripectl.measurement.bootstrap import interval, medians
-from stripectl.plan import parse_plan
+from stripectl.plan import Plan, parse_plan
 from stripectl.topology import hardware_name
 from stripectl.workload import Workload
 
@@ -122,6 +122,14 @@ class Measurement:
         return cls(**known)
 
 
+def plan_of(m: Measurement) -> Plan | None:
+    """Its plan, where that means anything to this stripectl."""
+    try:
+        return parse_plan(m.plan)
+    except (BadInput, ValueError):
+        return None
+
+
 def readable(m: Measurement) -> Measurement:
     """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
     try:
@@ -195,7 +203,8 @@ class Together(list[Measurement]):
         """Those in the contiguous layout that have a time, by what else they are."""
         found = {}
         for m in reversed(self):
-            if m.median_s and (plan := parse_plan(m.plan)).layout == "contiguous":
+            plan = plan_of(m) if m.median_s else None
+            if plan and plan.layout == "contiguous":
                 found[(*beside(m), m.target, plan)] = m
         return found
 

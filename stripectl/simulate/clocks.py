@@ -149,19 +149,24 @@ class Clocks:
         if (size := self.size(axis)) == 1:
             return x
 
-        def exchange(leaf: Timed) -> Timed:
+        def pack(leaf: Timed) -> Timed:
+            """Parts are brought together in memory before they are sent, and apart after."""
+            return leaf._replace(ready=self.touch(2 * leaf.nbytes, leaf))
+
+        def back(given: Timed) -> np.ndarray:
+            packed = given._replace(ready=self.touch(4 * given.nbytes, given))
+            return self._exchange(packed, axis)
+
+        def unpack(leaf: Timed, arrived: Timed) -> Timed:
             moved = leaf.sized(split, leaf.shape[split] // size)
-
-            def sent(x: Timed) -> np.ndarray:
-                """Parts are brought together in memory before they are sent, and apart after."""
-                packed = x._replace(ready=self.touch(2 * x.nbytes, x))
-                return self.touch(2 * x.nbytes, x._replace(ready=self._exchange(packed, axis)))
-
-            out = moved.sized(join, leaf.shape[join] * size)._replace(ready=sent(leaf))
-            self.record(out, lambda given, gradients: gradients.add(leaf, sent(given)))
+            ready = self.touch(2 * leaf.nbytes, arrived)
+            out = moved.sized(join, leaf.shape[join] * size)._replace(ready=ready)
+            self.record(out, lambda given, gradients: gradients.add(leaf, back(given)))
             return out
 
-        return each(exchange, x)
+        packed = each(pack, x)
+        arrived = each(lambda leaf: leaf._replace(ready=self._exchange(leaf, axis)), packed)
+        return each(unpack, x, arrived)
 
     def reduce(self, x: Any, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Any:
         if self.size(axis) == 1:
