@@ -184,7 +184,7 @@ def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
     assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
     assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
     assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
-    assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 720), (600, 500), (500, 400)]
+    assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 680), (600, 500), (500, 400)]
 
 
 def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
