@@ -52,7 +52,7 @@ SUMMARIES = {
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
     "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
     "history": "Show a metric over commits, with its change points.",
-    "accuracy": "Set predictions beside published measurements: how far off they are.",
+    "accuracy": "Compare predictions with published measurements: how far off they are.",
     "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
     "doctor": "Say what is missing here, and the command that mends it.",
 }

@@ -1,4 +1,4 @@
-"""`stripectl accuracy`: predictions beside every published measurement that ships."""
+"""`stripectl accuracy`: predictions compared with every published measurement that ships."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 @click.option("--rows", is_flag=True, help="Every row of attention on one device, not only their errors.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def command(rows: bool, as_json: bool) -> None:
-    """Set predictions beside published measurements: how far off they are.
+    """Compare predictions with published measurements: how far off they are.
 
     Attention on one device is predicted from the tables of profiles/kernels; training steps are simulated. Rows that
-    constants were fitted to are marked: their errors say how good the fit is, not how good a prediction.
+    constants were fitted to are marked: their errors show the quality of the fit, not of a prediction.
 
     \b
     Examples:

@@ -1,12 +1,12 @@
-"""What a tile costs: a property of kernel, tile, head size, dtype, pass and machine, never of the scheme.
+"""The cost of a tile: a property of kernel, tile, head size, dtype, pass and machine, never of the scheme.
 
 A TPU's entry holds cycles of a device, by the compiler's final schedule (Pallas kernels) or its estimates (XLA's own),
 from one small program; `profiles/kernels/` ships a table a machine. Seconds are cycles at the clock rate, or, where
 measured matmuls are published, at the part of it that they reach. A GPU's entry holds seconds of a tile on one of its
 processors and of a call, from published measurements; its blocks of tiles run in waves (`waves`).
 
-Of a tile or head size that no entry has, cycles are those of the nearest entry times what a polynomial in the sides of
-the tile, fitted to the entries, says of the two.
+A tile or head size without an entry takes the cycles of the nearest entry, scaled by a polynomial in the sides of the
+tile that is fitted to all entries.
 """
 
 import math

@@ -1,2 +1,2 @@
-"""Predictions beside every published measurement that ships: attention on one device, the striped attention paper's
+"""Predictions compared with every published measurement that ships: attention on one device, the striped attention paper's
 speed-ups, MaxText's meshes."""
