@@ -1,2 +1,2 @@
-"""Predictions compared with every published measurement that ships: attention on one device, the striped attention paper's
-speed-ups, MaxText's meshes."""
+"""Predictions compared with every published measurement that ships: attention on one device, the speed-ups of the
+striped attention paper, MaxText's meshes."""
