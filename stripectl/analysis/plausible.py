@@ -84,20 +84,19 @@ def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
     if alone and alone.median_s and m.devices > 1:
         gain = alone.median_s / m.median_s
         if gain > m.devices:
-            mine, theirs = map(tiles_of, (parse_plan(m.plan), parse_plan(alone.plan)))
-            why = (
-                f"which computes with {theirs} and not {mine}"
-                if mine != theirs
-                else "which masks more tiles and visits dead ones"
-            )
+            mine, theirs = parse_plan(m.plan), parse_plan(alone.plan)
+            why = "which masks more, and visits dead tiles"
+            if not same_tiles(m, alone):
+                own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "
+                why = f"which has {own}tiles of {tiles_of(theirs)} and not {tiles_of(mine)}"
             return f"{times(gain)} as fast as one of its {m.devices} devices, {why}"
     found, bound = over_contiguous(m, run), attention_bound(m)
     if found and bound and bound * (1 + SLACK) < found[0] <= found[1] * (1 + SLACK):
         gain, most = times(found[0]), times(bound)
-        return f"{gain} over contiguous, above its bound of {most}: the contiguous plan waits for hops, or masks more"
+        return f"{gain} over contiguous, above its bound of {most}: contiguous waits for hops, or masks more"
     return None
 
 
 def tiles_of(plan: Plan) -> str:
-    own = f", backward {plan.backward}" if plan.backward and plan.backward != plan.tile else ""
-    return f"{plan.kernel} tiles of {plan.tile}{own}"
+    own = f" (backward {plan.backward})" if plan.backward and plan.backward != plan.tile else ""
+    return f"{plan.tile}{own}"

@@ -146,7 +146,7 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 def _doubts(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
     """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
-    found = ("implausible", implausible(m, shown)), ("faster than expected", beyond(m, shown))
+    found = ("implausible", implausible(m, shown)), ("why so fast", beyond(m, shown))
     return [(name, why) for name, why in found if why]
 
 
