@@ -60,7 +60,7 @@ def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     assert "16 devices are 20.00x as fast as one" in str(implausible(fast, [alone, fast]))
     other = replace(fast, plan=fast.plan.replace("1024x1024", "512x512"))
     assert implausible(other, [alone, other]) is None
-    assert "which has tiles of 1024x1024 and not 512x512" in str(beyond(other, [alone, other]))
+    assert "which has tiles of 1024x1024, not 512x512" in str(beyond(other, [alone, other]))
 
 
 def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:

@@ -88,8 +88,8 @@ def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
             why = "which masks more, and visits dead tiles"
             if not same_tiles(m, alone):
                 own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "
-                why = f"which has {own}tiles of {tiles_of(theirs)} and not {tiles_of(mine)}"
-            return f"{times(gain)} as fast as one of its {m.devices} devices, {why}"
+                why = f"which has {own}tiles of {tiles_of(theirs)}, not {tiles_of(mine)}"
+            return f"{times(gain)} as fast as one device, {why}"
     found, bound = over_contiguous(m, run), attention_bound(m)
     if found and bound and bound * (1 + SLACK) < found[0] <= found[1] * (1 + SLACK):
         gain, most = times(found[0]), times(bound)
