@@ -15,7 +15,7 @@ from stripectl.estimate import compiled_machine
 from stripectl.layout import Tile
 from stripectl.plan import Plan, parse_plan
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import shipped, tabled_machine
+from stripectl.simulate.tables import shipped_costs, tabled_machine
 from stripectl.topology import Target, parse_target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -51,7 +51,7 @@ def main(names: list[str]) -> None:
 
 
 def show(work: Workload, plan: Plan, target: Target, compilers: Compilers) -> None:
-    wired, known = wire(target, plan.mesh or ()), shipped(target.hardware, work, plan)
+    wired, known = wire(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
     facts = compilers.facts(work, plan, target, {})
     assert known
     if "refused" in facts:

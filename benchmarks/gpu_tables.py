@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from stripectl.analysis.accuracy.attention import Row, attention_rows, waves_of
+from stripectl.analysis.accuracy.attention import Row, attention_rows, calls
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
+from stripectl.machine import TileCost
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
 BLOCKS = {"9.0": Tile(128, 128), "10.0": Tile(256, 128), "10.3": Tile(256, 128)}
@@ -44,7 +45,10 @@ def block_of(hardware: Hardware, passes: str) -> Tile:
 
 def fitted(rows: list[Row], hardware: Hardware, block: Tile) -> tuple[float, float]:
     """(seconds of a tile, seconds of a call)."""
-    counts = np.array([waves_of(row, hardware, block) for row in rows], float)
+    cores = int(hardware.compiler["core_count"])
+    unit = TileCost(1.0, 1.0, processors=cores, block=block)
+    tiles = [call.tiles for row in rows for call in calls(row, unit)]
+    counts = np.array([(each.busiest[0], each.calls[0]) for each in tiles], float)
     seconds = np.array([row.seconds for row in rows])
     (tile_s, call_s), _ = nnls(counts / seconds[:, None], np.ones(len(rows)))
     return tile_s, call_s

@@ -2,7 +2,7 @@
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
 
-Each entry is a small program of one device (`stripectl.simulate.tables.canonical`).
+Each entry is a small program of one device (`stripectl.simulate.entries.canonical`).
 """
 
 import itertools
@@ -16,9 +16,11 @@ from stripectl.ahead import Compilers
 from stripectl.estimate import exposed_transfers
 from stripectl.hardware import Hardware
 from stripectl.layout import Tile
-from stripectl.plan import Plan, parse_plan
+from stripectl.plan import Plan, parse_plan, parse_tile
 from stripectl.schedule import ATTENTION
-from stripectl.simulate.tables import CYCLES, PASSES, Heads, Known, Shape
+from stripectl.simulate.entries import Entry, Heads, Shape
+from stripectl.simulate.tables import PASSES, Costs
+from stripectl.simulate.waves import Wave
 from stripectl.topology import Target, parse_target
 from stripectl.workload import Workload
 from stripectl.workload.model import Model
@@ -47,7 +49,7 @@ def main(names: list[str]) -> None:
         for name in names:
             hardware = Hardware.load(name)
             exposed = schedules(hardware, lambda work, plan, target: compilers.facts(work, plan, target, {}))
-            tabulate(name, lambda shape, passes, hardware=hardware: compilers.cost(shape, hardware, passes), exposed)
+            tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), exposed)
 
 
 Exposed = dict[str, dict[int, dict[str, float]]]
@@ -78,24 +80,21 @@ def schedules(hardware: Hardware, facts: Callable[[Workload, Plan, Target], dict
     return found
 
 
-def tabulate(name: str, cost: Callable[[Shape, str], Known | None], exposed: Exposed) -> None:
-    """Write the table of a machine whose entries cost(shape, pass) tells; shapes that it does not tell are left out."""
+def tabulate(name: str, costs: Callable[[Shape], Costs | None], exposed: Exposed) -> None:
+    """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
         found = list[str]()
         for head_dim in HEADS:
             rows = list[str]()
             for text in tiles:
-                shape = Shape(kernel, "bfloat16", Heads(head_dim, head_dim), Tile(*map(int, text.split("x"))))
-                by_pass = {passes: known for passes in PASSES if (known := cost(shape, passes))}
-                if len(by_pass) < len(PASSES):
+                known = costs(Shape(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
+                if known is None or len(known.by_pass) < len(PASSES):
                     print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
                     continue
-                made_by = by_pass["forward"].detail["made_by"]
+                made_by = known.detail["made_by"]
                 rows.append(f'        "{text}":')
-                for passes, known in by_pass.items():
-                    costs = ((each, getattr(known.passes[passes], each)) for each in CYCLES)
-                    rows.append(f"          {passes}: {{{', '.join(f'{each}: {n:.0f}' for each, n in costs if n)}}}")
+                rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
             found += [f"      {head_dim}:", *rows] if rows else []
         lines += [f"  {kernel}:", "    bfloat16:", *found] if found else []
     if exposed:
@@ -107,6 +106,11 @@ def tabulate(name: str, cost: Callable[[Shape, str], Known | None], exposed: Exp
             lines += [f"  {scheme}:", *(f"    {rows}: {shown(each)}" for rows, each in by_rows.items())]
     if lines:
         write(name, made_by, lines)
+
+
+def written(entry: Entry | Wave) -> str:
+    assert isinstance(entry, Entry)
+    return "{" + ", ".join(f"{name}: {cycles:.0f}" for name, cycles in entry._asdict().items() if cycles) + "}"
 
 
 def shown(shares: dict[str, float]) -> str:

@@ -24,7 +24,8 @@ from stripectl.plan import Plan, parse_plan
 from stripectl.sampling import Effort, Say, why
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import Known, Shape, canonical, entries_of, masks_of, shapes_of, shipped
+from stripectl.simulate.entries import Shape, canonical, entries_of, masks_of, source_of
+from stripectl.simulate.tables import Costs, shapes_of, shipped_costs
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
 from stripectl.training_time import PREDICTED, compiled_step, told
@@ -49,6 +50,7 @@ class Compilers:
     cached: bool = True  # take from the disk what is there
     sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)
+    shapes: dict[tuple[str, Shape], Costs | None] = field(default_factory=dict)
 
     def __enter__(self) -> "Compilers":
         return self
@@ -106,23 +108,28 @@ class Compilers:
             cache.put(key, found)
         return found
 
-    def costs(self, workload: Workload, plan: Plan, target: Target) -> dict[str, Known] | None:
-        """What the tiles of a plan cost, by pass: by the table that ships, where that has their shape; else by the
-        small program that tells it, compiled once; else by the shapes of the table that are nearest. None where nothing
-        says."""
+    def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, Costs] | None:
+        """The costs of a plan's tiles by pass: by the table that ships, where that has their shape; else by small
+        programs, compiled once; else by the nearest shapes of the table; None where there are none."""
         if kernels[plan.kernel].family != "softmax":
             return None
-        near = shipped(target.hardware, workload, plan)
+        near = shipped_costs(hardware, workload, plan)
         if near and not any("interpolated_from" in each.detail for each in near.values()):
             return near
-        hardware = target.hardware
-        found = {passes: self.cost(shape, hardware, passes) for passes, shape in shapes_of(workload, plan).items()}
-        known = {passes: each for passes, each in found.items() if each}
+        found = {passes: self.compiled_costs(shape, hardware) for passes, shape in shapes_of(workload, plan).items()}
+        known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
         return known if len(known) == len(found) else near
 
-    def cost(self, shape: Shape, hardware: Hardware, passes: str) -> Known | None:
-        """The costs of a shape by its canonical programs, compiled for the smallest slice of a host's devices."""
-        small = next((shape for shape in hardware.slices if math.prod(shape) >= CHIPS), None)
+    def compiled_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+        """The costs of a shape by its canonical programs, compiled for the smallest slice that every compiler knows;
+        None where they do not compile."""
+        key = hardware.name, shape
+        if key not in self.shapes:
+            self.shapes[key] = self._compile_costs(shape, hardware)
+        return self.shapes[key]
+
+    def _compile_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+        small = next((each for each in hardware.slices if math.prod(each) >= CHIPS), None)
         if hardware.kind != "tpu" or small is None:
             return None
         try:
@@ -132,10 +139,9 @@ class Compilers:
         if any("refused" in each for each in alike):
             return None
         bundles = [kernel for each in alike for kernel in each.get("bundles") or ()]
-        entry = entries_of(alike[0] | {"bundles": bundles}, shape, hardware).get(passes)
-        source = "bundles" if kernels[shape.kernel].bundles else "estimated_cycles"
+        entries = entries_of(alike[0] | {"bundles": bundles}, shape, hardware)
         made_by = {"made_by": alike[0]["compiler"], "program": str(canonical(shape)[1])}
-        return entry and Known({passes: entry}, source, made_by)
+        return Costs(entries, source_of(shape.kernel), made_by)
 
     @cached_property
     def dump(self) -> str:
@@ -203,7 +209,7 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compi
         wired, alike = wire(target, plan.mesh or ()), layers_of(case.workload, plan)
         alone = facts.get("alone", [facts])
         machines = [
-            compiled_machine(target.hardware, own, each, said, wired, compilers.costs(own, each, target))
+            compiled_machine(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
             for (_, own, each), said in zip(alike, alone, strict=True)
         ]
     except BadInput as error:  # what the compiler said stands without a time

@@ -16,7 +16,7 @@ from stripectl.layout import Tile
 from stripectl.machine import Machine
 from stripectl.plan import Plan
 from stripectl.sampling import Say
-from stripectl.simulate.tables import shipped, tabled_machine
+from stripectl.simulate.tables import shipped_costs, tabled_machine
 from stripectl.topology import Target, parse_target, target_of
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -117,7 +117,7 @@ class Devices:
         assert tile
         if place.processes is None and not place.here:
             wired = wire(place.target, plan.mesh or ())
-            if known := shipped(hardware, workload, plan):
+            if known := shipped_costs(hardware, workload, plan):
                 return tabled_machine(hardware, workload, plan, known, wired)
             return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
         if kernels[plan.kernel].whole:

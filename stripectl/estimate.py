@@ -19,13 +19,15 @@ from stripectl.pairing import pairing_of
 from stripectl.plan import Plan
 from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import COSTS, SEVERAL, Entry, Known, entries_of, shapes_of, tabled_machine
+from stripectl.simulate.entries import Entry, entries_of
+from stripectl.simulate.tables import COSTS, Costs, shapes_of, tabled_machine
 from stripectl.wiring import Wiring
 from stripectl.workload import Workload
 
 LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
+APART = 0.1  # of a cost: what the program of a plan may differ by from the table before it is said
 PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
 
 
@@ -35,7 +37,7 @@ def compiled_machine(
     plan: Plan,
     facts: Mapping[str, Any],
     wiring: Wiring,
-    known: Mapping[str, Known] | None,
+    known: Mapping[str, Costs] | None,
 ) -> Machine:
     """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
     attention and for kernels that keep all scores, and whose collectives hide where its schedule computes tiles beside
@@ -75,17 +77,17 @@ def compiled_machine(
 
 
 def disagreements(
-    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, Known]
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, Costs]
 ) -> Iterator[dict[str, Any]]:
     """Where the plan's own program implies another cost of a tile than the table: which, and both in cycles."""
     shapes = shapes_of(workload, plan)
     for passes, shape in shapes.items():
-        table, own = known[passes].passes[passes], entries_of(facts, shape, hardware).get(passes)
+        table, own = known[passes].by_pass[passes], entries_of(facts, shape, hardware).get(passes)
         if not own or not isinstance(table, Entry):
             continue
         for kind in ("whole", "boundary"):
             here, there = getattr(own, kind), getattr(table, kind)
-            if here and there and abs(here / there - 1) > SEVERAL:
+            if here and there and abs(here / there - 1) > APART:
                 yield {"pass": passes, "tile": kind, "program_cycles": here, "table_cycles": there}
 
 

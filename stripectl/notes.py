@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.analysis.plausible import beyond, implausible
+from stripectl.analysis.plausible import implausible, why_so_fast
 from stripectl.bounds import formula_lengths
 from stripectl.chains import chains
 from stripectl.console import fitted, plan_cell
@@ -26,7 +26,7 @@ TABLED = {
     "bundles": "the compiler's bundles",
     "published": "published times",
 }
-MOST_DOUBTS = 3  # lines of a kind under a table
+MOST_NOTES = 3  # lines of a kind under a table
 PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
@@ -84,15 +84,21 @@ def _calibration(m: Measurement) -> Iterator[str]:
             yield f"{m.plan}: a {which}: {figures}"
 
 
-def doubts(measurements: Sequence[Measurement]) -> list[Text]:
+def plausibility(measurements: Sequence[Measurement]) -> list[Text]:
     """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
     the same reason the first."""
-    broken = [f"implausible  {m.plan}: {why}" for m in measurements if (why := implausible(m, measurements))]
-    faster = [f"note    {m.plan} {m.workload.passes}: {why}" for m in measurements if (why := beyond(m, measurements))]
+    broken, faster = list[str](), list[str]()
+    for m in measurements:
+        if why := implausible(m, measurements):
+            broken.append(
+                f"implausible  {m.plan}: {why}. It is not recommended. Try --method measured where it can run."
+            )
+        if why := why_so_fast(m, measurements):
+            faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
     lines = []
     for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
-        lines += alike[:MOST_DOUBTS]
-        if more := len(alike) - MOST_DOUBTS:
+        lines += alike[:MOST_NOTES]
+        if more := len(alike) - MOST_NOTES:
             lines += [f"        and {more} more, each with its reason in the report"] * (more > 0)
     return [Text(line) for line in lines]
 

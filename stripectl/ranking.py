@@ -100,8 +100,8 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
     plan of several has a time on such hardware."""
     run, errors = together(measurements), dict[str, list[Pair]]()
-    broken = {id(m): why for m in contenders(measurements) if (why := implausible(m, run))}
-    timed = [m for m in contenders(measurements) if id(m) not in broken]
+    told = [(m, implausible(m, run)) for m in contenders(measurements)]
+    timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
     for pair in pairs(measurements):
         errors.setdefault(pair.measured.workload.passes, []).append(pair)
     members: dict[tuple[Workload, str], list[Measurement]] = {}
@@ -112,8 +112,13 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     for m in timed:
         if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
             groups.setdefault((m.workload, m.target), []).append(m)
-    found = [_ranking(group, members[key], errors.get(key[0].passes, [])) for key, group in groups.items()]
-    return [replace(each, broken={m.plan: why for m in each.members if (why := broken.get(id(m)))}) for each in found]
+    return [
+        replace(
+            _ranking(group, members[key], errors.get(key[0].passes, [])),
+            broken={m.plan: broken[id(m)] for m in members[key] if id(m) in broken},
+        )
+        for key, group in groups.items()
+    ]
 
 
 def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]:

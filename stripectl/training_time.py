@@ -56,11 +56,9 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Mac
     """The case, which says what its machines stand on, with the time of its step on clocks; every collective beside
     attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
-    step = of_step(workload, plan)
-    beside = seconds_computed(step, hardware, workload.dtype)
-    parts = Parts(workload, plan, machines, beside, [(each, False) for each in step.sent])
+    step, parts = of_step(workload, plan), simulated_parts(workload, plan, hardware, machines)
     case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
-    return timed(lacking(case, beside, step.flops), parts, hardware.kind, "clocks")
+    return timed(lacking(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
 
 
 def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
@@ -166,6 +164,13 @@ class Parts:
         beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
         machines = [each.longer(times) for each in self.machines]
         return replace(self, workload=other, machines=machines, beside=beside, sent=grows).timed().seconds
+
+
+def simulated_parts(workload: Workload, plan: Plan, hardware: Hardware, machines: Sequence[Machine]) -> Parts:
+    """The parts of a step without a compiled program: every collective outside attention is exposed."""
+    step = of_step(workload, plan)
+    beside = seconds_computed(step, hardware, workload.dtype)
+    return Parts(workload, plan, machines, beside, [(each, False) for each in step.sent])
 
 
 def layers_run(workload: Workload) -> list[int]:

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.analysis.plausible import beyond, implausible
+from stripectl.analysis.plausible import implausible, why_so_fast
 from stripectl.arithmetic import described
 from stripectl.measurement import Measurement, with_speedups
-from stripectl.notes import doubts
+from stripectl.notes import plausibility
 from stripectl.plan import parse_plan
 from stripectl.ranking import rankings
 from stripectl.recommend import recommend
 from stripectl.run import Run
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import Entry, shipped, tabled_machine
+from stripectl.simulate.entries import Entry
+from stripectl.simulate.tables import shipped_costs, tabled_machine
 from stripectl.topology import parse_target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -26,7 +27,7 @@ WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forw
 
 def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> float:
     plan, place = parse_plan(text), parse_target(target)
-    known = shipped(place.hardware, work, plan)
+    known = shipped_costs(place.hardware, work, plan)
     assert known
     machine = tabled_machine(place.hardware, work, plan, known, wire(place, plan.mesh or ()))
     return simulate(work, plan, machine.faster(faster) if faster else machine).seconds
@@ -60,7 +61,7 @@ def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     assert "16 devices are 20.00x as fast as one" in str(implausible(fast, [alone, fast]))
     other = replace(fast, plan=fast.plan.replace("1024x1024", "512x512"))
     assert implausible(other, [alone, other]) is None
-    assert "which has tiles of 1024x1024, not 512x512" in str(beyond(other, [alone, other]))
+    assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, [alone, other]))
 
 
 def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
@@ -70,7 +71,7 @@ def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
     assert "2.28x as fast as the contiguous layout" in str(implausible(fast, with_speedups([slow, fast])))
     waits = replace(slow, limits={"communication": 0.2})
     run = with_speedups([waits, fast])
-    assert implausible(fast, run) is None and "waits for hops" in str(beyond(fast, run))
+    assert implausible(fast, run) is None and "waits for hops" in str(why_so_fast(fast, run))
 
 
 def test_bytes_take_their_time() -> None:
@@ -93,7 +94,7 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     said = recommend(run)
     assert said and said["plan"] == fair.plan
     assert any("is implausible and not ranked" in reason for reason in said["reasons"])
-    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in doubts(run.measurements)] == [True]
+    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility(run.measurements)] == [True]
 
 
 TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
@@ -121,9 +122,9 @@ def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> Non
     alone = seconds(alone_text, target, work)
     masked = 1.0  # of splash, which masks all tiles of one device and visits as many dead ones
     if plan.kernel == "splash":
-        known = shipped(parse_target(target).hardware, work, plan)
+        known = shipped_costs(parse_target(target).hardware, work, plan)
         assert known
-        entries = [each.passes[passes] for passes, each in known.items()]
+        entries = [each.by_pass[passes] for passes, each in known.items()]
         masked = max((each.boundary + each.dead) / each.whole for each in entries if isinstance(each, Entry))
     assert took * plan.devices > alone / max(1.0, masked) * 0.999
     peak = parse_target(target).hardware.flops_per_s("bfloat16")
@@ -144,7 +145,7 @@ def test_no_layout_gains_more_than_its_bound(given_plan: tuple[str, str, Workloa
     took = []
     for layout in ("contiguous", plan.layout):
         own = replace(plan, layout=layout)
-        known = shipped(place.hardware, work, own)
+        known = shipped_costs(place.hardware, work, own)
         assert known
         machine = tabled_machine(place.hardware, work, own, known, wire(place, own.mesh or ()))
         free = replace(machine, link_bytes_per_s_one_way=np.inf, hops={}, spreads={}, hop_latency_s=0.0)

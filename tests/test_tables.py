@@ -7,24 +7,13 @@ import pytest
 
 from stripectl.files import profile_names
 from stripectl.hardware import Hardware, hardware_names
+from stripectl.kernels import kernels
 from stripectl.layout import Tile
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import (
-    CYCLES,
-    PASSES,
-    Entry,
-    Heads,
-    Shape,
-    Wave,
-    canonical,
-    effective_clock_hz,
-    entries_of,
-    shipped,
-    table_of,
-    tabled_machine,
-    tile_cost,
-)
+from stripectl.simulate.entries import Entry, Heads, Shape, canonical, entries_of
+from stripectl.simulate.tables import PASSES, cost_of, effective_clock_hz, shipped_costs, table_of, tabled_machine
+from stripectl.simulate.waves import Wave
 from stripectl.topology import parse_target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -42,14 +31,14 @@ def entry(name: str, wanted: Shape, passes: str = "forward") -> Entry:
     table = table_of(name)
     known = table and table.costs(wanted)
     assert known
-    found = known.passes[passes]
+    found = known.by_pass[passes]
     assert isinstance(found, Entry)
     return found
 
 
 def machine(target: str, text: str, work: Workload = WORK):
     plan, place = parse_plan(text), parse_target(target)
-    known = shipped(place.hardware, work, plan)
+    known = shipped_costs(place.hardware, work, plan)
     assert known
     return tabled_machine(place.hardware, work, plan, known, wire(place, plan.mesh or ()))
 
@@ -75,7 +64,7 @@ def test_a_table_has_costs_of_every_pass(name: str) -> None:
 def test_no_tile_beats_its_matmuls_at_the_peak(name: str, kernel: str) -> None:
     hardware, tile = Hardware.load(name), Tile(1024, 1024)
     for passes, matmuls in zip(PASSES, (2, 5), strict=True):
-        cost = tile_cost(entry(name, shape(kernel=kernel), passes), hardware, "bfloat16", 8, 4)
+        cost = cost_of(entry(name, shape(kernel=kernel), passes), kernels[kernel], hardware, "bfloat16", 8, 4)
         peak = hardware.figures["matmul_flops_per_s_bfloat16"]
         assert cost.whole_s >= 2 * matmuls * math.prod(tile) * 128 / peak * 0.999
 
@@ -115,7 +104,7 @@ def test_a_table_without_the_kernel_or_dtype_says_nothing() -> None:
 
 def test_one_key_value_head_keeps_one_core_of_two_busy() -> None:
     hardware, known = Hardware.load("v5p"), entry("v5p", shape())
-    both, alone = (tile_cost(known, hardware, "bfloat16", kv_heads, 4) for kv_heads in (2, 1))
+    both, alone = (cost_of(known, kernels["pallas_tpu"], hardware, "bfloat16", kv_heads, 4) for kv_heads in (2, 1))
     assert alone.whole_s == pytest.approx(2 * both.whole_s)
 
 
@@ -145,6 +134,27 @@ def test_what_the_schedule_leaves_exposed_is_of_a_rolled_loop() -> None:
     assert not short.exposed
 
 
+def test_a_kernel_that_makes_its_hops_leaves_none_to_the_schedule() -> None:
+    """The table's schedule is of hops that XLA makes."""
+    assert not machine("v4:2x2x4", "ring/zigzag/pallas_ring@ring=16,tile=1024").exposed
+
+
+def test_a_kernel_that_makes_hops_deals_heads_to_both_cores_or_to_one() -> None:
+    hardware, known = Hardware.load("v5p"), entry("v5p", shape())
+    own, ring = (cost_of(known, kernels[name], hardware, "bfloat16", 3, 4) for name in ("pallas_tpu", "pallas_ring"))
+    assert own.whole_s == pytest.approx(2 / 3 * ring.whole_s)
+
+
+@pytest.mark.parametrize("name", ["v5p", "h100"])
+def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(name: str) -> None:
+    known = Hardware.load(name)
+    figures = {figure: value for figure, value in known.figures.items() if figure != "clock_hz"}
+    bare = replace(known, figures=figures, compiler={})
+    kernel = "splash" if name == "v5p" else "cudnn"
+    plan = parse_plan(f"ring/striped/{kernel}@ring=8,tile={'1024' if kernel == 'splash' else '128'}")
+    assert shipped_costs(known, WORK, plan) and shipped_costs(bare, WORK, plan) is None
+
+
 def test_a_canonical_program_is_small_and_of_one_device() -> None:
     work, plan = canonical(shape("2048x1024"))
     assert work.seq_len == 4 * 2048 and plan.devices == 1 and plan.tile == Tile(2048, 1024)
@@ -161,7 +171,7 @@ def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
     facts = {"cycles": dict.fromkeys(PASSES, none), "bundles": bundles}
     bundles[1]["name"], bundles[2]["name"] = "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"
     found = entries_of(facts, shape("512x512", kernel="splash"), Hardware.load("v5p"))
-    assert found["forward"][:4] == (2050, 2250, 50, 150) and found["forward"].masks_all
+    assert found["forward"][:4] == (2050, 2250, 50, 150)
     assert found["backward"].whole == 2 * 4100 and found["backward"].row == found["backward"].column == 300
     assert entries_of({**facts, "bundles": bundles[:1]}, shape(kernel="splash"), Hardware.load("v5p")).keys() == {
         "forward"
@@ -170,4 +180,4 @@ def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
 
 def test_cycles_of_an_entry_scale() -> None:
     known = entry("v5p", shape())
-    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in CYCLES)
+    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in Entry._fields)

@@ -6,8 +6,8 @@ import pytest
 from stripectl.layout import UNBOUNDED, Rectangle, Tile
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate
-from stripectl.simulate.tables import shipped, tabled_machine
-from stripectl.simulate.waves import busiest, makespan, turned
+from stripectl.simulate.tables import shipped_costs, tabled_machine
+from stripectl.simulate.waves import busiest, makespan, transposed
 from stripectl.topology import parse_target
 from stripectl.wiring import wire
 from stripectl.workload import Workload
@@ -49,7 +49,7 @@ def test_devices_are_counted_at_once() -> None:
 
 def test_a_backward_pass_goes_along_the_keys() -> None:
     """The first keys of a causal mask meet every query, the last one block of them."""
-    square = turned(band(1024, 1024, 0))
+    square = transposed(band(1024, 1024, 0))
     assert (square.low, square.high) == (0, UNBOUNDED)
     assert busiest([square], BLOCK, 1, 1)[0][0] == 36 == busiest([band(1024, 1024, 0)], BLOCK, 1, 1)[0][0]
 
@@ -58,7 +58,7 @@ def test_a_backward_pass_goes_along_the_keys() -> None:
 def test_a_ring_of_gpus_takes_its_waves(layout: str) -> None:
     work = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward-backward")
     plan, target = parse_plan(f"ring/{layout}/cudnn@ring=8,tile=128"), parse_target("h100:8")
-    known = shipped(target.hardware, work, plan)
+    known = shipped_costs(target.hardware, work, plan)
     assert known and known["forward"].source == "published"
     machine = tabled_machine(target.hardware, work, plan, known, wire(target, plan.mesh or ()))
     found = simulate(work, plan, machine)

@@ -19,7 +19,7 @@ def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
     if m.method == "measured" or m.status != "ok" or not m.median_s or not plan_of(m):
         return None
-    return next((found for found in _broken(m, run)), None)
+    return next(_broken(m, run), None)
 
 
 def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
@@ -32,7 +32,7 @@ def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
     alone = together(run).alone.get(beside(m))
     if alone and alone.median_s and m.median_s and same_tiles(m, alone):
         gain = alone.median_s / m.median_s
-        if m.devices > 1 and gain > m.devices * unequal(m) * (1 + SLACK):
+        if m.devices > 1 and gain > m.devices * dearest_tile(m) * (1 + SLACK):
             yield f"{m.devices} devices are {times(gain)} as fast as one of them with the same kernel and tile"
     if (found := over_contiguous(m, run)) and found[0] > found[1] * (1 + SLACK):
         gain, most = map(times, found)
@@ -63,10 +63,10 @@ def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, 
     if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
         return None
     waits = min(0.9, 2 * (base.limits or {}).get("communication", 0.0))
-    return base.median_s / m.median_s, bound * unequal(m) / (1 - waits)
+    return base.median_s / m.median_s, bound * dearest_tile(m) / (1 - waits)
 
 
-def unequal(m: Measurement) -> float:
+def dearest_tile(m: Measurement) -> float:
     """How much dearer tiles of one plan may be than those of another: on one device a kernel may mask all its tiles and
     visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
     known = m.calibration or {}
@@ -75,7 +75,7 @@ def unequal(m: Measurement) -> float:
     return max([1.0, *(most / whole for most, whole in masked if whole)])
 
 
-def beyond(m: Measurement, run: Iterable[Measurement]) -> str | None:
+def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
     neither is so."""
     if m.status != "ok" or not m.median_s or not plan_of(m):

@@ -26,11 +26,11 @@ def command(rows: bool, as_json: bool) -> None:
     """
     from stripectl.analysis.accuracy.attention import attention, groups
     from stripectl.analysis.accuracy.meshes import cells, orders
-    from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
+    from stripectl.analysis.accuracy.paper import errors, paper_kernel
 
     found: dict[str, Any] = {
         "attention": [each._asdict() | {"error": each.error._asdict()} for each in groups()],
-        "paper": by_device([each._asdict() for each in speed_ups()]),
+        "paper": [each._asdict() for each in errors()],
         "paper_constants": paper_kernel(),
         "meshes": [each._asdict() for each in orders()],
         "mesh_steps": [each._asdict() for each in cells()],
@@ -50,81 +50,60 @@ def command(rows: bool, as_json: bool) -> None:
         screen.print()
 
 
-def by_device(members: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows, root mean square error and worst error of the speed-ups of each device."""
-    found = []
-    for hardware in dict.fromkeys(each["hardware"] for each in members):
-        errors = [each["simulated"] - each["measured"] for each in members if each["hardware"] == hardware]
-        rmse = (sum(error**2 for error in errors) / len(errors)) ** 0.5
-        found.append({"hardware": hardware, "rows": len(errors), "rmse": rmse, "worst": max(map(abs, errors))})
-    return found
-
-
 def tables(found: dict[str, Any]) -> list["Table"]:
-    known = [
-        table("attention on one device, beside published times", ("device", "measured kernel", "predicted by", "pass"))
-    ]
-    for name in ("rows", "mean error", "worst", "predicted / measured"):
-        known[0].add_column(name, justify="right")
-    for each in found["attention"]:
+    rows = [each_row(found["rows"])] if "rows" in found else []
+    paper = paper_table(found["paper"], found["paper_constants"])
+    return [attention_table(found["attention"]), *rows, paper, mesh_table(found["meshes"], found["mesh_steps"])]
+
+
+def attention_table(groups: list[dict[str, Any]]) -> "Table":
+    numbers = ("rows", "mean error", "worst", "predicted / measured")
+    made = table("attention on one device", ("device", "measured kernel", "predicted by", "pass"), numbers)
+    for each in groups:
+        names = each["hardware"], each["measured"], each["ours"] + " (fitted to them)" * each["fitted"], each["passes"]
         error = each["error"]
-        fitted = " (fitted to them)" * each["fitted"]
-        known[0].add_row(
-            each["hardware"],
-            each["measured"],
-            each["ours"] + fitted,
-            each["passes"],
-            str(error["rows"]),
-            f"{error['mean']:.1%}",
-            f"{error['worst']:.1%}",
-            f"{error['ratio']:.2f}",
-        )
-    if "rows" in found:
-        known.append(table("each row", ("device", "kernel", "pass", "mask", "shape", "tile")))
-        for name in ("measured", "predicted", "ratio"):
-            known[-1].add_column(name, justify="right")
-        for each in found["rows"]:
-            shape = "x".join(
-                str(each[n]) for n in ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "v_dim")
-            )
-            names = (
-                each["hardware"],
-                each["kernel"].partition(" (")[0],
-                each["passes"],
-                each["mask"],
-                shape,
-                each["tile"],
-            )
-            ms = f"{each['seconds'] * 1e3:.3f} ms", f"{each['predicted'] * 1e3:.3f} ms"
-            known[-1].add_row(*names, *ms, f"{each['predicted'] / each['seconds']:.2f}")
-    known.append(table("training steps, striped over contiguous, beside Brandon et al. 2023", ("device", "constants")))
-    for name in ("rows (fitted to them)", "RMSE of the speed-up", "worst"):
-        known[-1].add_column(name, justify="right")
-    for each in found["paper"]:
-        constants = found["paper_constants"][each["hardware"]]
-        said = ", ".join(f"{name} {constants[name]:g}" for name in ("tile", "boundary", "dead") if name in constants)
-        known[-1].add_row(each["hardware"], said, str(each["rows"]), f"{each['rmse']:.3f}", f"{each['worst']:.3f}")
-    known.append(table("meshes of a training step, beside MaxText (v5p-64, llama3-8b, contiguous)", ("tokens",)))
-    for name in ("pairs 3 % apart", "in the right order", "Kendall's tau", "pick over best", "simulated / measured"):
-        known[-1].add_column(name, justify="right")
-    for each in found["meshes"]:
-        alike = [cell for cell in found["mesh_steps"] if cell["seq_len"] == each["seq_len"]]
-        ratios = sorted(cell["simulated"] / cell["measured"] for cell in alike)
-        known[-1].add_row(
-            f"{each['seq_len'] // 1024}k",
-            str(each["pairs"]),
-            str(each["right"]),
-            f"{each['tau']:.2f}",
-            f"{each['lost']:+.1%}",
-            f"{ratios[0]:.2f} to {ratios[-1]:.2f}",
-        )
-    return known
+        percent = f"{error['mean']:.1%}", f"{error['worst']:.1%}"
+        made.add_row(*names, str(error["rows"]), *percent, f"{error['ratio']:.2f}")
+    return made
 
 
-def table(title: str, columns: tuple[str, ...]) -> "Table":
+def each_row(rows: list[dict[str, Any]]) -> "Table":
+    made = table("each row", ("device", "kernel", "pass", "mask", "shape", "tile"), ("measured", "predicted", "ratio"))
+    for each in rows:
+        sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "v_dim")
+        shape, kernel = "x".join(str(each[name]) for name in sizes), each["kernel"].partition(" (")[0]
+        names = each["hardware"], kernel, each["passes"], each["mask"], shape, each["tile"]
+        ms = f"{each['seconds'] * 1e3:.3f} ms", f"{each['predicted'] * 1e3:.3f} ms"
+        made.add_row(*names, *ms, f"{each['predicted'] / each['seconds']:.2f}")
+    return made
+
+
+def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
+    title = "training steps, striped over contiguous (Brandon et al. 2023)"
+    made = table(title, ("device", "constants"), ("rows (fitted to them)", "RMSE of the speed-up", "worst"))
+    for each in errors:
+        own = constants[each["hardware"]]
+        said = ", ".join(f"{name} {own[name]:g}" for name in ("tile", "boundary", "dead") if name in own)
+        made.add_row(each["hardware"], said, str(each["rows"]), f"{each['rmse']:.3f}", f"{each['worst']:.3f}")
+    return made
+
+
+def mesh_table(orders: list[dict[str, Any]], cells: list[dict[str, Any]]) -> "Table":
+    numbers = ("pairs 3 % apart", "in the right order", "Kendall's tau", "pick over best", "simulated / measured")
+    made = table("meshes of a training step (MaxText, v5p-64, llama3-8b, contiguous)", ("tokens",), numbers)
+    for each in orders:
+        ratios = sorted(cell["simulated"] / cell["measured"] for cell in cells if cell["seq_len"] == each["seq_len"])
+        counts = f"{each['seq_len'] // 1024}k", str(each["pairs"]), str(each["right"])
+        made.add_row(*counts, f"{each['tau']:.2f}", f"{each['lost']:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
+    return made
+
+
+def table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> "Table":
     from rich.table import Table
 
     made = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        made.add_column(column)
+    for name in names:
+        made.add_column(name)
+    for name in numbers:
+        made.add_column(name, justify="right")
     return made

@@ -177,7 +177,7 @@ def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, note
 def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
     """The table of `shown`, and what follows from the whole run."""
     from stripectl.console import tables
-    from stripectl.notes import beside_published, calibrations, doubts, exchanges, longest, packing, pass_rules
+    from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules, plausibility
     from stripectl.scoreboard import scoreboards
 
     for part in [
@@ -188,7 +188,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         *pass_rules(run.measurements),
         *exchanges(run.measurements),
         *calibrations(shown),
-        *doubts(run.measurements),
+        *plausibility(run.measurements),
     ]:
         screen.print(part)
     for note in notes:

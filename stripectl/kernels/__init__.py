@@ -126,6 +126,12 @@ class Kernel:
         return "linear" if self.family == "linear" else "softmax"
 
     @property
+    def masks_all(self) -> bool:
+        """Whether it masks every tile of a pair of shards that has a boundary, and visits the dead ones."""
+        parts = [part for of_pass in self.bundles.values() for part in of_pass]
+        return bool(parts) and not any(part.only_live for part in parts)
+
+    @property
     def whole(self) -> bool:
         return bool(self.score_touches)
 

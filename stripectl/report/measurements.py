@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stripectl import BadInput, console, usage
-from stripectl.analysis.plausible import beyond, implausible
+from stripectl.analysis.plausible import implausible, why_so_fast
 from stripectl.guards import disturbances
 from stripectl.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.units import NOTHING, duration, nbytes, rate, times
@@ -136,7 +136,7 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
         {
             "id": anchor(at),
             "method": m.method,
-            "figures": _figures(m) + _doubts(m, shown),
+            "figures": _figures(m) + _plausibility(m, shown),
             "command": _command(m),
         }
         for at, m in enumerate(shown)
@@ -144,9 +144,9 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     ]
 
 
-def _doubts(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
+def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
     """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
-    found = ("implausible", implausible(m, shown)), ("why so fast", beyond(m, shown))
+    found = ("implausible", implausible(m, shown)), ("why so fast", why_so_fast(m, shown))
     return [(name, why) for name, why in found if why]
 
 

@@ -86,7 +86,6 @@ class Clocks:
         self.touched: list[tuple[np.ndarray, np.ndarray]] = []  # when memory was read and written beside tiles
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
-        self._carried = 0  # bytes that hops bring to the turn of a loop that is under way
         self._links: dict[tuple[str, int], np.ndarray] = {}
 
     def size(self, axis: str) -> int:
@@ -105,7 +104,6 @@ class Clocks:
 
         def move(leaf: Timed) -> Timed:
             out = leaf._replace(ready=self._hop(leaf, axis, by, sends))
-            self._carried += leaf.nbytes
             back = np.roll(sends, by)
             self.record(out, lambda given, gradients: gradients.add(leaf, self._hop(given, axis, -by, back)))
             return out
@@ -196,11 +194,16 @@ class Clocks:
     def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
         """A rolled loop copies what hops bring to where the next turn reads it."""
         for index in range(first, last):
-            self._carried = 0
+            before = self._brought
             state = body(index, state)
             if self.plan.unroll == 1:
-                self.touch(2 * self._carried)
+                self.touch(2 * (self._brought - before))
         return state
+
+    @property
+    def _brought(self) -> int:
+        """Bytes that hops have brought to a device."""
+        return sum(nbytes for (_, opcode), nbytes in self.along.items() if opcode == "collective-permute")
 
     def touch(self, nbytes: float, *inputs: Timed) -> np.ndarray:
         """When so many bytes have been read and written in memory, which nothing is computed beside."""

@@ -16,7 +16,7 @@ from stripectl.pairing import among, pairing_of
 from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import HEADS, ROWS
 from stripectl.simulate.clocks import Clocks, Gradients, Timed, each, leaves
-from stripectl.simulate.waves import busiest, turned
+from stripectl.simulate.waves import busiest, transposed
 from stripectl.workload import Workload
 
 ACCUMULATOR_BYTES = 4
@@ -320,4 +320,4 @@ def _busiest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`waves.busiest` of pairs of shards."""
     bands = pairing.bands(np.array(me), np.array(src), part)
-    return busiest([turned(band) if backward else band for band in bands], block, heads, processors)
+    return busiest([transposed(band) if backward else band for band in bands], block, heads, processors)

@@ -8,10 +8,21 @@ head, then those of the next. So eight heads of 256 queries take as long as eigh
 import heapq
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from stripectl.layout import Rectangle, Tile, column_tiles, row_limits, row_tiles
+
+
+class Wave(NamedTuple):
+    """Seconds that a processor of a GPU takes for a tile of a block, and that a call takes; `block` holds the queries
+    (backward: keys) that a thread block takes at once, and the keys of a tile."""
+
+    tile_s: float
+    call_s: float
+    block: Tile
+
 
 MANY = 64  # blocks a processor: beyond it, rounding up is less than 1 %
 
@@ -38,7 +49,7 @@ def blocks_of(band: Rectangle, block: Tile) -> np.ndarray:
     return np.where((index >= first) & (index < last), d - a, 0)
 
 
-def turned(band: Rectangle) -> Rectangle:
+def transposed(band: Rectangle) -> Rectangle:
     """The rectangle with keys for queries, as a backward pass goes through it. Limits of documents are not turned:
     kernels that run in waves have none."""
     return band._replace(row=band.col, col=band.row, rows=band.cols, cols=band.rows, low=-band.high, high=-band.low)

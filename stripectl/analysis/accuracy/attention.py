@@ -1,8 +1,9 @@
-"""Predictions beside measurements that others published: attention on one device (`profiles/published/attention.csv`).
+"""Predictions compared with published times of attention on one device (`profiles/published/attention.csv`).
 
-Each row is a call of a kernel. It is predicted by the table of the kernel that was measured or, where we have none, of
-the nearest of ours, at the tile that was measured, with what the measured call does beside its kernel: tokamax's flash
-attention takes (batch, rows, heads, head_dim) and changes it to (batch, heads, rows, head_dim) and back.
+Each row is a call of a kernel. The prediction is the time of the kernel that was measured or, where we have none, of
+the nearest of ours, at the tile that was measured, and of the copies that the measured call makes: tokamax's flash
+attention transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. Copies of our own plans
+are not in it.
 """
 
 import csv
@@ -16,14 +17,17 @@ import numpy as np
 from stripectl.files import data_folder
 from stripectl.hardware import Hardware
 from stripectl.kernels import kernels
-from stripectl.layout import UNBOUNDED, Rectangle, Tile
-from stripectl.machine import TileCost
-from stripectl.simulate.tables import Heads, Shape, cost_of, table_of
-from stripectl.simulate.waves import busiest, turned
+from stripectl.layout import Tile
+from stripectl.machine import Machine, TileCost
+from stripectl.plan import Plan, parse_tile
+from stripectl.simulate import simulate
+from stripectl.simulate.entries import Heads, Shape
+from stripectl.simulate.tables import cost_of, table_of
+from stripectl.simulate.timed import Round
+from stripectl.workload import DTYPE_BYTES, Workload
 
 NEAREST = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "pallas_tpu"}  # measured: ours
-COPIES = {"tokamax flash"}  # kernels whose call changes the order of its arrays' dimensions
-ELEMENT_BYTES = 2
+COPIES = {"tokamax flash"}  # kernels whose call transposes its arrays
 
 
 class Row(NamedTuple):
@@ -54,13 +58,28 @@ class Row(NamedTuple):
         return NEAREST[self.measured]
 
     @property
-    def band(self) -> Rectangle:
-        """The scores of a head, of which a causal mask leaves the last query all keys."""
-        high = UNBOUNDED if self.mask == "full" else self.kv_len - self.q_len
-        return Rectangle(0, 0, self.q_len, self.kv_len, -UNBOUNDED, high)
+    def workload(self) -> Workload:
+        queries = self.q_len if self.q_len < self.kv_len else None
+        return Workload(
+            seq_len=self.kv_len,
+            query_len=queries,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            batch=self.batch,
+            mask=self.mask,
+            passes="forward" if self.passes == "forward" else "forward-backward",
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """On one device, with the tile that was measured."""
+        kernel = kernels[self.ours]
+        tile = kernel.counted or self.tile or kernel.default_tile(Hardware.load(self.hardware).kind)
+        return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
 
-class Beside(NamedTuple):
+class Prediction(NamedTuple):
     """A row and what is predicted for it, in seconds."""
 
     row: Row
@@ -87,7 +106,6 @@ def attention_rows() -> tuple[Row, ...]:
 
 
 def _row(given: dict[str, str]) -> Row:
-    sides = [int(each) for each in given["tile"].split("x") if each]
     return Row(
         source=given["source"],
         hardware=given["hardware"],
@@ -101,61 +119,47 @@ def _row(given: dict[str, str]) -> Row:
         v_dim=int(given["v_dim"]),
         mask="full" if given["mask"] == "full" else "causal",
         passes=given["pass"],
-        tile=Tile(*sides[:2]) if sides else None,
+        tile=parse_tile("x".join(given["tile"].split("x")[:2])) if given["tile"] else None,
         seconds=float(given["ms"]) / 1e3,
     )
 
 
 def predicted(row: Row) -> float | None:
-    """Seconds of a row by the table of its machine; None where no table says."""
-    hardware, kernel = Hardware.load(row.hardware), kernels[row.ours]
-    tile = kernel.counted or row.tile or kernel.default_tile(hardware.kind)
-    table = table_of(hardware.name)
-    shape = Shape(row.ours, "bfloat16", Heads(row.head_dim, row.v_dim), tile)
-    known = table.costs(shape) if table else None
-    if known is None or row.passes not in known.passes:
+    """Seconds of a row by the table of its machine; None where the table has no such kernel or pass."""
+    hardware, plan, table = Hardware.load(row.hardware), row.plan, table_of(row.hardware)
+    assert plan.tile
+    shape = Shape(plan.kernel, row.workload.dtype, Heads(row.head_dim, row.v_dim), plan.tile)
+    costs = table.costs(shape) if table else None
+    if costs is None or row.passes not in costs.by_pass:
         return None
-    entry = known.passes[row.passes]
-    cost = cost_of(entry, hardware, "bfloat16", row.kv_heads * row.batch, row.heads // row.kv_heads)
-    return seconds_of(row, cost, tile) + copied_s(row, hardware)
+    entry, heads = costs.by_pass[row.passes], (row.kv_heads * row.batch, row.heads // row.kv_heads)
+    cost = cost_of(entry, kernels[plan.kernel], hardware, row.workload.dtype, *heads)
+    return sum(call.end_s.max() - call.start_s.max() for call in calls(row, cost)) + copied_s(row, hardware)
 
 
-def seconds_of(row: Row, cost: TileCost, tile: Tile) -> float:
-    """What the kernel takes."""
-    heads = row.batch * row.heads
-    tiles = kernels[row.ours].count([row.band], tile)
-    if cost.processors:
-        assert cost.block
-        band = turned(row.band) if row.passes == "backward" else row.band
-        found = busiest([band], cost.block, heads, cost.processors)
-        tiles = tiles._replace(busiest=found[0][0], calls=found[1][0])
-    return float(cost.seconds(tiles, heads))
+def calls(row: Row, cost: TileCost) -> list[Round]:
+    """The calls of the kernel in the pass of a row, on a machine where only its tiles take time."""
+    machine = Machine(cost, cost, 0.0, math.inf, True, "published")
+    return [each for each in simulate(row.workload, row.plan, machine).rounds if each.passes == row.passes]
 
 
 def copied_s(row: Row, hardware: Hardware) -> float:
-    """What the call reads and writes beside its kernel."""
+    """Seconds of the copies that a call makes before and after its kernel."""
     if row.measured not in COPIES:
         return 0.0
     queries = row.q_len * row.heads * (row.head_dim + row.v_dim)
     keys = row.kv_len * row.kv_heads * (row.head_dim + row.v_dim)
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figures["hbm_bytes_per_s"]
-    return 2 * ELEMENT_BYTES * row.batch * (queries + keys) / memory
+    return 2 * DTYPE_BYTES[row.workload.dtype] * row.batch * (queries + keys) / memory
 
 
-def waves_of(row: Row, hardware: Hardware, block: Tile) -> tuple[int, int]:
-    """(tiles of the processor with the most, calls) of a row."""
-    band = turned(row.band) if row.passes == "backward" else row.band
-    tiles, calls = busiest([band], block, row.batch * row.heads, int(hardware.compiler["core_count"]))
-    return int(tiles[0]), int(calls[0])
-
-
-def attention(fewest_queries: int = 0) -> list[Beside]:
+def attention(fewest_queries: int = 0) -> list[Prediction]:
     """Every published row of so many queries, beside what is predicted."""
     rows = [row for row in attention_rows() if row.q_len >= fewest_queries]
-    return [Beside(row, seconds) for row in rows if (seconds := predicted(row))]
+    return [Prediction(row, seconds) for row in rows if (seconds := predicted(row))]
 
 
-def error(found: Iterable[Beside]) -> Error:
+def error(found: Iterable[Prediction]) -> Error:
     logs = np.array([math.log(each.ratio) for each in found])
     apart = np.exp(np.abs(logs))
     return Error(len(logs), float(np.exp(np.abs(logs).mean()) - 1), float(apart.max() - 1), float(np.exp(logs.mean())))
@@ -176,22 +180,18 @@ class Group(NamedTuple):
 FEWEST_QUERIES = 1024  # of a row that is judged: shorter ones are decided by what a call costs
 
 
-def groups() -> list[Group]:
+@cache
+def groups() -> tuple[Group, ...]:
     """Of every published row of FEWEST_QUERIES queries and more."""
-    found: dict[tuple[str, str, str, str], list[Beside]] = {}
+    found: dict[tuple[str, str, str, str], list[Prediction]] = {}
     for each in attention(FEWEST_QUERIES):
         row = each.row
         found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
-    return [Group(*key, Hardware.load(key[0]).kind == "gpu", error(members)) for key, members in found.items()]
+    return tuple(Group(*key, Hardware.load(key[0]).kind == "gpu", error(members)) for key, members in found.items())
 
 
 def known_error(hardware: str, passes: str) -> Group | None:
     """That of a device and the pass that is nearest to what is asked; None where no row is of it."""
-    own = [group for group in groups_once() if group.hardware == hardware]
+    own = [group for group in groups() if group.hardware == hardware]
     wanted = "forward" if passes == "forward" else "backward"
     return next((group for group in own if group.passes == wanted), own[0] if own else None)
-
-
-@cache
-def groups_once() -> tuple[Group, ...]:
-    return tuple(groups())

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 from scipy.stats import kendalltau
 
-from stripectl.analysis.accuracy.steps import step_parts, step_workload
+from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.files import data_folder
 from stripectl.kernels import kernels
 from stripectl.plan import Plan, make_mesh
-from stripectl.simulate.tables import shipped, tabled_machine
+from stripectl.simulate.tables import shipped_costs, tabled_machine
 from stripectl.topology import parse_target
+from stripectl.training_time import simulated_parts
 from stripectl.wiring import wire
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
@@ -65,10 +66,10 @@ def simulated(plan: Plan, seq_len: int) -> float:
     kernel = kernels[plan.kernel]
     tile = kernel.fitting(kernel.default_tile("tpu"), seq_len // plan.shards)
     plan = Plan(plan.scheme, plan.layout, plan.kernel, mesh=plan.mesh, tile=tile)
-    known = shipped(target.hardware, workload, plan)
+    known = shipped_costs(target.hardware, workload, plan)
     assert known
     machine = tabled_machine(target.hardware, workload, plan, known, wire(target, plan.mesh or ()))
-    return step_parts(workload, plan, target.hardware, machine).timed().seconds
+    return simulated_parts(workload, plan, target.hardware, [machine]).timed().seconds
 
 
 def orders() -> list[Order]:

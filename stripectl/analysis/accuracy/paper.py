@@ -1,14 +1,16 @@
 """Speed-ups of striped over contiguous training steps, simulated, beside those that Brandon et al. 2023 measured.
 
-Their kernel is not ours (`profiles/published/striped-kernel.yaml`): it costs what two constants a device say; all else
-of a step is simulated as for any plan.
+Their kernel is not ours (`profiles/published/striped-kernel.yaml`): two constants per device give its cost; all else of
+a step is simulated as for any plan.
 """
 
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from stripectl.analysis.accuracy.steps import step_parts, step_workload
+import numpy as np
+
+from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.datasheet import datasheet_machine
 from stripectl.files import data_folder, load_yaml
 from stripectl.hardware import Hardware
@@ -17,6 +19,7 @@ from stripectl.machine import Machine, TileCost
 from stripectl.plan import Plan, make_mesh, parse_tile
 from stripectl.published import rows
 from stripectl.topology import target_of
+from stripectl.training_time import simulated_parts
 from stripectl.wiring import wire
 
 
@@ -53,6 +56,26 @@ def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
     return found
 
 
+class Error(NamedTuple):
+    """How far the simulated speed-ups of a device are off: root mean square, and the worst."""
+
+    hardware: str
+    rows: int
+    rmse: float
+    worst: float
+
+
+def errors() -> list[Error]:
+    """Of each device."""
+    found: dict[str, list[float]] = {}
+    for each in speed_ups():
+        found.setdefault(each.hardware, []).append(each.error)
+    return [
+        Error(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
+        for name, own in found.items()
+    ]
+
+
 def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: dict[str, Any]) -> float:
     """Striped over contiguous of a training step whose attention costs what `kernel` says."""
     slow, fast = (step_s(name, model, tensor, ring, seq_len, layout, kernel) for layout in ("contiguous", "striped"))
@@ -66,7 +89,7 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
     plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
     wired = wire(target_of(hardware, plan.devices), plan.mesh or ())
     machine = datasheet_machine(hardware, workload, tile, wired, kernel=kernels["xla"])
-    return step_parts(workload, plan, hardware, with_kernel(machine, kernel)).timed().seconds
+    return simulated_parts(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
 
 
 def with_kernel(machine: Machine, kernel: dict[str, Any]) -> Machine:
