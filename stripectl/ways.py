@@ -23,7 +23,7 @@ from stripectl.tune import STRATEGIES, Outcome, Search
 Found = Generator[Measurement, None, list[Measurement]]
 FINALISTS = 2  # that get a whole calibration, besides the kernel's default
 NEAR = 1.25  # times the best time from a datasheet: what is slower there is not compiled
-PAPER = 1.05  # times the best time from a datasheet: no faster tile is known than the default
+PAPER = 1.05  # times the best simulated time: no faster tile is known than the default
 
 
 class Way(Protocol):
@@ -177,8 +177,8 @@ def covers(large: Tile, small: Tile) -> bool:
 
 @dataclass
 class OnPaper:
-    """All are simulated from the datasheet, which hardly tells tiles apart: the default stands unless it is slow, else
-    the tile that is nearest to the kernel's."""
+    """All are simulated from the table of the machine, or from its datasheet, which hardly tells tiles apart: the
+    default stays unless it is slow, else the tile that is nearest to the kernel's."""
 
     tuning: Tuning
     place: Place
