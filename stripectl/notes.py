@@ -54,6 +54,7 @@ def _calibration(m: Measurement) -> Iterator[str]:
         yield f"no time: {known.get('left_out')}"
     hop = known.get("hop") or {}
     link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+    why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
     for axis, worst in (known.get("slower_hops") or {}).items():
         link += f"; the slowest of {axis}: {slowest(worst)}"
     if known.get("source") == "measured_tile":
@@ -62,7 +63,6 @@ def _calibration(m: Measurement) -> Iterator[str]:
         own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
         yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
     elif known.get("source") == "datasheet":
-        why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
         peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
         yield f"tiles from the datasheet, {peak}; {link}{why}"
     elif known.get("source") == "few_layers":
@@ -77,7 +77,7 @@ def _calibration(m: Measurement) -> Iterator[str]:
         near = f", from the nearest entry ({known['interpolated_from']})" if known.get("interpolated_from") else ""
         whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
         tiles = f"tiles of {(m.tiles or {}).get('tile')} by {TABLED[known['source']]}{of}{table}{at}{near}"
-        yield f"{tiles}: forward {whole} whole, {boundary} at a boundary; {link}"
+        yield f"{tiles}: forward {whole} whole, {boundary} at a boundary; {link}{why}"
         for each in known.get("disagrees") or ():
             which = f"{each['tile']} tile, {each['pass']}"
             figures = f"{each['program_cycles']:,.0f} cycles in its program, {each['table_cycles']:,.0f} in the table"

@@ -9,7 +9,10 @@ from stripectl.files import profile_names
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.kernels import kernels
 from stripectl.layout import Tile
+from stripectl.measurement import Measurement
+from stripectl.notes import calibrations
 from stripectl.plan import parse_plan
+from stripectl.run import Run
 from stripectl.simulate import simulate
 from stripectl.simulate.entries import Entry, Heads, Shape, canonical, entries_of
 from stripectl.simulate.tables import PASSES, cost_of, effective_clock_hz, shipped_costs, table_of, tabled_machine
@@ -181,3 +184,13 @@ def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
 def test_cycles_of_an_entry_scale() -> None:
     known = entry("v5p", shape())
     assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in Entry._fields)
+
+
+@pytest.mark.parametrize("source", ["bundles", "datasheet"])
+def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
+    known = {"source": source, "forward": {"whole_s": 1e-6, "boundary_s": 1e-6}, "rate_is": "peak", "flops_per_s": 1e15}
+    missing = {"not_compiled": "libtpu is not installed. Run: pip install '.[tpu]'"}
+    text = "ring/zigzag/splash@ring=16,tile=1024x1024"
+    one = Measurement(workload=WORK, plan=text, target="v5p:2x2x4", method="simulated", calibration=known | missing)
+    (line,) = calibrations(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
+    assert str(line).endswith(missing["not_compiled"])
