@@ -1,6 +1,7 @@
 """Makes the tables of `profiles/kernels/`: what tiles cost on TPUs, by the compiler, with no TPU at hand.
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
+    python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed, a minute; tiles stay
 
 Each entry is a small program of one device (`stripectl.simulate.entries.canonical`).
 """
@@ -44,12 +45,17 @@ TARGETS = {
 LENGTHS = (2**15, 2**18)
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], tiles_stay: bool) -> None:
     with Compilers(lambda *_: None) as compilers:
         for name in names:
             hardware = Hardware.load(name)
             exposed = schedules(hardware, lambda work, plan, target: compilers.facts(work, plan, target, {}))
-            tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), exposed)
+            if tiles_stay:
+                path = FOLDER / f"{name}.yaml"
+                kept = path.read_text().partition(EXPOSED)[0]
+                path.write_text("\n".join([kept.rstrip(), *exposed_lines(exposed)]) + "\n")
+            else:
+                tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), exposed)
 
 
 Exposed = dict[str, dict[int, dict[str, float]]]
@@ -97,15 +103,18 @@ def tabulate(name: str, costs: Callable[[Shape], Costs | None], exposed: Exposed
                 rows += [f"          {passes}: {written(entry)}" for passes, entry in known.by_pass.items()]
             found += [f"      {head_dim}:", *rows] if rows else []
         lines += [f"  {kernel}:", "    bfloat16:", *found] if found else []
-    if exposed:
-        lines += [
-            "# The share of transfers (pass, collective, bytes an element) that the schedule puts no tiles beside, by"
-        ]
-        lines += ["# scheme and rows of a shard.", "exposed:"]
-        for scheme, by_rows in exposed.items():
-            lines += [f"  {scheme}:", *(f"    {rows}: {shown(each)}" for rows, each in by_rows.items())]
     if lines:
-        write(name, made_by, lines)
+        write(name, made_by, [*lines, *exposed_lines(exposed)])
+
+
+EXPOSED = "# The share of transfers (pass, collective, bytes per element) that the schedule puts no tiles beside, by"
+
+
+def exposed_lines(exposed: Exposed) -> list[str]:
+    lines = [EXPOSED, "# scheme and rows of a shard.", "exposed:"] if exposed else []
+    for scheme, by_rows in exposed.items():
+        lines += [f"  {scheme}:", *(f"    {rows}: {shown(each)}" for rows, each in by_rows.items())]
+    return lines
 
 
 def written(entry: Entry | Wave) -> str:
@@ -131,5 +140,5 @@ kernels:
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(given or ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
+    given = [each for each in sys.argv[1:] if each != "--schedules"]
+    main(given or list(TARGETS), "--schedules" in sys.argv)

@@ -42,12 +42,19 @@ def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
+# A TPU's compiler starts at most five permutes before it ends one, and those that start late find no tiles left to run
+# beside; a round of the bidirectional ring's backward pass has eight. Jit a function of your own with the same options.
+HOPS_AT_ONCE = {"xla_max_concurrent_async_collective_permutes": "16"}
+
+
 def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:
     """A plan's lowered program, compiled for a kind of hardware with flags of its compiler.
 
     Raises:
         BadInput: the compiler does not know a flag; the message has the nearest that it does know.
     """
+    if kind == "tpu":
+        flags = {**HOPS_AT_ONCE, **flags}
     if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
         flags = {**compat.keep_barriers_on_cpu(), **flags}
     try:
