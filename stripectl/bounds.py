@@ -34,16 +34,13 @@ class Work:
         return int(self.tiles.computed.max(0).sum())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
     """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
-    me, pairing = np.arange(shards), Pairing.square(layout, window, shards, rows)
-    pairs, counts = [], []
-    for hop in range(shards):
-        bands = pairing.bands(me, (me - hop) % shards)
-        pairs.append(np.broadcast_to(count_pairs(bands), shards))
-        counts.append([np.broadcast_to(kind, shards) for kind in count_tiles(bands, tile)])
-    return Work(np.stack(pairs, 1), TileCount(*np.stack(counts, 2)), tile)
+    me, every = np.arange(shards)[:, None], (shards, shards)
+    bands = Pairing.square(layout, window, shards, rows).bands(me, (me - np.arange(shards)) % shards)
+    counts = (np.broadcast_to(kind, every) for kind in count_tiles(bands, tile))
+    return Work(np.broadcast_to(count_pairs(bands), every), TileCount(*counts), tile)
 
 
 def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, tile: Tile | None = None) -> float:

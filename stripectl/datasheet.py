@@ -56,7 +56,7 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
         BadInput: the profile lacks the rate of its links.
     """
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
-    latency, hops = hardware.figure("hop_latency_s"), wiring.hops() if wiring else {}
+    latency, hops = hardware.figure("hop_latency_s"), wiring.hops if wiring else {}
     across = wiring is not None and any(crossed.network.any() for crossed in wiring.onward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
     own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
@@ -68,7 +68,7 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
     known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
     known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
-    return replace(machine, **known, hops=hops, spreads=wiring.spreads() if wiring else {}, detail=detail)
+    return replace(machine, **known, hops=hops, spreads=wiring.spreads if wiring else {}, detail=detail)
 
 
 def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:

@@ -171,21 +171,31 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
         tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
         rows, columns = -(-band.rows // tile.block_q), -(-band.cols // tile.block_kv)
         shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
-        spread = band._replace(
-            low=np.broadcast_to(band.low, shape)[..., None].astype(np.int64),
-            high=np.broadcast_to(band.high, shape)[..., None].astype(np.int64),
-        )
-        index = np.arange(rows)
+        low, high, each = _distinct(band, tile, shape)
+        spread, index = band._replace(low=low[..., None], high=high[..., None]), np.arange(rows)
         first, last = row_tiles(spread, tile)
         visit = (index >= first) & (index < last)
         a, b, c, d = column_tiles(spread, tile, index * tile.block_q, row_limits(band))
         live = np.where(visit, d - a, 0)
         unmasked = np.where(visit & ((index + 1) * tile.block_q <= band.rows), c - b, 0)
-        whole = whole + unmasked.sum(-1)
-        boundary = boundary + (live - unmasked).sum(-1)
-        dead = dead + rows * columns - live.sum(-1)
-        visited = visited + visit.sum(-1)
+        whole = whole + unmasked.sum(-1)[each]
+        boundary = boundary + (live - unmasked).sum(-1)[each]
+        dead = dead + rows * columns - live.sum(-1)[each]
+        visited = visited + visit.sum(-1)[each]
     return TileCount(whole, boundary, dead, visited)
+
+
+def _distinct(band: Rectangle, tile: Tile, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, Any]:
+    """(low, high, which of them each device has): most pairs of shards are whole or dead, however far apart they lie,
+    so that a few edges stand for those of all devices. Where rows have limits, every device has edges of its own."""
+    low, high = (np.broadcast_to(x, shape).astype(np.int64) for x in (band.low, band.high))
+    if band.limits is not None or low.ndim == 0:
+        return low, high, ...
+    low = np.clip(low, -band.rows, band.cols + tile.block_kv)
+    high = np.clip(high, -band.rows, band.cols)
+    width = band.rows + band.cols + tile.block_kv + 1
+    known, each = np.unique((low + band.rows) * width + high + band.rows, return_inverse=True)
+    return known // width - band.rows, known % width - band.rows, each.reshape(shape)
 
 
 def tile_ends(tile: Tile) -> Callable[[int], np.ndarray]:

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +66,7 @@ class Wiring:
     onward: Mapping[str, Crossed]
     back: Mapping[str, Crossed]
 
+    @cached_property
     def hops(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis: links add their latency and divide their rate among the
         transfers that share them; the network's latency is not published and not counted. A hop between the cores of
@@ -116,6 +117,7 @@ class Wiring:
                 found[Link(slice, tuple(at), dimension)] += 1
         return Crossings(found, int(transfers.network.sum()))
 
+    @cached_property
     def spreads(self) -> dict[frozenset[str], Spread]:
         """How collectives over each choice of axes lie on the links: those whose devices are boxes of the torus."""
         if not torus(self.target):
@@ -222,15 +224,23 @@ def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, .
             lines, cost = list[list[Place]](), [0.0, 0.0]
             for axis, box in enumerate(boxes):
                 stride = strides.get(axis, (1,) * len(room))
-                lines.append([tuple(s * x for s, x in zip(stride, at, strict=True)) for at in around(box)])
+                line, longest = _line(box, stride, room, wrap)
+                lines.append(line)
                 beside = 1 if box[-1] == cores or reach[-1] == 1 else cores  # cores of another axis share the links
-                cost[0 if first[axis] else 1] += beside * _longest(lines[-1], room, wrap)
+                cost[0 if first[axis] else 1] += beside * longest
             if best is None or tuple(cost) < best[0]:
                 best = tuple(cost), lines
     if best is None:
         return around(room)[: math.prod(sizes)]
     start = [(0,) * len(room)]
     return [tuple(map(sum, zip(*each, strict=True))) for each in itertools.product(start, *best[1])]
+
+
+@lru_cache(2**14)
+def _line(box: Box, stride: Box, room: Box, wrap: tuple[bool, ...]) -> tuple[list[Place], int]:
+    """The places of an axis whose devices lie in a box, so far apart, and the links of the longest hop round them."""
+    places = [tuple(s * x for s, x in zip(stride, at, strict=True)) for at in around(box)]
+    return places, _longest(places, room, wrap)
 
 
 def _divisions(sizes: Sequence[int], room: Box) -> Iterator[tuple[Box, ...]]:

@@ -149,7 +149,7 @@ def test_meshes_that_do_not_fit() -> None:
     with pytest.raises(BadInput, match="does not divide evenly over the 2 slices"):
         wired("2*h100:8", "ring=9")
     with pytest.raises(BadInput, match="no network_bytes_per_s_one_way"):
-        wired("2*v3:2x2", "ring=16").hops()
+        _ = wired("2*v3:2x2", "ring=16").hops
 
 
 def seconds(target: str, plan: str) -> float:
@@ -185,7 +185,7 @@ def test_two_nodes_are_limited_by_their_network() -> None:
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     assert seconds("2*h100:8", "ring/striped@ring=16") >= 15 * block / network
     assert seconds("h100:8", "ring/striped@ring=8") < 7 * 2 * block / network
-    rates, _ = wired("2*h100:8", "ring=16").hops()["ring"]
+    rates, _ = wired("2*h100:8", "ring=16").hops["ring"]
     assert sorted(set(rates.reshape(-1))) == [network, link]
 
 

@@ -5,6 +5,7 @@ A prediction that beats one of these is a defect of the prediction. It is marked
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.measurement import Measurement, attention_bound, beside, plan_of, together
@@ -41,12 +42,17 @@ def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
 
 def sending_s(m: Measurement) -> float | None:
     """The least time for the bytes that a device sends, over all the links it has at once."""
-    name = hardware_name(m.target)
-    hardware = Hardware.load(name) if name in hardware_names() else None
-    link = hardware and hardware.figure("link_bytes_per_s_one_way")
-    if not hardware or not link or not m.bytes or m.devices == 1:
+    if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(hardware_name(m.target))):
         return None
-    return sum(m.bytes.values()) / link / max(1, 2 * hardware.torus_dims)
+    return sum(m.bytes.values()) / links
+
+
+@lru_cache
+def _links_bytes_per_s(hardware: str) -> float | None:
+    """Of all links of a device, one way, where its profile says it."""
+    known = Hardware.load(hardware) if hardware in hardware_names() else None
+    link = known and known.figure("link_bytes_per_s_one_way")
+    return link * max(1, 2 * known.torus_dims) if known and link else None
 
 
 def same_tiles(m: Measurement, other: Measurement) -> bool:

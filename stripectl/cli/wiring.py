@@ -109,7 +109,7 @@ def inside(target: Target, crossed: Crossed, open_ended: bool) -> str:
 def slowest(wiring: Wiring) -> float | None:
     """Bytes/s of the slowest hop that keys and values take, a link's where they take none; None if nobody says."""
     try:
-        hops = wiring.hops()
+        hops = wiring.hops
     except BadInput:
         return None
     rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in wiring.mesh if axis in SEQUENCE_AXES]
@@ -121,7 +121,7 @@ def content(wiring: Wiring) -> dict[str, Any]:
     target, hardware = wiring.target, wiring.target.hardware
     try:
         hops = {
-            axis: {name: each.tolist() for name, each in hop._asdict().items()} for axis, hop in wiring.hops().items()
+            axis: {name: each.tolist() for name, each in hop._asdict().items()} for axis, hop in wiring.hops.items()
         }
     except BadInput:
         hops = {}
