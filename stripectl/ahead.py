@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import BadInput, Missing, cache
+from stripectl.arithmetic import SMALLER, within_memory
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
@@ -25,6 +26,7 @@ from stripectl.sampling import Effort, Say, why
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.simulate.entries import Shape, canonical, entries_of, masks_of, source_of
+from stripectl.simulate.step_memory import memory_of_step
 from stripectl.simulate.tables import Costs, shapes_of, shipped_costs
 from stripectl.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.topology import Target
@@ -33,7 +35,6 @@ from stripectl.wiring import wire
 from stripectl.workload import STEP, Workload
 
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
-SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 CHIPS = 4  # of the smallest slice that every TPU's compiler knows
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
@@ -192,11 +193,7 @@ def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> M
         peak_bytes=facts["peak_bytes"],
         program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
     )
-    if case.peak_bytes and case.hbm_bytes and case.peak_bytes > case.hbm_bytes:
-        over = (case.peak_bytes - case.hbm_bytes) / 2**30
-        reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device. {SMALLER}"
-        return replace(case, status="refused", reason=reason)
-    return case
+    return within_memory(case)
 
 
 def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compilers: Compilers) -> Measurement:
@@ -216,6 +213,7 @@ def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compi
         return replace(case, calibration={"source": "none", "left_out": str(error)})
     case = replace(case, calibration=told(machines) | {"predicted": True})
     if case.workload.passes == STEP:
+        case = replace(case, memory=memory_of_step(case.workload, plan, target.hardware.kind))
         return compiled_step(case, target.hardware, machines, facts)
     machine, kind = machines[0], target.hardware.kind
     found = simulate(case.workload, plan, machine)

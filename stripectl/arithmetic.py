@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,9 +34,18 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
     _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
+    computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
+    case, per_round = with_counts(case, hardware, computed, counted.sent), whole_rounds(forward)
+    tiles = {"per_round": [list(device) for device in zip(*per_round, strict=True)]}
+    return replace(case, tiles={**(case.tiles or {}), **tiles})
+
+
+def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
+    """As `described`, from the tiles that a forward pass computes, of all heads and devices, without those by round."""
+    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
-    computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward) // every
+    computed //= every
     tile = plan.tile or Tile(1, 1)
     useful, scores = workload.pairs, computed * tile.block_q * tile.block_kv
     if workload.attention == "linear":
@@ -49,13 +58,25 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
             "computed": computed,
             "useful": useful,
             "efficiency": useful / scores if scores else 1.0,
-            "per_round": [list(device) for device in zip(*whole_rounds(forward), strict=True)],
         },
-        bytes=counted.sent,
+        bytes=dict(sent),
         bound=bounds_of(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
+
+
+SMALLER = "Try more devices, a shorter sequence or a smaller batch."
+
+
+def within_memory(case: Measurement) -> Measurement:
+    """The case; refused where it needs more memory than a device has."""
+    if not case.peak_bytes or not case.hbm_bytes or case.peak_bytes <= case.hbm_bytes:
+        return case
+    over = (case.peak_bytes - case.hbm_bytes) / 2**30
+    how = "" if case.method != "simulated" else ", as its arrays add up"
+    reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device{how}. {SMALLER}"
+    return replace(case, status="refused", reason=reason)
 
 
 def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
+from stripectl.arithmetic import described
 from stripectl.cluster import Cluster
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
@@ -21,7 +22,7 @@ from stripectl.kernels import kernels
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import promising
-from stripectl.methods import measured, simulated
+from stripectl.methods import measured, simulated, simulated_together
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import UNFINISHED, Say
@@ -44,7 +45,8 @@ def cases(request: Request, place: Place) -> list[Measurement]:
         if len(found) + len(plans) * len(request.flags) > MOST_ASKED:
             raise BadInput(f"the meshes make more plans than the {MOST_ASKED:,} that a command measures. Name some.")
         for plan, flags in itertools.product(plans, request.flags):
-            found.append(to_make(workload, request.meshed(plan, workload, place), flags, place, method))
+            meshed = request.meshed(plan, workload, place)
+            found.append(to_make(workload, meshed, flags, place, method, describe=not request.every_mesh))
     return found
 
 
@@ -73,7 +75,7 @@ def bench(
         if request.method == "compiled" or request.longest:
             check_compiler(request, place, compilers)
         if request.longest:
-            yield from longest_of(request, place, compilers)
+            yield from longest_of(request, place, devices, compilers, compiling(request, place))
             return
         wanted = cases(request, place)
         if all(case.status == "refused" for case in wanted):
@@ -99,11 +101,13 @@ def check_compiler(request: Request, place: Place, compilers: Compilers) -> None
     Raises:
         BadInput: nobody can say it. Missing: the compiler is not here.
     """
-    if request.longest and (request.method in ("measured", "simulated") or place.target.hardware.kind == "cpu"):
+    if request.longest and (request.method == "measured" or place.target.hardware.kind == "cpu"):
         raise BadInput(
-            "the longest sequence is the compiler's word on memory. Try --method compiled and --target v5e:4x4."
+            "the longest sequence follows from memory, which is known of targets that are compiled for or simulated. "
+            "Try --target v5e:4x4 --method compiled."
         )
-    compilers.toolchain(place.target)
+    if request.method == "compiled":
+        compilers.toolchain(place.target)
 
 
 def is_done(request: Request, case: Measurement) -> bool:
@@ -140,10 +144,10 @@ def by_mesh(
 ) -> Iterator[Measurement]:
     """The cases of one workload, simulated; the few most promising of schemes and meshes compiled too, or measured
     where they are here. One that is refused then gives its place to the next."""
-    known, asked = [simulated(case, place, devices) for case in group], {case.what: case for case in group}
+    known, asked = simulated_together(group, place, devices), {case.what: case for case in group}
     before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
-    left = [asked[m.what] for m in promising(known)]
+    left = [described(asked[m.what], place.target.hardware) for m in promising(known)]
     if compiling(request, place):
         done = 0
         for case in (replace(case, method="compiled") for case in left):
@@ -203,7 +207,7 @@ def by_method(
             )
         yield from measured(request, place, group, devices, budget_s, say)
     elif request.method == "simulated" or not here or (decided and "measured" not in decided):
-        yield from (simulated(case, place, devices) for case in group)
+        yield from simulated_together(group, place, devices)
     else:
         estimates = [simulated(case, place, devices) for case in every]
         known = {estimate.what: estimate for estimate in estimates}

@@ -91,7 +91,11 @@ def margin_of(found: Mapping[str, Any]) -> str:
 
 def memory_of(found: Mapping[str, Any]) -> str:
     needs, has = found["peak_bytes"], found["hbm_bytes"]
-    return f"{nbytes(needs)} of {nbytes(has)} a device, {needs / has:.0%}" if has else f"{nbytes(needs)} a device"
+    words = f"{nbytes(needs)} of {nbytes(has)} a device, {needs / has:.0%}" if has else f"{nbytes(needs)} a device"
+    if not found["memory"]:
+        return words
+    total, largest = sum(found["memory"].values()), sorted(found["memory"].items(), key=lambda part: -part[1])
+    return f"{words}; " + ", ".join(f"{name} {each / total:.0%}" for name, each in largest)
 
 
 def parts_of(found: Mapping[str, Any]) -> str:

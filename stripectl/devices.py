@@ -18,7 +18,7 @@ from stripectl.plan import Plan
 from stripectl.sampling import Say
 from stripectl.simulate.tables import shipped_costs, tabled_machine
 from stripectl.topology import Target, parse_target, target_of
-from stripectl.wiring import wire
+from stripectl.wiring import Wiring, wire
 from stripectl.workload import Workload
 
 RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
@@ -44,6 +44,7 @@ class Devices:
         self.timed: dict[Any, dict[Block, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
+        self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], Wiring] = {}
 
     def __enter__(self) -> "Devices":
         return self
@@ -116,7 +117,7 @@ class Devices:
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            wired = wire(place.target, plan.mesh or ())
+            wired = self.wiring(place.target, plan.mesh or ())
             if known := shipped_costs(hardware, workload, plan):
                 return tabled_machine(hardware, workload, plan, known, wired)
             return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
@@ -130,6 +131,12 @@ class Devices:
         group = workload.heads // workload.kv_heads
         machine = measured_machine(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
         return replace(machine, torus=bool(hardware.torus_dims))
+
+    def wiring(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> Wiring:
+        """Where a mesh lies on the links of a target, found once."""
+        if (str(target), mesh) not in self.wirings:
+            self.wirings[str(target), mesh] = wire(target, mesh)
+        return self.wirings[str(target), mesh]
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""

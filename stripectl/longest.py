@@ -1,8 +1,8 @@
-"""The longest sequence that a plan fits, with the compiler as the oracle.
+"""The longest sequence that a plan fits: the compiler says so, or where it is not here what arrays on clocks add up to.
 
 Lengths are multiples of devices x tile. What a plan needs grows almost linearly with the length, so each guess is where
 the line through the last two says the memory ends, kept inside what is known to fit and known not to; the answer is a
-length that fits whose next step the compiler refuses.
+length that fits whose next step is refused.
 """
 
 import itertools
@@ -13,17 +13,19 @@ from dataclasses import replace
 from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.defaults import with_tile
-from stripectl.devices import Place
+from stripectl.devices import Devices, Place
 from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import LEAST_SIDE, kernels
 from stripectl.layout import Tile, layouts
 from stripectl.measurement import Measurement
+from stripectl.methods import simulated
 from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.request import Request
+from stripectl.search import timed_together
 from stripectl.workload import LONGEST, Workload, format_length
 
-Compile = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
+Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
 
 def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
@@ -54,39 +56,56 @@ def longest_cases(request: Request, place: Place) -> list[Measurement]:
         shorter = replace(workload, seq_len=step_of(usual, workload))
         meshed = with_default_tile(request.meshed(plan, shorter, place), workload, kind)
         shortest = replace(workload, seq_len=step_of(meshed, workload))
-        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method="compiled")
+        method = "simulated" if request.method == "simulated" else "compiled"
+        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method=method)
         reason = unsupported(meshed, shortest, kind, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
     return found
 
 
-def longest_of(request: Request, place: Place, compilers: Compilers) -> Iterator[Measurement]:
-    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again."""
+def longest_of(
+    request: Request, place: Place, devices: Devices, compilers: Compilers, compiling: bool
+) -> Iterator[Measurement]:
+    """The longest sequence of every plan, by pass, as the compiler says or clocks do; those that a run that is resumed
+    holds are not sought again."""
+    hardware = place.target.hardware
     for case in longest_cases(request, place):
 
-        def compile_length(longer: Workload, case: Measurement = case) -> Measurement:
-            compilers.say(f"compile {longer.passes} of {case.plan} at {format_length(longer.seq_len)}", 0, 1)
-            full = with_tile(parse_plan(case.plan), longer, place.target.hardware.kind)
-            asked = described(replace(case, workload=longer, plan=str(full)), place.target.hardware)
-            return compiled(asked, place.target, compilers)
+        def at_length(longer: Workload, case: Measurement = case) -> Measurement:
+            full = with_tile(parse_plan(case.plan), longer, hardware.kind)
+            return replace(case, workload=longer, plan=str(full))
+
+        def compile_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
+            asked = at_length(longer)
+            compilers.say(f"compile {longer.passes} of {asked.plan} at {format_length(longer.seq_len)}", 0, 1)
+            return compiled(described(asked, hardware), place.target, compilers)
+
+        def simulate_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
+            return next(timed_together([at_length(longer)], place, devices))
 
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
-        if not any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
+        if any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
+            continue
+        if case.status != "ok" or compiling:
             yield longest(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
+            continue
+        found = longest(case, parse_plan(case.plan), simulate_length)
+        whole = simulated(described(at_length(found.workload), hardware), place, devices)
+        yield replace(whole, program=found.program)
 
 
-def longest(template: Measurement, plan: Plan, compile_length: Compile) -> Measurement:
+def longest(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
     """The measurement of the longest sequence that fits; refused where not even the shortest does.
 
-    `program.longest` says the step, the length one step on, and why the compiler refuses that; where the compiler fails
-    at a length, the search ends there with what is known to fit.
+    `program.longest` says the step, the length one step on, and why that is refused; where the compiler fails at a
+    length, the search ends there with what is known to fit.
     """
     step, workload = step_of(plan, template.workload), template.workload
     known: dict[int, Measurement] = {}
 
     def fits(steps: int) -> bool:
         if steps not in known:
-            known[steps] = compile_length(replace(workload, seq_len=steps * step))
+            known[steps] = attempt(replace(workload, seq_len=steps * step))
         return known[steps].status == "ok"
 
     if not fits(1):

@@ -1,7 +1,7 @@
 """What a machine costs a simulation: seconds of tiles, of hops, and what hides behind what."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -94,6 +94,11 @@ class Machine:
     spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
     memory_bytes_per_s: float = math.inf  # of what is read and written beside tiles: copies, merges, conversions
 
+    @property
+    def plans(self) -> int:
+        """Of how many plans it holds tile costs."""
+        return np.size(self.forward.whole_s)
+
     def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
         that none runs beside, the first of each few of them: the others hide behind what follows."""
@@ -159,3 +164,20 @@ class Machine:
         rates, latencies = self.hop(axis, size, 1)
         alike = all((hops == hops[0]).all() for hops in (rates, latencies))
         return 2 if self.torus and size > 2 and alike else 1
+
+
+def stacked(machines: Sequence[Machine]) -> Machine:
+    """Machines that differ in what tiles cost as one: numbers of its tile costs are (plans, 1)."""
+
+    def together(costs: Sequence[TileCost]) -> TileCost:
+        numbers = [name for name, each in vars(costs[0]).items() if type(each) is float]
+        return replace(costs[0], **{name: np.array([[getattr(each, name)] for each in costs]) for name in numbers})
+
+    if len(machines) == 1:
+        return machines[0]
+    first = machines[0]
+    return replace(
+        first,
+        forward=together([each.forward for each in machines]),
+        backward=together([each.backward for each in machines]),
+    )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl import BadInput
+from stripectl.arithmetic import described, within_memory
 from stripectl.devices import Devices, Place
 from stripectl.hybrid import layers_of
 from stripectl.launch import PlanFailed
@@ -13,15 +14,38 @@ from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.request import Request
 from stripectl.sampling import Interrupted, Say, measure
+from stripectl.search import timed_together
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
+from stripectl.simulate.step_memory import memory_of_step
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.training_time import from_shallower, shallower, simulated_step, told
 from stripectl.workload import STEP
 
+EXPLAINED = 20  # plans of a group, the fastest: what limits one and how it scales takes ten times its own simulation
+
+
+def simulated_together(cases: Sequence[Measurement], place: Place, devices: Devices) -> list[Measurement]:
+    """The cases of one workload on clocks; of many, the fastest alone with what limits them and how they scale."""
+
+    def in_full(case: Measurement) -> Measurement:
+        """A case that nobody has described yet is described first."""
+        if case.status == "ok" and not case.tiles:
+            case = described(case, place.target.hardware)
+        return simulated(case, place, devices)
+
+    if len(cases) <= EXPLAINED:
+        return [in_full(case) for case in cases]
+    found = list(timed_together(cases, place, devices))
+    timed = [at for at, m in enumerate(found) if m.status == "ok" and m.median_s]
+    for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[:EXPLAINED]:
+        found[at] = in_full(cases[at])
+    return found
+
 
 def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
-    """The case on clocks; refused where the datasheet lacks a figure, failed where its tiles cannot be timed."""
+    """The case on clocks, with what limits it and how it scales; refused where it does not fit the memory or the
+    datasheet lacks a figure, failed where its tiles cannot be timed."""
     if case.status != "ok":
         return case
     if case.flags:
@@ -40,8 +64,13 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
     case = replace(case, method="simulated", calibration=told(machines) | lacking)
     if step:
-        return simulated_step(case, hardware, machines)
+        parts = memory_of_step(case.workload, plan, hardware.kind)
+        case = within_memory(replace(case, memory=parts, peak_bytes=sum(parts.values())))
+        return case if case.status != "ok" else simulated_step(case, hardware, machines)
     found = simulate(case.workload, plan, machines[0])
+    case = within_memory(replace(case, peak_bytes=found.peak_bytes))
+    if case.status != "ok":
+        return case
     return explained(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)
 
 

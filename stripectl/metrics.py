@@ -70,7 +70,7 @@ def sent_bytes(m: Measurement) -> float | None:
 
 
 def fits(m: Measurement) -> float | None:
-    """1 of what ran or compiled, 0 of what needs more memory than there is; clocks do not know."""
+    """1 of what ran, compiled or is predicted to fit, 0 of what needs more memory than there is."""
     if m.peak_bytes and m.hbm_bytes:
         return float(m.peak_bytes <= m.hbm_bytes)
     return 1.0 if m.method != "simulated" else None
@@ -81,7 +81,7 @@ def rates(unit: str, bare: float) -> dict[str, float]:
     return {"": bare} | {prefix + unit: size for prefix, size in PREFIXES}
 
 
-TIME, COMPILED = "A plan that has a time has it.", "Compiled plans have it: --method compiled."
+TIME = "A plan that has a time has it."
 METRICS = {
     metric.name: metric
     for metric in (
@@ -125,7 +125,13 @@ METRICS = {
             units=SHARE,
             source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
         ),
-        Metric(name="peak", of=lambda m: m.peak_bytes, shown=nbytes, units=OF_BYTES, source=COMPILED),
+        Metric(
+            name="peak",
+            of=lambda m: m.peak_bytes,
+            shown=nbytes,
+            units=OF_BYTES,
+            source="Plans that were refused for another reason have none.",
+        ),
         Metric(name="sent", of=sent_bytes, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."),
         Metric(
             name="max_rel_error",
@@ -146,7 +152,7 @@ METRICS = {
             of=fits,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
-            source=f"Clocks know nothing of memory. {COMPILED}",
+            source="It is known where the memory of a device is.",
         ),
     )
 }

@@ -18,7 +18,8 @@ from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
 from stripectl.plan import parse_plan
 from stripectl.published import beside
 from stripectl.run import Run
-from stripectl.units import NOTHING, duration, rate, slowest, times
+from stripectl.search import enough_devices
+from stripectl.units import NOTHING, duration, nbytes, rate, slowest, times
 from stripectl.workload import format_length
 
 TABLED = {
@@ -101,6 +102,25 @@ def plausibility(measurements: Sequence[Measurement]) -> list[Text]:
         if more := len(alike) - MOST_NOTES:
             lines += [f"        and {more} more, each with its reason in the report"] * (more > 0)
     return [Text(line) for line in lines]
+
+
+def too_large(measurements: Sequence[Measurement]) -> list[Text]:
+    """Of every workload that no plan of the run fits, the plan that needs least, and how many devices it takes."""
+    groups: dict[Any, list[Measurement]] = {}
+    for m in measurements:
+        groups.setdefault((m.workload, m.target), []).append(m)
+    lines = []
+    for (workload, target), group in groups.items():
+        over = [m for m in group if m.peak_bytes and m.hbm_bytes and m.peak_bytes > m.hbm_bytes]
+        if not over or any(m.status != "refused" for m in group):
+            continue
+        least = min(over, key=lambda m: m.peak_bytes or 0)
+        said = f"none    {workload.passes} of {format_length(workload.seq_len)} tokens fits {target}: the least is "
+        said += f"{nbytes(least.peak_bytes)} of {nbytes(least.hbm_bytes)} a device, by {least.plan}. "
+        wider = enough_devices(least)
+        said += f"By clocks it fits {wider.devices} devices, as {wider}." if wider else "Try a shorter sequence."
+        lines.append(Text(said))
+    return lines
 
 
 def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:

@@ -78,6 +78,7 @@ def entry(
         "confidence": confidence(ranking),
         "peak_bytes": best.peak_bytes,
         "hbm_bytes": best.hbm_bytes,
+        "memory": dict(best.memory) if best.memory else None,
         "parts": dict(best.parts) if best.parts else None,
         "refused": refused(ranking),
     }

@@ -86,15 +86,19 @@ class Request:
         return own if only_own else usual
 
 
-def to_make(workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, method: str) -> Measurement:
+def to_make(
+    workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, method: str, *, describe: bool = True
+) -> Measurement:
     """The measurement to be made of a plan with its mesh: its tile is named, or it is refused, or fails, with the
-    reason."""
+    reason. What arithmetic says of it takes as long as a simulation, which may `describe` it too."""
     hardware = place.target.hardware
     reason = unsupported(plan, workload, hardware.kind, place.target.devices) or crowded(workload, plan, hardware)
     full = plan if reason else with_tile(plan, workload, hardware.kind)
     case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
     if reason:
         return replace(case, status="refused", reason=reason)
+    if not describe:
+        return case
     try:
         return described(case, hardware)
     except StripectlError:

@@ -55,10 +55,11 @@ def is_small(value: Any) -> bool:
 
 
 def is_counts(value: Any) -> bool:
-    """What `tiles` holds: a count for every device and round, and shares."""
-    rounds = value.get("per_round") if isinstance(value, dict) else None
-    counted = isinstance(rounds, list) and all(map(is_numbers, rounds)) and len({len(device) for device in rounds}) == 1
-    return counted and all(is_number(value.get(name)) for name in ("computed", "useful", "efficiency"))
+    """What `tiles` holds: counts and shares, and of a plan that is explained a count for every device and round."""
+    if not isinstance(value, dict) or not all(is_number(value.get(n)) for n in ("computed", "useful", "efficiency")):
+        return False
+    rounds = value.get("per_round", [[]])
+    return isinstance(rounds, list) and all(map(is_numbers, rounds)) and len({len(device) for device in rounds}) == 1
 
 
 def has(part: Any, numbers: Sequence[str], others: Sequence[str]) -> bool:
@@ -166,6 +167,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "program": (is_program, "what a compiler said"),
     "trace": (is_trace, "what a profile says"),
+    "memory": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by part"),
     "parts": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "seconds by part"),
     "limits": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "shares by part of the machine"),
     "scaling": (

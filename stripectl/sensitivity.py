@@ -16,7 +16,7 @@ from stripectl.machine import PARTS, Machine
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan
 from stripectl.refusal import unsupported
-from stripectl.simulate import Simulation, simulate
+from stripectl.simulate import Simulation, times_of
 from stripectl.workload import LONGEST, Workload
 
 OCTAVES = 4  # halvings and doublings of the length: 1/16 to 16 times
@@ -28,13 +28,13 @@ MOST_PAIRS = 2**17
 
 def explained(case: Measurement, plan: Plan, machine: Machine, found: Simulation, kind: str) -> Measurement:
     """The case, whose simulation was `found`, with its limits and its scaling."""
-    workload, counted = case.workload, [each.tiles for each in found.rounds]
+    workload = case.workload
 
     def faster(part: str) -> float:
-        return simulate(workload, plan, machine.faster(part), counted).seconds
+        return float(times_of(workload, [plan], [machine.faster(part)]).seconds[0])
 
     def longer(other: Workload) -> float:
-        return simulate(other, plan, machine.longer(other.seq_len / workload.seq_len)).seconds
+        return float(times_of(other, [plan], [machine.longer(other.seq_len / workload.seq_len)]).seconds[0])
 
     return replace(
         case, limits=limits(found.seconds, faster), scaling=scaling(workload, plan, found.seconds, kind, longer)

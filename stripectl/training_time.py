@@ -20,7 +20,7 @@ from stripectl.overlap import Overlap
 from stripectl.plan import AXES, HEAD_AXES, Plan, parse_plan
 from stripectl.schedule import ATTENTION, SECTIONS
 from stripectl.sensitivity import limits, scaling
-from stripectl.simulate import simulate
+from stripectl.simulate import simulate, times_of
 from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
 from stripectl.workload import STEP, Workload
 from stripectl.workload.linear import pattern_of
@@ -148,11 +148,20 @@ class Parts:
         ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
         return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
+    def seconds(self) -> float:
+        """Those of `timed`, without its parts."""
+        parts = [*self.beside.values()]
+        for (count, alike, own), machine in zip(layers_of(self.workload, self.plan), self.machines, strict=True):
+            times = times_of(alike.of_layer("forward-backward"), [own], [machine])
+            parts.append(count * float(times.seconds[0] + again(own) * times.forward_s[0]))
+        parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
+        return math.fsum(parts)
+
     def faster(self, part: str) -> float:
         """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
         of = {"optimizer": "memory"}
         beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
-        return replace(self, machines=[each.faster(part) for each in self.machines], beside=beside).timed().seconds
+        return replace(self, machines=[each.faster(part) for each in self.machines], beside=beside).seconds()
 
     def longer(self, other: Workload) -> float:
         """Seconds at another length: all grows with it but the optimizer and what is sent for parameters."""
@@ -163,7 +172,7 @@ class Parts:
         ]
         beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
         machines = [each.longer(times) for each in self.machines]
-        return replace(self, workload=other, machines=machines, beside=beside, sent=grows).timed().seconds
+        return replace(self, workload=other, machines=machines, beside=beside, sent=grows).seconds()
 
 
 def simulated_parts(workload: Workload, plan: Plan, hardware: Hardware, machines: Sequence[Machine]) -> Parts:

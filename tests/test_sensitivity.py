@@ -71,14 +71,6 @@ def test_what_hides_limits_nothing_until_what_hides_it_is_faster() -> None:
     assert found["compute"] == pytest.approx(1 - (7 * 15 + 10) / 160)
 
 
-def test_tiles_counted_before_give_the_same_times() -> None:
-    for layout in ("contiguous", "striped", "zigzag"):
-        work = replace(WORK, passes="forward-backward")
-        first = simulate(work, plan(layout), BOUND_BY["compute"])
-        again = simulate(work, plan(layout), BOUND_BY["memory"], [each.tiles for each in first.rounds])
-        assert again.seconds == simulate(work, plan(layout), BOUND_BY["memory"]).seconds
-
-
 def test_scaling_is_the_time_at_lengths_that_the_plan_allows() -> None:
     """A shard has T tiles a side, T = 1 to 64; striped computes T(T+1)/2 of them a round. Tiles of 128 fill no shard of
     less than 1k tokens."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @click.option("--rows", is_flag=True, help="Every row of attention on one device, not only their errors.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def command(rows: bool, as_json: bool) -> None:
-    """Compare predictions with published measurements: how far off they are.
+    """Compare predictions with published measurements, and memory with the compilers' word: how far off they are.
 
     Attention on one device is predicted from the tables of profiles/kernels; training steps are simulated. Rows that
     constants were fitted to are marked: their errors show the quality of the fit, not of a prediction.
@@ -25,6 +25,7 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --json | jq .attention
     """
     from stripectl.analysis.accuracy.attention import attention, groups
+    from stripectl.analysis.accuracy.memory import errors as memory_errors
     from stripectl.analysis.accuracy.meshes import cells, orders
     from stripectl.analysis.accuracy.paper import errors, paper_kernel
 
@@ -34,6 +35,7 @@ def command(rows: bool, as_json: bool) -> None:
         "paper_constants": paper_kernel(),
         "meshes": [each._asdict() for each in orders()],
         "mesh_steps": [each._asdict() for each in cells()],
+        "memory": [each._asdict() for each in memory_errors()],
     }
     if rows:
         found["rows"] = [
@@ -53,7 +55,8 @@ def command(rows: bool, as_json: bool) -> None:
 def tables(found: dict[str, Any]) -> list["Table"]:
     rows = [each_row(found["rows"])] if "rows" in found else []
     paper = paper_table(found["paper"], found["paper_constants"])
-    return [attention_table(found["attention"]), *rows, paper, mesh_table(found["meshes"], found["mesh_steps"])]
+    meshes = mesh_table(found["meshes"], found["mesh_steps"])
+    return [attention_table(found["attention"]), *rows, paper, meshes, memory_table(found["memory"])]
 
 
 def attention_table(groups: list[dict[str, Any]]) -> "Table":
@@ -95,6 +98,15 @@ def mesh_table(orders: list[dict[str, Any]], cells: list[dict[str, Any]]) -> "Ta
         ratios = sorted(cell["simulated"] / cell["measured"] for cell in cells if cell["seq_len"] == each["seq_len"])
         counts = f"{each['seq_len'] // 1024}k", str(each["pairs"]), str(each["right"])
         made.add_row(*counts, f"{each['tau']:.2f}", f"{each['lost']:+.1%}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
+    return made
+
+
+def memory_table(errors: list[dict[str, Any]]) -> "Table":
+    numbers = ("plans", "mean error", "worst, predicted / compiled", "within 10 %")
+    made = table("memory of a device, predicted without a compiler and compiled", ("program", "device"), numbers)
+    for each in errors:
+        figures = str(each["rows"]), f"{each['mean']:.1%}", f"{each['worst']:.2f}", str(each["near"])
+        made.add_row(each["what"], each["hardware"], *figures)
     return made
 
 

@@ -177,7 +177,16 @@ def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, note
 def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
     """The table of `shown`, and what follows from the whole run."""
     from stripectl.console import tables
-    from stripectl.notes import beside_published, calibrations, exchanges, longest, packing, pass_rules, plausibility
+    from stripectl.notes import (
+        beside_published,
+        calibrations,
+        exchanges,
+        longest,
+        packing,
+        pass_rules,
+        plausibility,
+        too_large,
+    )
     from stripectl.scoreboard import scoreboards
 
     for part in [
@@ -189,6 +198,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         *exchanges(run.measurements),
         *calibrations(shown),
         *plausibility(run.measurements),
+        *too_large(run.measurements),
     ]:
         screen.print(part)
     for note in notes:

@@ -50,6 +50,7 @@ class Measurement:
     trace: Mapping[str, Any] | None = None  # what a profile says of a measured one
     guards: Mapping[str, Any] | None = None  # what was beside its samples (`stripectl.guards`)
     parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
+    memory: Mapping[str, int] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
     limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
     scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
 

@@ -1,5 +1,6 @@
 """Does it fit, at which length: what a device needs of its memory."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,13 +17,14 @@ from stripectl.workload import format_length
 
 TITLE = "Does it fit, and at which length?"
 INTRO = (
-    "What a device needs at once: the compiler's word for what was compiled, the program's own for what ran. The "
-    "dashed rule is what a device has. A cross was refused for it."
+    "The memory that a device needs at once: the compiler's word for a compiled plan, the program's own for a measured "
+    "plan, the sum of the arrays that the scheme keeps for a simulated plan. The dashed rule is the memory of a "
+    "device. A cross marks a plan that was refused because it does not fit."
 )
-ABSENT = (
-    "No plan was compiled, so nobody knows what memory it needs. The compiler for a target says: "
-    "stripectl bench --target v5e:4x4 --method compiled."
-)
+ABSENT = "No plan of this run has its memory known. Try: stripectl bench --target v5e:4x4."
+PARTS_TITLE = "What fills the memory in a training step?"
+PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
+MOST_STACKS = 6
 COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
 MOST_BARS = 12
 LEFT_OUT = "{} more are not drawn; they stand in the table of measurements."
@@ -35,6 +37,11 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
         if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
             groups.setdefault((m.workload.but_for("seq_len"), m.target, m.devices == 1), []).append(m)
     charts = [_chart(members) for (_, _, alone), members in groups.items() if not alone or len(groups) == 1]
+    stepped: dict[Any, list[Measurement]] = {}
+    for m in shown:
+        if m.memory:
+            stepped.setdefault((m.workload, m.target), []).append(m)
+    charts += [_parts(members) for members in stepped.values()]
     return section("memory", "Memory", TITLE, INTRO, grouped(charts), ABSENT)
 
 
@@ -75,6 +82,40 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
         rules=[rule] if rule else [],
         rule=rule,
         **drawing,
+    )
+
+
+def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
+    """The parts of the memory of the fastest plans of a training step, or where none has a time of those that need
+    least."""
+    order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
+    drawn = order[:MOST_STACKS]
+    unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
+    names, segments, rows = list[str](), list[dict[str, Any]](), list[tuple[str, ...]]()
+    for at, m in enumerate(drawn):
+        memory, low = m.memory or {}, 0.0
+        total = sum(memory.values())
+        for part, needs in sorted(memory.items(), key=lambda each: -each[1]):
+            names += [part] * (part not in names)
+            said = {"order": at, "name": utf8(plan_cell(m)), "part": part}
+            segments.append(said | {"low": low / size, "high": (low + needs) / size})
+            rows.append((plan_cell(m), part, nbytes(needs), f"{needs / total:.0%}"))
+            low += needs
+    has, first = min((m.hbm_bytes for m in drawn if m.hbm_bytes), default=None), drawn[0]
+    return chart(
+        "stack",
+        PARTS_TITLE,
+        f"{first.workload.passes} on {first.target}",
+        ["simulated"],
+        f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_cell(first)}: "
+        f"{nbytes(sum((first.memory or {}).values()))}.",
+        table(PARTS_COLUMNS, rows, ("plan", "part")),
+        "The parts are predicted, also for compiled plans, whose total the compiler says.",
+        group=describe(first.workload),
+        axis=f"memory of a device ({unit})",
+        parts=names,
+        segments=segments,
+        rule={"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None,
     )
 
 

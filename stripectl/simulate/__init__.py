@@ -5,18 +5,20 @@ what forward did (`clocks`).
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from stripectl.layout import TileCount
-from stripectl.machine import Machine
+from stripectl.machine import Machine, stacked
 from stripectl.overlap import Overlap, overlap, union_s
 from stripectl.pairing import dealing, lie
 from stripectl.plan import Plan
 from stripectl.scheme import ROWS, Scheme, schemes
-from stripectl.simulate.clocks import Clocks, Gradients, Timed, leaves
+from stripectl.simulate.clocks import Clocks, Gradients, leaves
+from stripectl.simulate.memory import Timed
 from stripectl.simulate.timed import ACCUMULATOR_BYTES, Round, TimedAttend
 from stripectl.workload import DTYPE_BYTES, Workload
 
@@ -24,23 +26,21 @@ from stripectl.workload import DTYPE_BYTES, Workload
 @dataclass(frozen=True)
 class Simulation:
     """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
-    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way; and when memory was
-    read and written beside tiles."""
+    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way; the most
+    memory that a device held; and when memory was read and written beside tiles."""
 
     seconds: float
     rounds: list[Round]
     transfers: Counter[tuple[str, int, int]]
     along: Counter[tuple[str, str]]
+    peak_bytes: int
     windows: list[tuple[np.ndarray, np.ndarray]]
     touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     @property
     def sent(self) -> dict[str, int]:
         """Bytes a device sent, by opcode."""
-        total: Counter[str] = Counter()
-        for (_, opcode), nbytes in self.along.items():
-            total[opcode] += nbytes
-        return dict(total)
+        return by_opcode(self.along)
 
     @property
     def overlap(self) -> Overlap | None:
@@ -58,39 +58,126 @@ class Simulation:
         return max(found, key=lambda one: (one.exposed_s, one.hidden_s))
 
 
-def simulate(workload: Workload, plan: Plan, machine: Machine, counted: Sequence[TileCount] = ()) -> Simulation:
-    """Run the plan's scheme on clocks. The plan has its tile and is not refused. `counted` are the tiles of every round
-    where the same workload and plan ran before, on whatever machine: counting them is what takes time."""
+def simulate(workload: Workload, plan: Plan, machine: Machine, *, layer: bool = False) -> Simulation:
+    """Run the plan's scheme on clocks. The plan has its tile and is not refused. In a `layer` the memory of what comes
+    in and goes out is free for others once nothing reads it any more."""
+    run = _run(workload, [plan], machine, layer)
+    ends, clocks, attend = run.ends, run.clocks, run.attend
+
+    def alone(times: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(times, clocks.now.shape)[0]
+
+    rounds = []
+    for each in attend.rounds_run:
+        tiles = TileCount(*map(alone, each.tiles))
+        rounds.append(each._replace(start_s=alone(each.start_s), end_s=alone(each.end_s), tiles=tiles))
+    windows, touched = (
+        [(alone(start_s), alone(end_s)) for start_s, end_s in times] for times in (clocks.windows, clocks.touched)
+    )
+    return Simulation(
+        float(ends[0]), rounds, clocks.transfers, clocks.along, int(clocks.ledger.peak[0]), windows, touched
+    )
+
+
+class Times(NamedTuple):
+    """What plans that differ in their tiles alone take, by plan: all of it, and up to the end of the forward pass; the
+    bytes a device sends by (axis, opcode), in all and up to there; and the most memory it holds."""
+
+    seconds: np.ndarray
+    forward_s: np.ndarray
+    along: Counter[tuple[str, str]]
+    forward_along: Counter[tuple[str, str]]
+    peak_bytes: np.ndarray
+    computed: np.ndarray  # tiles of the forward pass, of all heads and devices
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes a device sends, by opcode."""
+        return by_opcode(self.along)
+
+
+def by_opcode(along: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for (_, opcode), nbytes in along.items():
+        total[opcode] += nbytes
+    return dict(total)
+
+
+def times_of(workload: Workload, plans: Sequence[Plan], machines: Sequence[Machine], *, layer: bool = False) -> Times:
+    """The times of plans that differ in tiles alone, each on its machine, which differ in what tiles cost alone: as
+    many `simulate` at once, without what explains them."""
+    run = _run(workload, plans, stacked(machines), layer)
+    clocks = run.clocks
+    peak, computed = np.broadcast_to(clocks.ledger.peak, len(plans)), np.zeros(len(plans), int)
+    for each in run.attend.rounds_run:
+        if each.passes == "forward":
+            computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
+    return Times(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed)
+
+
+class _Run(NamedTuple):
+    ends: np.ndarray
+    forward_ends: np.ndarray
+    forward_along: Counter[tuple[str, str]]
+    clocks: Clocks
+    attend: TimedAttend
+
+
+def _run(
+    workload: Workload,
+    plans: Sequence[Plan],
+    machine: Machine,
+    layer: bool,
+) -> _Run:
+    """When each of the plans ends, and the clocks they ran on."""
+    plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
-    clocks = Clocks(plan, scheme.axes, machine)
-    attend = TimedAttend(workload, plan, clocks, counted)
+    clocks = Clocks(plan, scheme.axes, machine, arguments=not layer)
+    tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
+    attend = TimedAttend(workload, plan, clocks, tiles)
     at_rest = inputs(workload, plan, clocks)
+    both = workload.passes != "forward"
+    given = clocks.argument(at_rest[0].shape, at_rest[0].itemsize) if both else None  # the cotangent of the output
+    clocks.recording = both
     q, kv = scheme.enter(at_rest, attend, clocks)
     entry = clocks.recorded()
-    out = attend.finish(q, scheme.forward(q, kv, attend, clocks))
+    clocks.recording = both and scheme.backward is None
+    state = scheme.forward(q, kv, attend, clocks)
+    if not both or scheme.backward is None:
+        q, kv = q.bare, None
+    out = attend.finish(q, state)
+    del state
     meeting = clocks.recorded()
+    clocks.recording = both
     result = scheme.leave(out, attend, clocks)
     ready = result.ready
-    if workload.passes != "forward":
-        leaving, gradients = clocks.recorded(), Gradients()
-        clocks.passes = "backward"
-        gradients.add(result, np.maximum(ready, clocks.now))
+    forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
+    if both:
+        leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
+        clocks.passes, clocks.recording = "backward", False
+        assert given
+        gradients.add(result, np.maximum(ready, clocks.now), given.held)
         clocks.transpose(leaving, gradients)
+        if layer:
+            result, out = result.bare, out.bare
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
             arrived = gradients.take(out)
             assert arrived
             row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, arrived.ready)
-            saved = q._replace(ready=arrived.ready), arrived, row, row._replace()
-            found = leaves(scheme.backward(saved, kv, attend, clocks))
-            for primal, gradient in zip((q, *leaves(kv)), found, strict=True):
-                gradients.add(primal, gradient.ready)
+            saved = q.at(arrived.ready), arrived, row, row.at(arrived.ready)
+            found, primals = (
+                leaves(scheme.backward(saved, kv, attend, clocks)),
+                [leaf.bare for leaf in (q, *leaves(kv))],
+            )
+            del saved, arrived, q, kv
+            for primal in primals:
+                gradients.add(primal, found.pop(0).ready)
         clocks.transpose(entry, gradients)
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
-        ready = np.maximum.reduce([ready, *ends])
-    end = float(np.maximum(ready, clocks.now).max())
-    return Simulation(end, attend.rounds_run, clocks.transfers, clocks.along, clocks.windows, clocks.touched)
+        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
+    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
 
 
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
@@ -98,7 +185,7 @@ def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple
 
     def shard(over: tuple[Sequence[str], ...], heads: int, rows: int) -> Timed:
         sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
-        return Timed((*sizes, workload.head_dim), DTYPE_BYTES[workload.dtype], np.zeros(clocks.grid.size))
+        return clocks.argument((*sizes, workload.head_dim), DTYPE_BYTES[workload.dtype])
 
     keys = [shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len) for _ in range(2)]
     return shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries), (keys[0], keys[1])

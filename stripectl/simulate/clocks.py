@@ -1,4 +1,4 @@
-"""`comm` on clocks: arrays that hold only a shape and when each device has it.
+"""`comm` on clocks: arrays that hold only a shape, when each device has it, and the memory that it takes.
 
 Every device has a clock of its own (its compute is in program order) and every link one per direction. A transfer
 starts when sender and receiver have both come to it, the data is there and the link is free; where collectives do not
@@ -12,33 +12,14 @@ may go both ways round a torus, and between nodes through the network of all the
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from stripectl.machine import Machine
 from stripectl.plan import Plan
-
-
-class Timed(NamedTuple):
-    """An array on clocks: its shape on one device, bytes an element, and when each device has it."""
-
-    shape: tuple[int, ...]
-    itemsize: int
-    ready: np.ndarray
-
-    @property
-    def elements(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.elements * self.itemsize
-
-    def sized(self, dimension: int, size: int) -> "Timed":
-        """As it is, but of another size in a dimension."""
-        return self._replace(shape=(*self.shape[:dimension], size, *self.shape[dimension + 1 :]))
+from stripectl.simulate.memory import Held, Ledger, Timed
 
 
 def each(function: Callable[..., Any], *trees: Any) -> Any:
@@ -48,38 +29,62 @@ def each(function: Callable[..., Any], *trees: Any) -> Any:
     return tuple(each(function, *branches) for branches in zip(*trees, strict=True))
 
 
+def latest(arrays: Sequence[Timed]) -> np.ndarray:
+    """When all of them are there."""
+    ready = arrays[0].ready
+    for each in arrays[1:]:
+        ready = np.maximum(ready, each.ready)
+    return ready
+
+
 def leaves(tree: Any) -> list[Timed]:
     return [tree] if isinstance(tree, Timed) else [leaf for branch in tree for leaf in leaves(branch)]
 
 
 class Gradients:
-    """When the cotangent of each array is ready. The arrays stay referenced, so an id names one array."""
+    """The cotangent of each array, by its name."""
 
-    def __init__(self) -> None:
-        self._ready: dict[int, tuple[Timed, np.ndarray]] = {}
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._known: dict[int, tuple[np.ndarray, Held]] = {}
 
-    def add(self, primal: Timed, ready: np.ndarray) -> None:
-        known = self._ready.get(id(primal))
-        self._ready[id(primal)] = (primal, ready if known is None else np.maximum(known[1], ready))
+    def add(self, primal: Timed, ready: np.ndarray, held: Held | None = None) -> None:
+        """A contribution, in memory that is `held` already or else is taken for the first of them."""
+        before, own = self._known.get(primal.name, (ready, held))
+        self._known[primal.name] = np.maximum(before, ready), own or Held(self.ledger, primal.nbytes)
 
     def take(self, primal: Timed) -> Timed | None:
-        known = self._ready.pop(id(primal), None)
-        return None if known is None else primal._replace(ready=known[1])
+        known = self._known.pop(primal.name, None)
+        return None if known is None else Timed(primal.shape, primal.itemsize, *known)
 
 
 Tape = list[Callable[[Gradients], None]]
 
 
+class Path(NamedTuple):
+    """How what a shift moves comes to each device: from where, by which of the two directions, and what it costs."""
+
+    source: np.ndarray
+    step: int
+    seconds_a_byte: np.ndarray
+    latency_s: np.ndarray
+
+
 class Clocks:
     """Every device's time and every link's, the transfers (opcode, elements, itemsize) that each device has sent, bytes
-    of them by (axis, opcode), and when each of them was under way to a device."""
+    of them by (axis, opcode), and when each of them was under way to a device.
 
-    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine) -> None:
-        self.plan, self.machine, self.parts = plan, machine, plan.parts
+    Times are (plans, devices): the machine may hold tile costs of several plans, which differ in nothing else."""
+
+    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine, arguments: bool = True) -> None:
+        self.plan, self.machine, self.parts, self.arguments = plan, machine, plan.parts, arguments
+        self.ledger, self.recording = Ledger(), True
         self.grid = np.arange(math.prod(plan.size(axis) for axis in axes)).reshape([plan.size(axis) for axis in axes])
         self.axes = axes
         self.passes = "forward"
-        self.now = np.zeros(self.grid.size)
+        self.now = np.zeros((machine.plans, self.grid.size))
+        self.turning = False  # inside a loop
+        self.brought = 0  # bytes that hops have brought to a device
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
@@ -87,6 +92,7 @@ class Clocks:
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
         self._links: dict[tuple[str, int], np.ndarray] = {}
+        self._paths: dict[tuple[str, int], Path] = {}
 
     def size(self, axis: str) -> int:
         return self.plan.size(axis)
@@ -103,9 +109,9 @@ class Clocks:
             return x
 
         def move(leaf: Timed) -> Timed:
-            out = leaf._replace(ready=self._hop(leaf, axis, by, sends))
+            out, primal = self.made(leaf.shape, leaf.itemsize, self._hop(leaf, axis, by, sends)), leaf.bare
             back = np.roll(sends, by)
-            self.record(out, lambda given, gradients: gradients.add(leaf, self._hop(given, axis, -by, back)))
+            self.record(out, lambda given, gradients: gradients.add(primal, self._hop(given, axis, -by, back)))
             return out
 
         return each(move, x)
@@ -117,10 +123,11 @@ class Clocks:
 
         def gather(leaf: Timed) -> Timed:
             shape = (size, *leaf.shape) if join is None else leaf.sized(join, leaf.shape[join] * size).shape
-            out = leaf._replace(shape=shape, ready=self._gather("all-gather", leaf, leaf.ready, axis))
+            out = self.made(shape, leaf.itemsize, self._gather("all-gather", leaf, leaf.ready, axis))
+            primal = leaf.bare
 
             def transpose(given: Timed, gradients: Gradients) -> None:
-                gradients.add(leaf, self._gather("reduce-scatter", leaf, given.ready, axis))
+                gradients.add(primal, self._gather("reduce-scatter", primal, given.ready, axis))
 
             self.record(out, transpose)
             return out
@@ -132,11 +139,11 @@ class Clocks:
             return x
 
         def scatter(leaf: Timed) -> Timed:
-            own = leaf.sized(split, leaf.shape[split] // size)
-            out = own._replace(ready=self._gather("reduce-scatter", own, leaf.ready, axis))
+            own, primal = leaf.sized(split, leaf.shape[split] // size), leaf.bare
+            out = self.made(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
 
             def transpose(given: Timed, gradients: Gradients) -> None:
-                gradients.add(leaf, self._gather("all-gather", own, given.ready, axis))
+                gradients.add(primal, self._gather("all-gather", own, given.ready, axis))
 
             self.record(out, transpose)
             return out
@@ -149,21 +156,21 @@ class Clocks:
 
         def pack(leaf: Timed) -> Timed:
             """Parts are brought together in memory before they are sent, and apart after."""
-            return leaf._replace(ready=self.touch(2 * leaf.nbytes, leaf))
+            return self.made(leaf.shape, leaf.itemsize, self.touch(2 * leaf.nbytes, leaf))
+
+        def exchange(leaf: Timed) -> Timed:
+            return self.made(leaf.shape, leaf.itemsize, self._exchange(leaf, axis))
 
         def back(given: Timed) -> np.ndarray:
-            packed = given._replace(ready=self.touch(4 * given.nbytes, given))
-            return self._exchange(packed, axis)
+            return self._exchange(given.at(self.touch(4 * given.nbytes, given)), axis)
 
         def unpack(leaf: Timed, arrived: Timed) -> Timed:
-            moved = leaf.sized(split, leaf.shape[split] // size)
-            ready = self.touch(2 * leaf.nbytes, arrived)
-            out = moved.sized(join, leaf.shape[join] * size)._replace(ready=ready)
-            self.record(out, lambda given, gradients: gradients.add(leaf, back(given)))
+            shape = leaf.sized(split, leaf.shape[split] // size).sized(join, leaf.shape[join] * size).shape
+            out, primal = arrived.shaped(shape, self.touch(2 * leaf.nbytes, arrived)), leaf.bare
+            self.record(out, lambda given, gradients: gradients.add(primal, back(given)))
             return out
 
-        packed = each(pack, x)
-        arrived = each(lambda leaf: leaf._replace(ready=self._exchange(leaf, axis)), packed)
+        arrived = each(exchange, each(pack, x))
         return each(unpack, x, arrived)
 
     def reduce(self, x: Any, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Any:
@@ -171,8 +178,8 @@ class Clocks:
             return x
 
         def total(leaf: Timed) -> Timed:
-            out = leaf._replace(ready=self._reduce(leaf, axis))
-            self.record(out, lambda given, gradients: gradients.add(leaf, self._reduce(given, axis)))
+            out, primal = self.made(leaf.shape, leaf.itemsize, self._reduce(leaf, axis)), leaf.bare
+            self.record(out, lambda given, gradients: gradients.add(primal, self._reduce(given, axis)))
             return out
 
         return each(total, x)
@@ -185,61 +192,82 @@ class Clocks:
         def choose(a: Any, b: Any) -> Any:
             if not isinstance(a, Timed):
                 return np.where(condition, a, b)
-            out = a._replace(ready=np.where(condition, a.ready, b.ready))
-            self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in (a, b)])
+            out = self.made(a.shape, a.itemsize, np.where(condition, a.ready, b.ready))
+            primals = a.bare, b.bare
+            self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
             return out
 
         return each(choose, x, y)
 
     def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
-        """A rolled loop copies what hops bring to where the next turn reads it."""
+        """A rolled loop copies what hops bring to where the next turn reads it, and its state lies in memory of its
+        own: arguments are copied there, and what else begins it is not kept besides."""
+        if first < last:
+            state, self.turning = each(self._handed_on, state), True
         for index in range(first, last):
-            before = self._brought
+            before = self.brought
             state = body(index, state)
             if self.plan.unroll == 1:
-                self.touch(2 * (self._brought - before))
+                self.touch(2 * (self.brought - before))
+        self.turning = False
         return state
 
-    @property
-    def _brought(self) -> int:
-        """Bytes that hops have brought to a device."""
-        return sum(nbytes for (_, opcode), nbytes in self.along.items() if opcode == "collective-permute")
+    def _handed_on(self, leaf: Timed) -> Timed:
+        """An array as a loop's state, without the caller's reference to it."""
+        if self.recording or leaf.held is None or (leaf.held.argument and self.plan.unroll > 1):
+            return leaf
+        own = Held(self.ledger, leaf.held.nbytes if leaf.held.argument else leaf.held.given_up())
+        return Timed(leaf.shape, leaf.itemsize, leaf.ready, own)
+
+    def argument(self, shape: tuple[int, ...], itemsize: int) -> Timed:
+        """An array that is there from the start."""
+        held = Held(self.ledger, math.prod(shape) * itemsize, self.arguments)
+        return Timed(shape, itemsize, np.zeros_like(self.now), held)
+
+    def made(self, shape: tuple[int, ...], itemsize: int, ready: np.ndarray) -> Timed:
+        """A new array."""
+        return Timed(shape, itemsize, ready, Held(self.ledger, math.prod(shape) * itemsize))
 
     def touch(self, nbytes: float, *inputs: Timed) -> np.ndarray:
         """When so many bytes have been read and written in memory, which nothing is computed beside."""
-        start = np.maximum.reduce([self.now, *(each.ready for each in inputs)])
+        start = np.maximum(self.now, latest(inputs)) if inputs else self.now
         self.now = start + nbytes / self.machine.memory_bytes_per_s
         if nbytes and math.isfinite(self.machine.memory_bytes_per_s):
             self.touched.append((start, self.now))
         return self.now
 
-    def moved(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float) -> Timed:
-        """What takes the time to read or write it so many times, and its transpose too."""
-        out = Timed(shape, itemsize, np.zeros(1))
-        out = out._replace(ready=self.touch(times * out.nbytes, *inputs))
+    def moved(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float, place: int = -1) -> Timed:
+        """What takes the time to read or write it so many times, and its transpose too; in the place of one of its
+        inputs, or in memory of its own."""
+        end = self.touch(times * math.prod(shape) * itemsize, *inputs)
+        out = inputs[place].at(end) if place >= 0 else self.made(shape, itemsize, end)
+        primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes
 
         def transpose(given: Timed, gradients: Gradients) -> None:
-            end = self.touch(times * out.nbytes, given)
-            for leaf in inputs:
-                gradients.add(leaf, end)
+            end = self.touch(times * nbytes, given)
+            for primal in primals:
+                gradients.add(primal, end)
 
         self.record(out, transpose)
         return out
 
     def free(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed) -> Timed:
         """What takes no time: there when all that it is made of is."""
-        out = Timed(shape, itemsize, np.maximum.reduce([each.ready for each in inputs]))
-        self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in inputs])
+        out, primals = self.made(shape, itemsize, latest(inputs)), [leaf.bare for leaf in inputs]
+        self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
         return out
 
     def record(self, out: Timed, transpose: Callable[[Timed, Gradients], Any]) -> None:
         """Take down what the transpose of an operation does, given the cotangent of its result."""
 
+        result = out.bare
+
         def operation(gradients: Gradients) -> None:
-            if given := gradients.take(out):
+            if given := gradients.take(result):
                 transpose(given, gradients)
 
-        self.tape.append(operation)
+        if self.recording:
+            self.tape.append(operation)
 
     def recorded(self) -> Tape:
         """What was taken down; the tape is empty then."""
@@ -252,32 +280,44 @@ class Clocks:
             operation(gradients)
         self.tape = []
 
-    def _path(self, axis: str, by: int, source: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
-        """(direction, bytes/s, latency in seconds) of the way that many places on from each source."""
-        size, at = self.size(axis), self.index(axis)[source]
-        places, step = (by, 1) if 2 * by <= size else (size - by, -1)
-        rates, latencies = self.machine.hop(axis, size, step)
-        way = (at + step * np.arange(places)[:, None]) % size
-        if self.machine.torus:
-            return step, rates[way].min(0) / places, latencies[way].sum(0)
-        return step, rates[way].min(0), latencies[way].max(0)
+    def _path(self, axis: str, by: int) -> Path:
+        """The way that many places on to each device."""
+        if (axis, by) not in self._paths:
+            source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
+            size, at = self.size(axis), self.index(axis)[source]
+            places, step = (by, 1) if 2 * by <= size else (size - by, -1)
+            rates, latencies = self.machine.hop(axis, size, step)
+            way = (at + step * np.arange(places)[:, None]) % size
+            per_s, latency_s = rates[way].min(0), latencies[way].max(0)
+            if self.machine.torus:
+                per_s, latency_s = per_s / places, latencies[way].sum(0)
+            self._paths[axis, by] = Path(source, step, 1 / per_s, latency_s)
+        return self._paths[axis, by]
 
     def _hop(self, leaf: Timed, axis: str, by: int, sends: np.ndarray) -> np.ndarray:
         """When each device has what was sent to it from `by` places back."""
-        by %= self.size(axis)
-        source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
-        step, per_s, latency_s = self._path(axis, by, source)
-        free = self._links.setdefault((axis, step), np.zeros(self.grid.size))
-        issued = np.maximum(np.maximum(self.now, leaf.ready)[source], self.now)
-        start = np.maximum(issued, free[source])
-        sent = start + leaf.nbytes / per_s
-        comes = sends[self.index(axis)[source]]
-        free[source] = np.where(comes, sent, free[source])
-        start, arrived = (np.where(comes, when, self.now) for when in (start, sent + latency_s))
+        source, step, seconds_a_byte, latency_s = self._path(axis, by % self.size(axis))
+        free = self._free(axis, step)
+        issued = np.maximum(np.maximum(self.now, leaf.ready)[:, source], self.now)
+        start = np.maximum(issued, free[:, source])
+        sent = start + leaf.nbytes * seconds_a_byte
+        arrived, all_send = sent + latency_s, sends.all()
+        if all_send:
+            free[:, source] = sent
+        else:
+            comes = sends[self.index(axis)[source]]
+            free[:, source] = np.where(comes, sent, free[:, source])
+            start, arrived = (np.where(comes, when, self.now) for when in (start, arrived))
+            sent = np.where(comes, sent, 0)
+        self.brought += leaf.nbytes
         if not self._hides("collective-permute", axis, leaf, 1, start, arrived):
             self.now = np.maximum(self.now, arrived)
-            self.now[source] = np.maximum(self.now[source], np.where(comes, sent, 0))
+            self.now[:, source] = np.maximum(self.now[:, source], sent)
         return arrived
+
+    def _free(self, axis: str, step: int) -> np.ndarray:
+        """When each device's link along an axis is free."""
+        return self._links.setdefault((axis, step), np.zeros_like(self.now))
 
     def _gather(self, opcode: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
         """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round."""
@@ -292,7 +332,7 @@ class Clocks:
     def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
         """When an all-to-all ends: on a torus every part goes round its ring the shorter way; elsewhere what stays in a
         node and what leaves it go side by side."""
-        size, block = self.size(axis), leaf._replace(shape=(math.prod(leaf.shape) // self.size(axis),))
+        size, block = self.size(axis), Timed((leaf.elements // self.size(axis),), leaf.itemsize, leaf.ready)
         per_s, latency_s = self.machine.hop(axis, size, 1)
         far = [min(places, size - places) for places in range(1, size)]
         latency = latency_s.max() * (max(far) if self.machine.torus else 1)
@@ -313,7 +353,7 @@ class Clocks:
         ring = 2 * ((size - 1) * leaf.nbytes / size / gathered + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
-        block = leaf._replace(shape=(math.prod(leaf.shape) * 2 * (size - 1) // size,))
+        block = Timed((leaf.elements * 2 * (size - 1) // size,), leaf.itemsize, leaf.ready)
         return self._together("all-reduce", block, 1, leaf.ready, axis, min(ring, whole), 0.0, ways)
 
     def _together(
@@ -329,10 +369,10 @@ class Clocks:
     ) -> np.ndarray:
         """When a collective ends on each device: all of an axis start when the last of them and its links, of one
         direction or both, are ready."""
-        line = self.axes.index(axis)
-        links = [self._links.setdefault((axis, by), np.zeros(self.grid.size)) for by in (1, -1)[:ways]]
-        ready = np.maximum.reduce([ready, self.now, *links]).reshape(self.grid.shape)
-        start = np.broadcast_to(ready.max(line, keepdims=True), self.grid.shape).reshape(-1)
+        line, shape = self.axes.index(axis) + 1, (len(self.now), *self.grid.shape)
+        links = [self._free(axis, by) for by in (1, -1)[:ways]]
+        last = np.maximum.reduce([ready + np.zeros_like(self.now), self.now, *links]).reshape(shape)
+        start = np.broadcast_to(last.max(line, keepdims=True), shape).reshape(self.now.shape)
         for free in links:
             free[:] = start + busy_s
         end = start + busy_s + latency_s + self.machine.collective_latency_s

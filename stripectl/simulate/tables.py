@@ -11,7 +11,7 @@ A tile or head size without an entry takes the costs of the nearest one (`interp
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from stripectl.datasheet import linked
@@ -42,7 +42,7 @@ class Costs:
     detail: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`; and what its compiler's schedule leaves
     without tiles beside it, `exposed[scheme][rows of a shard]`, as `Machine.exposed` has it."""
@@ -53,6 +53,7 @@ class Table:
     entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, Entry | Wave]]]]
     exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
 
+    @lru_cache(2**12)  # noqa: B019 (a table is there as long as the process)
     def costs(self, shape: Shape) -> Costs | None:
         """What the table says of a shape; None where it knows nothing of the kernel and dtype."""
         found = {passes: cost for passes in PASSES if (cost := self.cost(shape, passes))}

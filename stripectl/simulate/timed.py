@@ -3,23 +3,24 @@
 Devices of the axes that divide heads and batch are all alike.
 """
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stripectl.kernels import kernels
-from stripectl.layout import WHOLE, Pairing, Rectangle, Tile, TileCount, tile_ends
+from stripectl.layout import WHOLE, Tile, TileCount
 from stripectl.machine import TileCost
-from stripectl.pairing import among, pairing_of
+from stripectl.pairing import pairing_of
 from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import HEADS, ROWS
-from stripectl.simulate.clocks import Clocks, Gradients, Timed, each, leaves
-from stripectl.simulate.waves import busiest, transposed
-from stripectl.workload import Workload
+from stripectl.simulate.clocks import Clocks, Gradients, each, latest, leaves
+from stripectl.simulate.counting import busiest_of_pairs, counted
+from stripectl.simulate.memory import Timed
+from stripectl.workload import DTYPE_BYTES, Workload
 
-ACCUMULATOR_BYTES = 4
+ACCUMULATOR_BYTES = SCORE_BYTES = 4
 VALUES = "values"  # a round that weighs values, whose scores had a round of their own
 
 
@@ -39,13 +40,23 @@ class Round(NamedTuple):
 
 class TimedAttend:
     """`attend` on clocks: a call takes what its tiles cost, on every device at once; what moves no tile is free. Of a
-    state only the output counts."""
+    state only the output counts. `tiles` are those of every plan, by pass."""
 
-    def __init__(self, workload: Workload, plan: Plan, clocks: Clocks, counted: Sequence[TileCount] = ()) -> None:
-        self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), plan.tiles
+    def __init__(
+        self,
+        workload: Workload,
+        plan: Plan,
+        clocks: Clocks,
+        tiles: Mapping[str, tuple[Tile, ...]],
+    ) -> None:
+        self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
-        self.keeps = plan.states == STATES[0]
-        self.rounds_run, self.counted = list[Round](), counted
+        self.score_bytes = {  # bytes of the scores that a call holds
+            passes: SCORE_BYTES * self.kernel.scores_held.get(passes, 0) * np.array([math.prod(tile) for tile in own])
+            for passes, own in tiles.items()
+        }
+        self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
+        self.rounds_run = list[Round]()
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
         self.starts = None if workload.starts is None else tuple(workload.starts.tolist())
 
@@ -58,21 +69,23 @@ class TimedAttend:
 
     def empty(self, q: Timed) -> Timed:
         """An output of zeros."""
-        return Timed(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
+        return self._zeros(q)
 
     def query(self, q: Timed) -> Timed:
-        return q
+        """A wider copy, where there is a backward pass whose contributions add up in it."""
+        return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
     def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed, part: tuple[int, int] = WHOLE) -> Timed:
         cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
-        out = into._replace(ready=self._compute("forward", cost, q, me, src, needs, part))
+        out, before = into.at(self._compute("forward", cost, q, me, src, needs, part)), into.bare
 
         def transpose(given: Timed, gradients: Gradients) -> None:
             needs = [given, q, *leaves(kv)]
             end = self._compute("backward", self.clocks.machine.backward, q, me, src, needs, part)
+            self.clocks.ledger.beside(sum(leaf.elements for leaf in (q, *leaves(kv))) * ACCUMULATOR_BYTES)
             for primal in (q, *leaves(kv)):
                 gradients.add(primal, end)
-            gradients.add(into, given.ready)
+            gradients.add(before, given.ready, given.held)
 
         self.clocks.record(out, transpose)
         return out
@@ -82,7 +95,7 @@ class TimedAttend:
     ) -> tuple[Timed, Any]:
         cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
         end = self._compute("backward", cost, saved[0], me, src, needs, part)
-        return into._replace(ready=end), each(lambda leaf: Timed(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return into.at(end), each(lambda leaf: self.clocks.made(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def partial(self, q: Timed, state: Timed) -> tuple[Timed, Timed]:
         return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
@@ -92,7 +105,7 @@ class TimedAttend:
         return self.clocks.moved(q.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
     def merge(self, state: Timed, partial: Any) -> Timed:
-        return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3)
+        return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, place=0)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
         if parts == 1:
@@ -112,22 +125,29 @@ class TimedAttend:
         return each(join, *parts)
 
     def zeros(self, saved: Any) -> Timed:
-        q = saved[0]
-        return Timed(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
+        return self._zeros(saved[0])
+
+    def _zeros(self, q: Timed) -> Timed:
+        return self.clocks.made(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
 
     def add(self, a: Any, b: Any) -> Any:
-        return each(lambda x, y: self.clocks.moved(x.shape, x.itemsize, x, y, times=3), a, b)
+        def total(x: Timed, y: Timed) -> Timed:
+            """XLA gives a sum memory of its own and then that of what it added to another."""
+            self.clocks.ledger.beside(x.nbytes)
+            return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, place=0)
+
+        return each(total, a, b)
 
     def share(self, q: Timed, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
-        return into._replace(ready=self._share("forward", q, [q, into, *leaves(kv)], me, part))
+        return into.at(self._share("forward", q, [q, into, *leaves(kv)], me, part))
 
     def share_backward(self, saved: Any, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
         needs = [*leaves(saved), into, *leaves(kv)]
-        return into._replace(ready=self._share("backward", saved[0], needs, me, part, 1 / 3))
+        return into.at(self._share("backward", saved[0], needs, me, part, 1 / 3))
 
     def keys_backward(self, saved: Any, kv: Any, me: Any) -> Any:
         end = self._share("backward", saved[0], [*leaves(saved), *leaves(kv)], me, WHOLE, 2 / 3)
-        return each(lambda leaf: Timed(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return each(lambda leaf: self.clocks.made(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def _share(
         self, passes: str, q: Timed, needs: list[Timed], me: Any, part: tuple[int, int], share: float = 1.0
@@ -156,7 +176,7 @@ class TimedAttend:
         return self.clocks.free(states.shape[1:], states.itemsize, states)
 
     def apply(self, q: Timed, before: Timed, *, into: Timed) -> Timed:
-        return into._replace(ready=self._chunks("forward", q, (q, before, into), rows=1))
+        return into.at(self._chunks("forward", q, (q, before, into), rows=1))
 
     def dstate(self, saved: Any, kv: Any) -> Timed:
         q, dout, *_ = saved
@@ -166,7 +186,7 @@ class TimedAttend:
         self, saved: Any, kv: Any, before: Timed, behind: Timed, *, into: tuple[Timed, Any]
     ) -> tuple[Timed, Any]:
         end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), before, behind, *leaves(into)), rows=1)
-        return each(lambda leaf: leaf._replace(ready=end), into)
+        return each(lambda leaf: leaf.at(end), into)
 
     def _states(self, passes: str, k: Timed, inputs: Sequence[Timed], share: float = 1.0) -> Timed:
         """What the chunks of a shard add up to."""
@@ -175,7 +195,7 @@ class TimedAttend:
 
     def _state_of(self, x: Timed, ready: np.ndarray) -> Timed:
         """A state of every key/value head of an array's requests."""
-        return Timed((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
+        return self.clocks.made((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
 
     def _chunks(
         self, passes: str, of: Timed, inputs: Sequence[Timed], share: float = 1.0, *, whole: int = 0, rows: int = 0
@@ -184,13 +204,15 @@ class TimedAttend:
         call takes where that grows with them; a chunk's backward pass has three of each kind."""
         machine = self.clocks.machine
         cost = machine.forward if passes == "forward" else machine.backward
-        count = 0 if cost.call_grows else -(-self.pairing.rows // self.tiles[passes].block_kv)
-        kinds = np.full((4, self.clocks.grid.size), count) * np.array([whole, 0, 0, rows])[:, None]
-        return self._spend(passes, cost, of, list(inputs), TileCount(*kinds), share)
+        chunks = [0 if cost.call_grows else -(-self.pairing.rows // tile.block_kv) for tile in self.tiles[passes]]
+        count = np.array(chunks)[:, None]
+        return self._spend(
+            passes, cost, of, list(inputs), TileCount(whole * count, 0 * count, 0 * count, rows * count), share
+        )
 
     def scores(self, q: Timed, k: Timed, me: Any, src: Any) -> Timed:
         rows = (*q.shape[: ROWS + 1], k.shape[ROWS])
-        return self._half("forward", q, Timed(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
+        return self._half("forward", q, self.clocks.made(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
 
     def weights(self, q: Timed, scores: Sequence[Timed]) -> tuple[list[Timed], Timed]:
         whole = self.clocks.free(q.shape, ACCUMULATOR_BYTES, *scores)
@@ -223,12 +245,14 @@ class TimedAttend:
         return self._with_heads(x, x.shape[HEADS] * parts)
 
     def _with_heads(self, x: Timed, heads: int) -> Timed:
+        if heads == x.shape[HEADS]:
+            return x
         return self.clocks.free(x.sized(HEADS, heads).shape, x.itemsize, x)
 
     def _half(self, passes: str, q: Timed, like: Timed, inputs: tuple[Timed, ...], me: Any, src: Any) -> Timed:
         """One of the two matmuls of a pair of shards, and two of the four of its backward pass."""
         machine = self.clocks.machine
-        out = like._replace(ready=self._compute(passes, machine.forward, q, me, src, list(inputs), WHOLE, 0.5))
+        out = like.at(self._compute(passes, machine.forward, q, me, src, list(inputs), WHOLE, 0.5))
 
         def transpose(given: Timed, gradients: Gradients) -> None:
             needs, back = [given, *inputs], "backward" if passes == "forward" else VALUES
@@ -250,9 +274,14 @@ class TimedAttend:
         part: tuple[int, int],
         share: float = 1.0,
     ) -> np.ndarray:
-        tiles = self.counted[len(self.rounds_run)] if self.counted else self._count(passes, me, src, part)
-        if cost.processors and not self.counted:
+        tiles = self._count(passes, me, src, part)
+        if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
+        back = "backward" if passes == "backward" else "forward"
+        copies = self.kernel.copies.get(passes, 0)
+        if self.kernel.bundles and self.clocks.turning:
+            copies *= 2  # XLA does not wait with those of the round behind a loop
+        self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moves.get(passes):
             self.clocks.touch(share * moves * q.elements)
         return self._spend(passes, cost, q, needs, tiles, share)
@@ -264,9 +293,8 @@ class TimedAttend:
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = _busiest(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
-        busiest, calls = (np.broadcast_to(each, self.clocks.grid.size) for each in found)
-        return tiles._replace(busiest=busiest, calls=calls)
+        found = busiest_of_pairs(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        return tiles._replace(busiest=found[0], calls=found[1])
 
     def _spend(
         self,
@@ -279,45 +307,14 @@ class TimedAttend:
         part: float = 1.0,
     ) -> np.ndarray:
         """When each device has computed so many tiles of all heads of an array, which are a part of a shard's."""
-        start = np.maximum.reduce([self.clocks.now, *(array.ready for array in needs)])
+        start = np.maximum(self.clocks.now, latest(needs))
         heads = q.shape[0] * q.shape[HEADS]
-        end = self.clocks.now = start + share * cost.seconds(tiles, heads, part)
+        seconds = share * cost.seconds(tiles, heads, part)
+        end = self.clocks.now = start + seconds
         self.rounds_run.append(Round(passes, start, end, tiles, heads, part, share))
         return end
 
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
-        tile = self.tiles["backward" if passes == "backward" else "forward"]
-        pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
-        counts = _counted(self.kernel.count, self.pairing, self.starts, tile, part, *pair)
-        return TileCount(*(np.broadcast_to(kind, self.clocks.grid.size) for kind in counts))
-
-
-@lru_cache(maxsize=2**11)
-def _counted(
-    count: Callable[[list[Rectangle], Tile], TileCount],
-    pairing: Pairing,
-    starts: tuple[int, ...] | None,
-    tile: Tile,
-    part: tuple[int, int],
-    me: tuple[int, ...],
-    src: tuple[int, ...],
-) -> TileCount:
-    """Tiles of pairs of shards: passes, schemes and meshes that are compared meet in the same ones."""
-    documents = None if starts is None else among(np.array(starts), pairing.shards * pairing.rows)
-    return count(pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile)), tile)
-
-
-@lru_cache(maxsize=2**11)
-def _busiest(
-    pairing: Pairing,
-    part: tuple[int, int],
-    me: tuple[int, ...],
-    src: tuple[int, ...],
-    backward: bool,
-    block: Tile,
-    heads: int,
-    processors: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """`waves.busiest` of pairs of shards."""
-    bands = pairing.bands(np.array(me), np.array(src), part)
-    return busiest([transposed(band) if backward else band for band in bands], block, heads, processors)
+        """Tiles of a round, (plans, devices)."""
+        tiles = self.tiles["backward" if passes == "backward" else "forward"]
+        return counted(self.kernel.count, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))

@@ -36,6 +36,7 @@ about = Kernel(
     tile_multiple=LANES,
     least_side=lambda kind: LEAST,
     moves={"forward": 4, "backward": 4},  # queries are scaled
+    copies={"forward": 1, "backward": 1},
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
         "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),

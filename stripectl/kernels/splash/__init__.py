@@ -30,6 +30,7 @@ about = Kernel(
     tile_multiple=LANES,
     least_side=lambda kind: LEAST,
     moves={"forward": 14, "backward": 14},  # queries are scaled; what comes of a rectangle is merged in float32
+    copies={"forward": 2, "backward": 2},  # and a result of its own
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),
         "backward": (

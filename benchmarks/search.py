@@ -1,0 +1,63 @@
+"""How long it takes to time and rank ten thousand plans without a compiler, and to explain the best.
+
+    python benchmarks/search.py            # v5p:4x4x4, 1M tokens, forward and backward
+
+Every scheme, layout and mesh that can compute the workload, with 25 tiles each.
+"""
+
+import itertools
+import sys
+import time
+
+from stripectl.devices import Devices
+from stripectl.layout import Tile, layouts
+from stripectl.methods import simulated_together
+from stripectl.plan import Plan
+from stripectl.ranking import rankings
+from stripectl.request import Request, to_make
+from stripectl.scheme import schemes
+from stripectl.workload import Workload
+from stripectl.workload.model import Model
+
+TARGET, MODEL, LENGTH, BATCH = "v5p:4x4x4", "llama3-8b", 2**20, 2  # tokens of a batch, and sequences in it
+SIDES = (256, 512, 1024, 2048, 4096)
+
+
+def main(target: str) -> None:
+    model = Model.load(MODEL)
+    work = Workload(
+        seq_len=LENGTH // BATCH,
+        batch=BATCH,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        passes="forward-backward",
+        model=MODEL,
+    )
+    plans = [
+        Plan(scheme, layout, "pallas_tpu", tile=Tile(*sides))
+        for scheme, layout, sides in itertools.product(
+            schemes.names(), layouts.names(), itertools.product(SIDES, SIDES)
+        )
+        if layout in (schemes[scheme].layouts or layouts.names()) and "softmax" in schemes[scheme].kernels
+    ]
+    request = Request(workloads=[work], plans=plans, every_mesh=True, method="simulated")
+    with Devices(lambda *_: None) as devices:
+        place = devices.place(target, None)
+        start = time.perf_counter()
+        meshed = (each for plan in plans for each in request.meshes(plan, place))
+        wanted = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in meshed]
+        wanted = [case for case in wanted if case.status == "ok"]
+        ready = time.perf_counter()
+        found = simulated_together(wanted, place, devices)
+        simulated = time.perf_counter()
+        best = rankings(found)[0].best
+        ranked = time.perf_counter()
+    timed = [m for m in found if m.median_s]
+    print(f"{len(wanted):,} plans, {len(timed):,} with a time; the best is {best.plan}, {best.median_s:.3f} s")
+    print(f"made in {ready - start:.1f} s, simulated and 20 explained in {simulated - ready:.1f} s, ", end="")
+    print(f"ranked in {ranked - simulated:.1f} s; in all {ranked - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or [TARGET]))

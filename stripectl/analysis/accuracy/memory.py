@@ -1,0 +1,82 @@
+"""Memory of plans as it is predicted without a compiler, beside what the compilers said of the same plans
+(`profiles/compiled/memory.json`, made by benchmarks/memory.py)."""
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stripectl.files import data_folder
+from stripectl.plan import BATCH_AXES, parse_plan
+from stripectl.search import peak_bytes
+from stripectl.topology import hardware_kind, hardware_name
+from stripectl.workload import STEP, Workload
+from stripectl.workload.model import Model
+
+FILE = "memory.json"
+NEAR = 0.10  # of the compiler's word
+
+
+class Row(NamedTuple):
+    """A plan of a workload on a target: bytes of a device, compiled and predicted; none compiled where the compiler
+    refused it."""
+
+    model: str
+    passes: str
+    target: str
+    plan: str
+    seq_len: int
+    compiled: int | None
+    predicted: int
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.compiled if self.compiled else float("nan")
+
+
+class Error(NamedTuple):
+    """Of the rows of one kind of program and of hardware: the geometric mean of the error, the worst ratio, and how
+    many are within NEAR."""
+
+    what: str
+    hardware: str
+    rows: int
+    mean: float
+    worst: float
+    near: int
+
+
+def workload_of(case: dict[str, Any]) -> Workload:
+    """The workload of a case of the file: a model's attention alone, or its step with a sequence per replica."""
+    sizes: dict[str, Any] = {key: value for key, value in vars(Model.load(case["model"])).items() if key != "name"}
+    if case["passes"] != STEP:
+        sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
+    batch = parse_plan(case["plan"]).product(BATCH_AXES)
+    return Workload(seq_len=case["seq_len"], batch=batch, passes=case["passes"], model=case["model"], **sizes)
+
+
+def predicted(case: dict[str, Any]) -> int:
+    return peak_bytes(workload_of(case), parse_plan(case["made"]), hardware_kind(case["target"]))
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    names = ("model", "passes", "target", "plan", "seq_len")
+    content = json.loads((data_folder("profiles") / "compiled" / FILE).read_text())
+    known = ({name: case[name] for name in names} | {"compiled": case.get("peak_bytes")} for case in content)
+    return tuple(Row(**own, predicted=predicted(case)) for own, case in zip(known, content, strict=True))
+
+
+def errors() -> list[Error]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows():
+        if row.compiled:
+            what = "training steps" if row.passes == STEP else "attention alone"
+            groups.setdefault((what, hardware_name(row.target)), []).append(row.ratio)
+    found = []
+    for (what, hardware), ratios in groups.items():
+        logs = np.abs(np.log(ratios))
+        near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
+        found.append(Error(what, hardware, len(ratios), float(np.expm1(logs.mean())), ratios[int(logs.argmax())], near))
+    return found

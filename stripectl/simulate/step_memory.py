@@ -1,0 +1,96 @@
+"""The memory of a training step on one device, by part, at the moment that needs the most.
+
+Kept throughout: float32 parameters and AdamW's two moments, in shards. Kept from a layer's forward to its backward
+pass: what the plan's `remat` says, at least the layer's input. A step's peak is in one of three places:
+
+- the backward pass of a layer's attention: what `simulate` says attention holds, the layer's input and gradients of
+  that size, the feed-forward's matrices as they were gathered, and their gradients, which are scattered only behind
+  the layer; beside the gradients of all layers and of the head, and the parameters in the dtype of the step;
+- the backward pass of the loss: logits of a chunk and their gradient, beside the head's matrix and its gradient;
+- the gradient of the embedding, which is summed whole as the head's is.
+
+That these are what XLA keeps was read in schedules that it made for TPUs (benchmarks/memory.py compares the sums).
+"""
+
+from stripectl.arithmetic import COUNTING
+from stripectl.hybrid import layers_of
+from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.scheme import schemes
+from stripectl.simulate import simulate
+from stripectl.step import STATE_BYTES
+from stripectl.workload import DTYPE_BYTES, Workload
+
+MOMENTS = 2  # of AdamW
+STREAMS = 5  # arrays of the size of a layer's input beside its attention: the input, what enters the feed-forward, and
+# the gradients behind the layer, behind attention, and of the feed-forward
+# Arrays of the size of the embedding while its gradient is summed over devices: that, the gradient of the head, and a
+# copy; the compiler of a GPU sums each into an array of its own.
+WHOLE = {"tpu": 3, "gpu": 5, "cpu": 5}
+
+
+def memory_of_step(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:
+    """Bytes of a device of a kind of hardware at the peak of a step, by part; their sum is the peak. `attention_bytes`
+    is what a layer's attention holds, where that is known."""
+    sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
+    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
+    tokens = rows * workload.batch // plan.product(BATCH_AXES)
+    layers, head = sizes.layers * sizes.layer_parameters / tensor, sizes.head_parameters / tensor
+    stored, updated = plan.product(plan.stored_over), plan.product(plan.updated_over)
+    stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].rows_over else 1)
+    forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
+    kept = {
+        "parameters": STATE_BYTES * (layers + 2 * head) / stored,
+        "optimizer": STATE_BYTES * MOMENTS * (layers + 2 * head) / updated,
+        "activations": sizes.layers * (stream + _kept(workload, plan, tokens)),
+    }
+    gradients, narrow = STATE_BYTES * layers / updated, itemsize * layers / stored
+    chunk = plan.chunk_rows(rows) * tokens // rows
+    logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
+    attention = attention_bytes or max(_attention(each, own) for _, each, own in layers_of(workload, plan))
+    intermediate = 4 * itemsize * chunk * sizes.feed_forward / tensor
+    moments = [
+        {
+            "gradients": gradients + STATE_BYTES * (head + forward),
+            "gathered parameters": narrow + itemsize * forward,
+            "activations": kept["activations"] + STREAMS * stream,
+            "attention": max(attention, intermediate + _queries(workload, plan, tokens)),
+        },
+        {
+            "gradients": STATE_BYTES * head,
+            "gathered parameters": itemsize * head,
+            "activations": kept["activations"] + 2 * stream,
+            "logits": 2 * logits,
+        },
+        {"gradients": gradients + STATE_BYTES * WHOLE[kind] * head},
+    ]
+    found = [kept | each for each in moments]
+    return {name: round(nbytes) for name, nbytes in max(found, key=lambda each: sum(each.values())).items()}
+
+
+def _attention(workload: Workload, plan: Plan) -> float:
+    """What the attention of a layer holds, forward and backward."""
+    return simulate(workload.of_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
+
+
+def _queries(workload: Workload, plan: Plan, tokens: int) -> float:
+    """Queries, keys, values and output of a layer."""
+    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
+    return tokens * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads) / tensor * DTYPE_BYTES[workload.dtype]
+
+
+def _kept(workload: Workload, plan: Plan, tokens: int) -> float:
+    """What a layer keeps for its backward pass besides its input."""
+    sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
+    width = sizes.heads * sizes.head_dim / tensor
+    output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0
+    sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
+    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
+    between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
+    projected = _queries(workload, plan, tokens) - tokens * width * itemsize
+    stream = tokens * sizes.hidden * itemsize
+    return {
+        "full": 0.0,
+        "attention": output + sums,
+        "dots": output + sums + projected + stream + between,
+        "none": output + sums + 2 * projected + 4 * stream + 2 * between,
+    }[plan.remat]
