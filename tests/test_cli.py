@@ -35,7 +35,7 @@ BAD = [
     (["--seqlen", "4k", "--kv-len", "8k"], "another name of --seqlen"),
     (["--plan", "ring", "--scheme", "ulysses"], "Leave --scheme out"),
     (["--batch", "1" + 300 * "0"], "from 1 to"),
-    (["--kv-len", "max", "--method", "simulated", "--target", "v5e:4x4"], "Try --method compiled"),
+    (["--kv-len", "max", "--method", "simulated", "--target", "cpu:2"], "--method compiled"),
     (["--seqlen", "8k", "--tile", "4096"], "larger than the 1024 rows of a shard"),
     (["--seqlen", "8k", "--tile", "0"], "not a tile"),
     (["--seqlen", "8k", "--mesh", "ring=16"], "needs 16 devices and the target has 8"),

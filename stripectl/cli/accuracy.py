@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 @click.option("--rows", is_flag=True, help="Every row of attention on one device, not only their errors.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def command(rows: bool, as_json: bool) -> None:
-    """Compare predictions with published measurements, and memory with the compilers' word: how far off they are.
+    """Compare predictions with published measurements: how far off they are.
 
-    Attention on one device is predicted from the tables of profiles/kernels; training steps are simulated. Rows that
-    constants were fitted to are marked: their errors show the quality of the fit, not of a prediction.
+    Memory that is predicted without a compiler is compared with the words of compilers. Attention on one device is
+    predicted from the tables of profiles/kernels; training steps are simulated. Rows that constants were fitted to are
+    marked: their errors show the quality of the fit, not of a prediction.
 
     \b
     Examples:
