@@ -11,7 +11,7 @@ import time
 
 from stripectl.devices import Devices
 from stripectl.layout import Tile, layouts
-from stripectl.methods import simulated_together
+from stripectl.methods import simulate_group
 from stripectl.plan import Plan
 from stripectl.ranking import rankings
 from stripectl.request import Request, to_make
@@ -49,7 +49,7 @@ def main(target: str) -> None:
         wanted = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in meshed]
         wanted = [case for case in wanted if case.status == "ok"]
         ready = time.perf_counter()
-        found = simulated_together(wanted, place, devices)
+        found = simulate_group(wanted, place, devices)
         simulated = time.perf_counter()
         best = rankings(found)[0].best
         ranked = time.perf_counter()

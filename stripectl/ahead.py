@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl import BadInput, Missing, cache
-from stripectl.arithmetic import SMALLER, within_memory
+from stripectl.arithmetic import SMALLER, check_memory
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
 from stripectl.estimate import compiled_machine
@@ -193,7 +193,7 @@ def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> M
         peak_bytes=facts["peak_bytes"],
         program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
     )
-    return within_memory(case)
+    return check_memory(case)
 
 
 def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compilers: Compilers) -> Measurement:

@@ -12,7 +12,7 @@ from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of
 from stripectl.kernels import kernels
 from stripectl.layout import Tile, count_pairs, count_tiles, layouts
-from stripectl.machine import Machine, TileCost
+from stripectl.machine import COUNTING
 from stripectl.measurement import Measurement
 from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, parse_plan
@@ -24,8 +24,7 @@ from stripectl.workload import STEP, Workload
 from stripectl.workload.model import Model
 
 SCORE_BYTES = 4
-# For a simulation of which only counts are read: every tile takes a second.
-COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 
 
 def described(case: Measurement, hardware: Hardware) -> Measurement:
@@ -66,16 +65,14 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
     )
 
 
-SMALLER = "Try more devices, a shorter sequence or a smaller batch."
-
-
-def within_memory(case: Measurement) -> Measurement:
+def check_memory(case: Measurement) -> Measurement:
     """The case; refused where it needs more memory than a device has."""
     if not case.peak_bytes or not case.hbm_bytes or case.peak_bytes <= case.hbm_bytes:
         return case
     over = (case.peak_bytes - case.hbm_bytes) / 2**30
-    how = "" if case.method != "simulated" else ", as its arrays add up"
-    reason = f"does not fit: {over:.2f} GiB more than the {case.hbm_bytes / 2**30:.2f} GiB of a device{how}. {SMALLER}"
+    needs = "is predicted to need" if case.method == "simulated" else "needs"
+    has = f"the {case.hbm_bytes / 2**30:.2f} GiB of a device"
+    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {SMALLER}"
     return replace(case, status="refused", reason=reason)
 
 

@@ -22,7 +22,7 @@ from stripectl.kernels import kernels
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement
 from stripectl.meshes import promising
-from stripectl.methods import measured, simulated, simulated_together
+from stripectl.methods import measured, simulate_group, simulated
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.sampling import UNFINISHED, Say
@@ -103,7 +103,7 @@ def check_compiler(request: Request, place: Place, compilers: Compilers) -> None
     """
     if request.longest and (request.method == "measured" or place.target.hardware.kind == "cpu"):
         raise BadInput(
-            "the longest sequence follows from memory, which is known of targets that are compiled for or simulated. "
+            "cannot find the longest sequence, because only compiled and simulated plans have a known limit of memory. "
             "Try --target v5e:4x4 --method compiled."
         )
     if request.method == "compiled":
@@ -144,7 +144,7 @@ def by_mesh(
 ) -> Iterator[Measurement]:
     """The cases of one workload, simulated; the few most promising of schemes and meshes compiled too, or measured
     where they are here. One that is refused then gives its place to the next."""
-    known, asked = simulated_together(group, place, devices), {case.what: case for case in group}
+    known, asked = simulate_group(group, place, devices), {case.what: case for case in group}
     before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
     left = [described(asked[m.what], place.target.hardware) for m in promising(known)]
@@ -207,7 +207,7 @@ def by_method(
             )
         yield from measured(request, place, group, devices, budget_s, say)
     elif request.method == "simulated" or not here or (decided and "measured" not in decided):
-        yield from simulated_together(group, place, devices)
+        yield from simulate_group(group, place, devices)
     else:
         estimates = [simulated(case, place, devices) for case in every]
         known = {estimate.what: estimate for estimate in estimates}

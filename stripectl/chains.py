@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stripectl.arithmetic import COUNTING
+from stripectl.machine import COUNTING
 from stripectl.measurement import Measurement, spelled
 from stripectl.plan import parse_plan
 from stripectl.ranking import Ranking, margin, rankings

@@ -11,11 +11,11 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from stripectl import StripectlError
-from stripectl.arithmetic import COUNTING
 from stripectl.bundles import kernels
 from stripectl.execute import peak_bytes
 from stripectl.hlo import parse, sent_bytes
 from stripectl.layer.program import program_of
+from stripectl.machine import COUNTING
 from stripectl.plan import Plan, parse_plan
 from stripectl.rewrites import rewrites
 from stripectl.schedule import copies, cycles, scheduled

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.arithmetic import COUNTING
 from stripectl.datasheet import datasheet_machine, linked
 from stripectl.hardware import Hardware
 from stripectl.hlo import ITEM_BYTES
 from stripectl.kernels import kernels
 from stripectl.layout import count_pairs
-from stripectl.machine import Machine, TileCost
+from stripectl.machine import COUNTING, Machine, TileCost
 from stripectl.pairing import pairing_of
 from stripectl.plan import Plan
 from stripectl.schedule import ATTENTION

@@ -22,7 +22,7 @@ from stripectl.methods import simulated
 from stripectl.plan import Plan, parse_plan
 from stripectl.refusal import unsupported
 from stripectl.request import Request
-from stripectl.search import timed_together
+from stripectl.search import time_plans
 from stripectl.workload import LONGEST, Workload, format_length
 
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
@@ -81,7 +81,7 @@ def longest_of(
             return compiled(described(asked, hardware), place.target, compilers)
 
         def simulate_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
-            return next(timed_together([at_length(longer)], place, devices))
+            return next(time_plans([at_length(longer)], place, devices))
 
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
         if any(m.what == case.what and (m.program or {}).get("longest") for m in sought):

@@ -166,11 +166,15 @@ class Machine:
         return 2 if self.torus and size > 2 and alike else 1
 
 
-def stacked(machines: Sequence[Machine]) -> Machine:
+# For a simulation of which only counts are read: every tile takes a second.
+COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+
+
+def stack(machines: Sequence[Machine]) -> Machine:
     """Machines that differ in what tiles cost as one: numbers of its tile costs are (plans, 1)."""
 
     def together(costs: Sequence[TileCost]) -> TileCost:
-        numbers = [name for name, each in vars(costs[0]).items() if type(each) is float]
+        numbers = [name for name in vars(costs[0]) if name.endswith("_s")]
         return replace(costs[0], **{name: np.array([[getattr(each, name)] for each in costs]) for name in numbers})
 
     if len(machines) == 1:

@@ -5,27 +5,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
-from stripectl.arithmetic import described, within_memory
+from stripectl.arithmetic import check_memory, described
 from stripectl.devices import Devices, Place
-from stripectl.hybrid import layers_of
-from stripectl.launch import PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.request import Request
 from stripectl.sampling import Interrupted, Say, measure
-from stripectl.search import timed_together
+from stripectl.search import time_plans, with_machines
 from stripectl.sensitivity import explained
 from stripectl.simulate import simulate
 from stripectl.simulate.step_memory import memory_of_step
-from stripectl.toolchain import TOOLCHAINS
-from stripectl.training_time import from_shallower, shallower, simulated_step, told
+from stripectl.training_time import from_shallower, shallower, simulated_step
 from stripectl.workload import STEP
 
 EXPLAINED = 20  # plans of a group, the fastest: what limits one and how it scales takes ten times its own simulation
 
 
-def simulated_together(cases: Sequence[Measurement], place: Place, devices: Devices) -> list[Measurement]:
+def simulate_group(cases: Sequence[Measurement], place: Place, devices: Devices) -> list[Measurement]:
     """The cases of one workload on clocks; of many, the fastest alone with what limits them and how they scale."""
 
     def in_full(case: Measurement) -> Measurement:
@@ -36,7 +32,7 @@ def simulated_together(cases: Sequence[Measurement], place: Place, devices: Devi
 
     if len(cases) <= EXPLAINED:
         return [in_full(case) for case in cases]
-    found = list(timed_together(cases, place, devices))
+    found = list(time_plans(cases, place, devices))
     timed = [at for at, m in enumerate(found) if m.status == "ok" and m.median_s]
     for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[:EXPLAINED]:
         found[at] = in_full(cases[at])
@@ -48,27 +44,17 @@ def simulated(case: Measurement, place: Place, devices: Devices) -> Measurement:
     datasheet lacks a figure, failed where its tiles cannot be timed."""
     if case.status != "ok":
         return case
-    if case.flags:
-        reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
-        return replace(case, status="refused", reason=reason)
-    plan = parse_plan(case.plan)
-    try:
-        machines = [devices.machine(place, alike, own) for _, alike, own in layers_of(case.workload, plan)]
-        step = case.workload.passes == STEP
-        hardware = devices.hardware(place, case.workload.dtype) if step else place.target.hardware
-    except BadInput as error:
-        return replace(case, status="refused", reason=str(error))
-    except PlanFailed as failure:
-        return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}")
-    tools = TOOLCHAINS.get(hardware.kind)
-    lacking = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
-    case = replace(case, method="simulated", calibration=told(machines) | lacking)
-    if step:
+    case, machines = with_machines(case, place, devices)
+    if case.status != "ok":
+        return case
+    plan, hardware = parse_plan(case.plan), place.target.hardware
+    if case.workload.passes == STEP:
+        hardware = devices.hardware(place, case.workload.dtype)
         parts = memory_of_step(case.workload, plan, hardware.kind)
-        case = within_memory(replace(case, memory=parts, peak_bytes=sum(parts.values())))
+        case = check_memory(replace(case, memory=parts, peak_bytes=sum(parts.values())))
         return case if case.status != "ok" else simulated_step(case, hardware, machines)
     found = simulate(case.workload, plan, machines[0])
-    case = within_memory(replace(case, peak_bytes=found.peak_bytes))
+    case = check_memory(replace(case, peak_bytes=found.peak_bytes))
     if case.status != "ok":
         return case
     return explained(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)

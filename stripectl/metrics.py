@@ -130,7 +130,7 @@ METRICS = {
             of=lambda m: m.peak_bytes,
             shown=nbytes,
             units=OF_BYTES,
-            source="Plans that were refused for another reason have none.",
+            source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
         ),
         Metric(name="sent", of=sent_bytes, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."),
         Metric(
@@ -152,7 +152,7 @@ METRICS = {
             of=fits,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
-            source="It is known where the memory of a device is.",
+            source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
         ),
     )
 }

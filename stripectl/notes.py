@@ -115,10 +115,11 @@ def too_large(measurements: Sequence[Measurement]) -> list[Text]:
         if not over or any(m.status != "refused" for m in group):
             continue
         least = min(over, key=lambda m: m.peak_bytes or 0)
-        said = f"none    {workload.passes} of {format_length(workload.seq_len)} tokens fits {target}: the least is "
-        said += f"{nbytes(least.peak_bytes)} of {nbytes(least.hbm_bytes)} a device, by {least.plan}. "
+        said = f"memory  no plan for {workload.passes} of {format_length(workload.seq_len)} tokens fits {target}. "
+        needs, has = nbytes(least.peak_bytes), nbytes(least.hbm_bytes)
+        said += f"{least.plan} needs the least: {needs} per device, which has {has}. "
         wider = enough_devices(least)
-        said += f"By clocks it fits {wider.devices} devices, as {wider}." if wider else "Try a shorter sequence."
+        said += f"Try {wider.devices} devices: {wider} is predicted to fit." if wider else "Try a shorter sequence."
         lines.append(Text(said))
     return lines
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from stripectl.arithmetic import COUNTING
+from stripectl.machine import COUNTING
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate

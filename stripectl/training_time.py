@@ -11,16 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from stripectl.arithmetic import COUNTING
 from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of
-from stripectl.machine import Machine
+from stripectl.machine import COUNTING, Machine
 from stripectl.measurement import Measurement, median_interval
 from stripectl.overlap import Overlap
 from stripectl.plan import AXES, HEAD_AXES, Plan, parse_plan
 from stripectl.schedule import ATTENTION, SECTIONS
 from stripectl.sensitivity import limits, scaling
-from stripectl.simulate import simulate, times_of
+from stripectl.simulate import Times, simulate, times_of
 from stripectl.step import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
 from stripectl.workload import STEP, Workload
 from stripectl.workload.linear import pattern_of
@@ -57,25 +56,38 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Mac
     attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
     step, parts = of_step(workload, plan), simulated_parts(workload, plan, hardware, machines)
-    case = replace(case, bytes=sent_bytes(workload, plan, step.sent))
+    case = replace(case, bytes=sent_bytes(workload, plan, step.sent, parts.attention()))
     return timed(lacking(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
 
 
-def sent_bytes(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> dict[str, int]:
+def sent_bytes(
+    workload: Workload, plan: Plan, beside: Iterable[Sent], attention: Sequence[Times] = ()
+) -> dict[str, int]:
     """Bytes a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
-    for each in sent_in_step(workload, plan, beside):
+    for each in sent_in_step(workload, plan, beside, attention):
         total[each.opcode] += round(each.nbytes * each.times)
     return dict(total)
 
 
-def sent_in_step(workload: Workload, plan: Plan, beside: Iterable[Sent]) -> Iterator[Sent]:
-    """What a device sends in a step: in the attention of its layers, and beside it."""
-    for count, alike, own in layers_of(workload, plan):
-        for passes in attention_passes(own):
-            for (axis, opcode), nbytes in simulate(alike.of_layer(passes), own, COUNTING).along.items():
+def sent_in_step(
+    workload: Workload, plan: Plan, beside: Iterable[Sent], attention: Sequence[Times] = ()
+) -> Iterator[Sent]:
+    """What a device sends in a step: in the attention of its layers, and beside it. `attention` is a layer of each kind
+    on clocks, where those ran already."""
+    alike = layers_of(workload, plan)
+    attention = attention or attention_times(workload, plan, [COUNTING] * len(alike))
+    for (count, _, own), times in zip(alike, attention, strict=True):
+        for along in (times.along, *[times.forward_along] * again(own)):
+            for (axis, opcode), nbytes in along.items():
                 yield Sent(opcode, (axis,), nbytes, count)
     yield from beside
+
+
+def attention_times(workload: Workload, plan: Plan, machines: Sequence[Machine]) -> list[Times]:
+    """Attention of a layer of each kind, forward and backward."""
+    alike = zip(layers_of(workload, plan), machines, strict=True)
+    return [times_of(own.of_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in alike]
 
 
 def attention_passes(plan: Plan) -> list[str]:
@@ -148,12 +160,17 @@ class Parts:
         ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
         return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
-    def seconds(self) -> float:
-        """Those of `timed`, without its parts."""
+    def attention(self) -> list[Times]:
+        return attention_times(self.workload, self.plan, self.machines)
+
+    def seconds(self, attention: Sequence[Times] = (), at: int = 0) -> float:
+        """Those of `timed`, without its parts; `attention` is a layer of each kind on clocks, where those ran already
+        with other plans, of which this is the one at a place."""
         parts = [*self.beside.values()]
-        for (count, alike, own), machine in zip(layers_of(self.workload, self.plan), self.machines, strict=True):
-            times = times_of(alike.of_layer("forward-backward"), [own], [machine])
-            parts.append(count * float(times.seconds[0] + again(own) * times.forward_s[0]))
+        for (count, _, own), times in zip(
+            layers_of(self.workload, self.plan), attention or self.attention(), strict=True
+        ):
+            parts.append(count * float(times.seconds[at] + again(own) * times.forward_s[at]))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from stripectl.ahead import Compilers, compiled, memory_of
-from stripectl.arithmetic import COUNTING, described
+from stripectl.arithmetic import described
 from stripectl.bench import Request, cases
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.estimate import calls_of
 from stripectl.kernels import kernels
 from stripectl.longest import longest, longest_cases, step_of
-from stripectl.machine import Machine, TileCost
+from stripectl.machine import COUNTING, Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.reasons import scheduled

@@ -13,12 +13,12 @@ from exact import legal, on_devices
 
 import stripectl.kernels.xla.kernel as xla
 from stripectl import compat
-from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
 from stripectl.execute import Program, peak_bytes
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.kernels import kernels
 from stripectl.layout import MASKS, Tile, layouts
+from stripectl.machine import COUNTING
 from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
 from stripectl.reference import dense
 from stripectl.refusal import unsupported

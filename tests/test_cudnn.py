@@ -16,7 +16,6 @@ from test_kernels import check_rectangles
 
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
-from stripectl.arithmetic import COUNTING
 from stripectl.bench import Request, cases
 from stripectl.candidates import tiles_for
 from stripectl.datasheet import datasheet_machine
@@ -24,6 +23,7 @@ from stripectl.defaults import with_tile
 from stripectl.devices import Place
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
+from stripectl.machine import COUNTING
 from stripectl.plan import Plan, parse_plan
 from stripectl.reference import max_relative_error
 from stripectl.refusal import unsupported

@@ -9,12 +9,11 @@ import pytest
 from exact import covering
 from test_counts import jaxpr_bytes
 
-from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
 from stripectl.execute import Program
 from stripectl.hlo import collectives, parse, sent_bytes
 from stripectl.layout import layouts
-from stripectl.machine import Machine, TileCost
+from stripectl.machine import COUNTING, Machine, TileCost
 from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
 from stripectl.plan import parse_plan
 from stripectl.reference import dense, max_relative_error

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from stripectl.analysis.accuracy.memory import NEAR, errors, rows
-from stripectl.arithmetic import COUNTING
 from stripectl.cli import main
 from stripectl.devices import Devices
 from stripectl.layout import Tile
-from stripectl.methods import EXPLAINED, simulated, simulated_together
+from stripectl.machine import COUNTING
+from stripectl.methods import EXPLAINED, simulate_group, simulated
 from stripectl.plan import Plan, parse_plan
 from stripectl.recommend import recommend
 from stripectl.request import to_make
 from stripectl.run import Run
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate, times_of
-from stripectl.simulate.memory import Held, Ledger
+from stripectl.simulate.memory import Allocation, Ledger
 from stripectl.simulate.step_memory import memory_of_step
 from stripectl.workload import STEP, Workload
 from stripectl.workload.model import Model
@@ -33,12 +33,12 @@ def step_of(name: str, seq_len: int, batch: int = 1) -> Workload:
 
 def test_memory_counts_until_its_last_reference_is_gone() -> None:
     ledger = Ledger()
-    first, second = Held(ledger, 3), Held(ledger, 4)
+    first, second = Allocation(ledger, 3), Allocation(ledger, 4)
     del first
-    third = Held(ledger, 2)
-    assert ledger.held == 6 and ledger.peak[0] == 7
+    third = Allocation(ledger, 2)
+    assert ledger.in_use == 6 and ledger.peak[0] == 7
     del second, third
-    assert ledger.held == 0 and ledger.peak[0] == 7
+    assert ledger.in_use == 0 and ledger.peak[0] == 7
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
         place = devices.place("v5p:2x2x4", None)
         cases = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in plans]
         assert len(cases) > EXPLAINED
-        many = simulated_together(cases, place, devices)
+        many = simulate_group(cases, place, devices)
         few = [simulated(to_make(work, parse_plan(m.plan), {}, place, "simulated"), place, devices) for m in many]
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
@@ -176,7 +176,7 @@ def test_a_step_that_does_not_fit_is_refused_with_the_amount_and_the_devices_it_
     assert ran(*words, "--out", str(tmp_path / "run")) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "GiB more than the 74.51 GiB of a device" in said
-    assert "By clocks it fits 32 devices, as ring/contiguous/" in said
+    assert "Try 32 devices: ring/contiguous/" in said
 
 
 def test_a_run_of_many_plans_is_read_again(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_the_longest_sequence_is_found_without_a_compiler(tmp_path: Path, capsys
     ]
     assert ran(*words, "--out", str(tmp_path / "run")) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "longest 3" in said and "as its arrays add up" in said
+    assert "longest 3" in said and "it is predicted to need" in said
 
 
 def test_a_plan_holds_one_tile_per_pass_when_it_is_timed_with_others() -> None:

@@ -8,8 +8,8 @@ from exact import catalogue, check, on_devices
 from test_cli import run
 
 import stripectl.schemes
-from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
+from stripectl.machine import COUNTING
 from stripectl.run import Run
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from stripectl.arithmetic import COUNTING
 from stripectl.defaults import with_tile
+from stripectl.machine import COUNTING
 from stripectl.plan import parse_plan
 from stripectl.simulate import simulate
 from stripectl.workload import Workload

@@ -83,7 +83,7 @@ class Kernel:
     moves[pass] -> bytes that a call reads and writes in memory for each element of its queries, beside its tiles:
         queries that are scaled beforehand, results that are merged afterwards.
     copies[pass] -> how many copies of the queries a call holds in memory meanwhile.
-    scores_held[pass] -> how many arrays of a tile's scores in float32 it holds meanwhile.
+    scores_kept[pass] -> how many arrays of a tile's scores in float32 it holds meanwhile.
 
     `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
     (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -122,7 +122,7 @@ class Kernel:
     tiles_as: str = ""
     moves: Mapping[str, int] = field(default_factory=dict)
     copies: Mapping[str, int] = field(default_factory=dict)
-    scores_held: Mapping[str, int] = field(default_factory=dict)
+    scores_kept: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def attention(self) -> str:

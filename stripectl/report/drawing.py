@@ -47,7 +47,7 @@ WHY_NOT = {  # of a column of a chart's table that says n/a
     "over the best": "What was refused or failed has no time.",
     "its error": "The plan that speed-ups are over has none itself.",
     "speed-up": "One device, and the plan that others are compared with, have no speed-up.",
-    "memory": "A plan that was refused or failed before it was looked at has no memory.",
+    "memory": "The memory of a plan that was refused for another reason, or failed, is not known.",
     "overlap": "There is an overlap where something is sent.",
     "rate": "A rate is known where the bytes and the time of a transfer are.",
     "sent": "The program does not say what it sends.",

@@ -26,7 +26,7 @@ WHY_NOT = {  # of a cell that says n/a
     "useful": "nothing is computed in tiles that were counted",
     "sent": "one device sends nothing",
     "hidden": "it takes a compiled schedule or a profile, and something that is sent",
-    "memory": "a plan that was refused for another reason has no memory",
+    "memory": "the memory of a plan that was refused for another reason is not known",
     "rate": "it takes a time",
     "MFU": "nobody publishes a peak rate of this hardware and dtype",
     "simulation is off by": "only what was measured and simulated has an error",

@@ -7,12 +7,12 @@ what forward did (`clocks`).
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stripectl.layout import TileCount
-from stripectl.machine import Machine, stacked
+from stripectl.machine import Machine, stack
 from stripectl.overlap import Overlap, overlap, union_s
 from stripectl.pairing import dealing, lie
 from stripectl.plan import Plan
@@ -106,7 +106,7 @@ def by_opcode(along: Mapping[tuple[str, str], int]) -> dict[str, int]:
 def times_of(workload: Workload, plans: Sequence[Plan], machines: Sequence[Machine], *, layer: bool = False) -> Times:
     """The times of plans that differ in tiles alone, each on its machine, which differ in what tiles cost alone: as
     many `simulate` at once, without what explains them."""
-    run = _run(workload, plans, stacked(machines), layer)
+    run = _run(workload, plans, stack(machines), layer)
     clocks = run.clocks
     peak, computed = np.broadcast_to(clocks.ledger.peak, len(plans)), np.zeros(len(plans), int)
     for each in run.attend.rounds_run:
@@ -153,31 +153,40 @@ def _run(
     ready = result.ready
     forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
     if both:
+        assert given
         leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
         clocks.passes, clocks.recording = "backward", False
-        assert given
-        gradients.add(result, np.maximum(ready, clocks.now), given.held)
+        gradients.add(result, np.maximum(ready, clocks.now), given.memory)
         clocks.transpose(leaving, gradients)
         if layer:
             result, out = result.bare, out.bare
         if scheme.backward is None:
             clocks.transpose(meeting, gradients)
         else:
-            arrived = gradients.take(out)
-            assert arrived
-            row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, arrived.ready)
-            saved = q.at(arrived.ready), arrived, row, row.at(arrived.ready)
-            found, primals = (
-                leaves(scheme.backward(saved, kv, attend, clocks)),
-                [leaf.bare for leaf in (q, *leaves(kv))],
-            )
-            del saved, arrived, q, kv
-            for primal in primals:
-                gradients.add(primal, found.pop(0).ready)
+            cotangent = gradients.take(out)
+            assert cotangent
+            met = [q, kv, cotangent]
+            del q, kv, cotangent
+            _own_backward(scheme, met, attend, clocks, gradients)
         clocks.transpose(entry, gradients)
         ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
         ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
     return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
+
+
+def _own_backward(scheme: Scheme, met: list[Any], attend: TimedAttend, clocks: Clocks, gradients: Gradients) -> None:
+    """The scheme's own backward pass of `met`, which holds queries, keys and values, and the cotangent of the output.
+    It is emptied, so that nothing stays in memory that the pass no longer reads."""
+    assert scheme.backward
+    q, kv, cotangent = met
+    met.clear()
+    row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
+    saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)
+    primals = [leaf.bare for leaf in (q, *leaves(kv))]
+    found = leaves(scheme.backward(saved, kv, attend, clocks))
+    del saved, cotangent, q, kv
+    for primal in primals:
+        gradients.add(primal, found.pop(0).ready)
 
 
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:

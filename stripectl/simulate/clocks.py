@@ -19,7 +19,7 @@ import numpy as np
 
 from stripectl.machine import Machine
 from stripectl.plan import Plan
-from stripectl.simulate.memory import Held, Ledger, Timed
+from stripectl.simulate.memory import Allocation, Ledger, Timed
 
 
 def each(function: Callable[..., Any], *trees: Any) -> Any:
@@ -46,12 +46,12 @@ class Gradients:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._known: dict[int, tuple[np.ndarray, Held]] = {}
+        self._known: dict[int, tuple[np.ndarray, Allocation]] = {}
 
-    def add(self, primal: Timed, ready: np.ndarray, held: Held | None = None) -> None:
-        """A contribution, in memory that is `held` already or else is taken for the first of them."""
-        before, own = self._known.get(primal.name, (ready, held))
-        self._known[primal.name] = np.maximum(before, ready), own or Held(self.ledger, primal.nbytes)
+    def add(self, primal: Timed, ready: np.ndarray, memory: Allocation | None = None) -> None:
+        """A contribution, in the `memory` that it has, or else in memory that the first of them takes."""
+        before, own = self._known.get(primal.name, (ready, memory))
+        self._known[primal.name] = np.maximum(before, ready), own or Allocation(self.ledger, primal.nbytes)
 
     def take(self, primal: Timed) -> Timed | None:
         known = self._known.pop(primal.name, None)
@@ -83,8 +83,8 @@ class Clocks:
         self.axes = axes
         self.passes = "forward"
         self.now = np.zeros((machine.plans, self.grid.size))
-        self.turning = False  # inside a loop
-        self.brought = 0  # bytes that hops have brought to a device
+        self.in_loop = False  # inside a loop
+        self.received_bytes = 0  # bytes that hops have brought to a device
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
@@ -109,7 +109,7 @@ class Clocks:
             return x
 
         def move(leaf: Timed) -> Timed:
-            out, primal = self.made(leaf.shape, leaf.itemsize, self._hop(leaf, axis, by, sends)), leaf.bare
+            out, primal = self.allocate(leaf.shape, leaf.itemsize, self._hop(leaf, axis, by, sends)), leaf.bare
             back = np.roll(sends, by)
             self.record(out, lambda given, gradients: gradients.add(primal, self._hop(given, axis, -by, back)))
             return out
@@ -123,7 +123,7 @@ class Clocks:
 
         def gather(leaf: Timed) -> Timed:
             shape = (size, *leaf.shape) if join is None else leaf.sized(join, leaf.shape[join] * size).shape
-            out = self.made(shape, leaf.itemsize, self._gather("all-gather", leaf, leaf.ready, axis))
+            out = self.allocate(shape, leaf.itemsize, self._gather("all-gather", leaf, leaf.ready, axis))
             primal = leaf.bare
 
             def transpose(given: Timed, gradients: Gradients) -> None:
@@ -140,7 +140,7 @@ class Clocks:
 
         def scatter(leaf: Timed) -> Timed:
             own, primal = leaf.sized(split, leaf.shape[split] // size), leaf.bare
-            out = self.made(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
+            out = self.allocate(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
 
             def transpose(given: Timed, gradients: Gradients) -> None:
                 gradients.add(primal, self._gather("all-gather", own, given.ready, axis))
@@ -156,10 +156,10 @@ class Clocks:
 
         def pack(leaf: Timed) -> Timed:
             """Parts are brought together in memory before they are sent, and apart after."""
-            return self.made(leaf.shape, leaf.itemsize, self.touch(2 * leaf.nbytes, leaf))
+            return self.allocate(leaf.shape, leaf.itemsize, self.touch(2 * leaf.nbytes, leaf))
 
         def exchange(leaf: Timed) -> Timed:
-            return self.made(leaf.shape, leaf.itemsize, self._exchange(leaf, axis))
+            return self.allocate(leaf.shape, leaf.itemsize, self._exchange(leaf, axis))
 
         def back(given: Timed) -> np.ndarray:
             return self._exchange(given.at(self.touch(4 * given.nbytes, given)), axis)
@@ -178,7 +178,7 @@ class Clocks:
             return x
 
         def total(leaf: Timed) -> Timed:
-            out, primal = self.made(leaf.shape, leaf.itemsize, self._reduce(leaf, axis)), leaf.bare
+            out, primal = self.allocate(leaf.shape, leaf.itemsize, self._reduce(leaf, axis)), leaf.bare
             self.record(out, lambda given, gradients: gradients.add(primal, self._reduce(given, axis)))
             return out
 
@@ -192,7 +192,7 @@ class Clocks:
         def choose(a: Any, b: Any) -> Any:
             if not isinstance(a, Timed):
                 return np.where(condition, a, b)
-            out = self.made(a.shape, a.itemsize, np.where(condition, a.ready, b.ready))
+            out = self.allocate(a.shape, a.itemsize, np.where(condition, a.ready, b.ready))
             primals = a.bare, b.bare
             self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
             return out
@@ -203,30 +203,30 @@ class Clocks:
         """A rolled loop copies what hops bring to where the next turn reads it, and its state lies in memory of its
         own: arguments are copied there, and what else begins it is not kept besides."""
         if first < last:
-            state, self.turning = each(self._handed_on, state), True
+            state, self.in_loop = each(self._carry, state), True
         for index in range(first, last):
-            before = self.brought
+            before = self.received_bytes
             state = body(index, state)
             if self.plan.unroll == 1:
-                self.touch(2 * (self.brought - before))
-        self.turning = False
+                self.touch(2 * (self.received_bytes - before))
+        self.in_loop = False
         return state
 
-    def _handed_on(self, leaf: Timed) -> Timed:
+    def _carry(self, leaf: Timed) -> Timed:
         """An array as a loop's state, without the caller's reference to it."""
-        if self.recording or leaf.held is None or (leaf.held.argument and self.plan.unroll > 1):
+        if self.recording or leaf.memory is None or (leaf.memory.argument and self.plan.unroll > 1):
             return leaf
-        own = Held(self.ledger, leaf.held.nbytes if leaf.held.argument else leaf.held.given_up())
+        own = Allocation(self.ledger, leaf.memory.nbytes if leaf.memory.argument else leaf.memory.hand_over())
         return Timed(leaf.shape, leaf.itemsize, leaf.ready, own)
 
     def argument(self, shape: tuple[int, ...], itemsize: int) -> Timed:
         """An array that is there from the start."""
-        held = Held(self.ledger, math.prod(shape) * itemsize, self.arguments)
-        return Timed(shape, itemsize, np.zeros_like(self.now), held)
+        memory = Allocation(self.ledger, math.prod(shape) * itemsize, self.arguments)
+        return Timed(shape, itemsize, np.zeros_like(self.now), memory)
 
-    def made(self, shape: tuple[int, ...], itemsize: int, ready: np.ndarray) -> Timed:
+    def allocate(self, shape: tuple[int, ...], itemsize: int, ready: np.ndarray) -> Timed:
         """A new array."""
-        return Timed(shape, itemsize, ready, Held(self.ledger, math.prod(shape) * itemsize))
+        return Timed(shape, itemsize, ready, Allocation(self.ledger, math.prod(shape) * itemsize))
 
     def touch(self, nbytes: float, *inputs: Timed) -> np.ndarray:
         """When so many bytes have been read and written in memory, which nothing is computed beside."""
@@ -236,11 +236,13 @@ class Clocks:
             self.touched.append((start, self.now))
         return self.now
 
-    def moved(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float, place: int = -1) -> Timed:
-        """What takes the time to read or write it so many times, and its transpose too; in the place of one of its
-        inputs, or in memory of its own."""
+    def moved(
+        self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float, in_place: bool = False
+    ) -> Timed:
+        """What takes the time to read or write it so many times, and its transpose too; in memory of its own, or
+        `in_place` of the first input."""
         end = self.touch(times * math.prod(shape) * itemsize, *inputs)
-        out = inputs[place].at(end) if place >= 0 else self.made(shape, itemsize, end)
+        out = inputs[0].at(end) if in_place else self.allocate(shape, itemsize, end)
         primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes
 
         def transpose(given: Timed, gradients: Gradients) -> None:
@@ -253,7 +255,7 @@ class Clocks:
 
     def free(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed) -> Timed:
         """What takes no time: there when all that it is made of is."""
-        out, primals = self.made(shape, itemsize, latest(inputs)), [leaf.bare for leaf in inputs]
+        out, primals = self.allocate(shape, itemsize, latest(inputs)), [leaf.bare for leaf in inputs]
         self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
         return out
 
@@ -309,7 +311,7 @@ class Clocks:
             free[:, source] = np.where(comes, sent, free[:, source])
             start, arrived = (np.where(comes, when, self.now) for when in (start, arrived))
             sent = np.where(comes, sent, 0)
-        self.brought += leaf.nbytes
+        self.received_bytes += leaf.nbytes
         if not self._hides("collective-permute", axis, leaf, 1, start, arrived):
             self.now = np.maximum(self.now, arrived)
             self.now[:, source] = np.maximum(self.now[:, source], sent)

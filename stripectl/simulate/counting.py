@@ -12,11 +12,11 @@ from stripectl.layout import Pairing, Rectangle, Tile, TileCount, tile_ends
 from stripectl.pairing import among
 from stripectl.simulate.waves import busiest, transposed
 
-MOST_TABULATED = 2**8  # shards whose pairs are counted all at once
+MAX_SHARDS_AT_ONCE = 2**8  # shards whose pairs are counted all at once
 Count = Callable[[list[Rectangle], Tile], TileCount]
 
 
-def counted(
+def count_round(
     count: Count,
     pairing: Pairing,
     starts: tuple[int, ...] | None,
@@ -27,13 +27,13 @@ def counted(
 ) -> TileCount:
     """Tiles of a round, (plans, devices): of queries of shard `me` with keys of shard `src`, where documents begin at
     `starts` if there are any."""
-    if starts is None and pairing.shards <= MOST_TABULATED:
-        return TileCount(*tabulated(count, pairing, tiles, part)[:, :, me, src])
+    if starts is None and pairing.shards <= MAX_SHARDS_AT_ONCE:
+        return TileCount(*count_pairs_of_shards(count, pairing, tiles, part)[:, :, me, src])
     return _of_pairs(count, pairing, starts, tiles, part, tuple(me.tolist()), tuple(src.tolist()))
 
 
 @lru_cache(maxsize=2**9)
-def tabulated(
+def count_pairs_of_shards(
     count: Count,
     pairing: Pairing,
     tiles: tuple[Tile, ...],
@@ -42,7 +42,7 @@ def tabulated(
     """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard): passes, schemes and meshes that are
     compared meet in the same ones."""
     if len(tiles) > 1:
-        return np.concatenate([tabulated(count, pairing, (tile,), part) for tile in tiles], axis=1)
+        return np.concatenate([count_pairs_of_shards(count, pairing, (tile,), part) for tile in tiles], axis=1)
     me, every = np.arange(pairing.shards), (pairing.shards, pairing.shards)
     found = count(pairing.bands(me[:, None], me[None], part), *tiles)
     kinds = found.whole, found.boundary, found.dead, found.rows
@@ -70,7 +70,7 @@ def _of_pairs(
 
 
 @lru_cache(maxsize=2**11)
-def busiest_of_pairs(
+def busiest_in_pairs(
     pairing: Pairing,
     part: tuple[int, int],
     me: tuple[int, ...],

@@ -1,8 +1,8 @@
 """The memory of arrays on clocks: a device holds what the scheme's own variables hold.
 
-A scheme is a pure function, so an array that nothing refers to any more is one that no later operation reads. `Held` is
-the memory of an array: it counts from when it is made until the last reference to it is gone. What a tape refers to is
-kept for the backward pass.
+A scheme is a pure function, so no later operation reads an array that nothing refers to. An `Allocation` is the memory
+of an array: it counts from its creation until the last reference to it is gone, which CPython knows at once. What a
+tape refers to is kept for the backward pass.
 """
 
 import itertools
@@ -13,10 +13,10 @@ import numpy as np
 
 
 class Ledger:
-    """Bytes that a device holds, and the most that it has held, by plan."""
+    """Bytes that a device has in use, and the most that it had, by plan."""
 
     def __init__(self) -> None:
-        self.held = self._most = 0
+        self.in_use = self._most = 0
         self._beside: np.ndarray | int = 0
 
     @property
@@ -24,15 +24,15 @@ class Ledger:
         return np.atleast_1d(np.maximum(self._most, self._beside))
 
     def take(self, nbytes: int) -> None:
-        self.held += nbytes
-        self._most = max(self._most, self.held)
+        self.in_use += nbytes
+        self._most = max(self._most, self.in_use)
 
     def beside(self, nbytes: np.ndarray | int) -> None:
         """So much more, of one plan or by plan, for no longer than the operation that needs it."""
-        self._beside = np.maximum(self._beside, self.held + nbytes)
+        self._beside = np.maximum(self._beside, self.in_use + nbytes)
 
 
-class Held:
+class Allocation:
     """Memory of an array; that of an argument of the program is there from its start to its end."""
 
     __slots__ = ("argument", "ledger", "nbytes")
@@ -41,14 +41,14 @@ class Held:
         self.ledger, self.nbytes, self.argument = ledger, nbytes, argument
         ledger.take(nbytes)
 
-    def given_up(self) -> int:
+    def hand_over(self) -> int:
         """Its bytes, which are from now on counted elsewhere."""
         nbytes, self.nbytes = self.nbytes, 0
-        self.ledger.held -= nbytes
+        self.ledger.in_use -= nbytes
         return nbytes
 
     def __del__(self) -> None:
-        self.ledger.held -= self.nbytes
+        self.ledger.in_use -= self.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ class Timed:
     shape: tuple[int, ...]
     itemsize: int
     ready: np.ndarray
-    held: Held | None = None
+    memory: Allocation | None = None
     name: int = field(default_factory=itertools.count().__next__)
 
     @property
@@ -73,15 +73,15 @@ class Timed:
     @property
     def bare(self) -> "Timed":
         """The same array to those who need its name and shape but not what is in it."""
-        return replace(self, held=None)
+        return replace(self, memory=None)
 
     def at(self, ready: np.ndarray) -> "Timed":
         """Another array in the same memory."""
-        return Timed(self.shape, self.itemsize, ready, self.held)
+        return Timed(self.shape, self.itemsize, ready, self.memory)
 
     def shaped(self, shape: tuple[int, ...], ready: np.ndarray) -> "Timed":
         """Another array in the same memory, of as many elements."""
-        return Timed(shape, self.itemsize, ready, self.held)
+        return Timed(shape, self.itemsize, ready, self.memory)
 
     def sized(self, dimension: int, size: int) -> "Timed":
         """As it is, but of another size in a dimension, without memory."""

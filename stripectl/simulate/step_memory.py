@@ -12,13 +12,13 @@ pass: what the plan's `remat` says, at least the layer's input. A step's peak is
 That these are what XLA keeps was read in schedules that it made for TPUs (benchmarks/memory.py compares the sums).
 """
 
-from stripectl.arithmetic import COUNTING
 from stripectl.hybrid import layers_of
+from stripectl.machine import COUNTING
 from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.scheme import schemes
 from stripectl.simulate import simulate
 from stripectl.step import STATE_BYTES
-from stripectl.workload import DTYPE_BYTES, Workload
+from stripectl.workload import DTYPE_BYTES, STEP, Workload
 
 MOMENTS = 2  # of AdamW
 STREAMS = 5  # arrays of the size of a layer's input beside its attention: the input, what enters the feed-forward, and
@@ -26,6 +26,13 @@ STREAMS = 5  # arrays of the size of a layer's input beside its attention: the i
 # Arrays of the size of the embedding while its gradient is summed over devices: that, the gradient of the head, and a
 # copy; the compiler of a GPU sums each into an array of its own.
 WHOLE = {"tpu": 3, "gpu": 5, "cpu": 5}
+
+
+def peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
+    """The most memory that a device of a kind of hardware is predicted to need, for attention alone or a step."""
+    if workload.passes == STEP:
+        return sum(memory_of_step(workload, plan, kind).values())
+    return simulate(workload, plan, COUNTING).peak_bytes
 
 
 def memory_of_step(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:

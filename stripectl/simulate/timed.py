@@ -16,7 +16,7 @@ from stripectl.pairing import pairing_of
 from stripectl.plan import HEAD_AXES, STATES, Plan
 from stripectl.scheme import HEADS, ROWS
 from stripectl.simulate.clocks import Clocks, Gradients, each, latest, leaves
-from stripectl.simulate.counting import busiest_of_pairs, counted
+from stripectl.simulate.counting import busiest_in_pairs, count_round
 from stripectl.simulate.memory import Timed
 from stripectl.workload import DTYPE_BYTES, Workload
 
@@ -52,7 +52,7 @@ class TimedAttend:
         self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
         self.score_bytes = {  # bytes of the scores that a call holds
-            passes: SCORE_BYTES * self.kernel.scores_held.get(passes, 0) * np.array([math.prod(tile) for tile in own])
+            passes: SCORE_BYTES * self.kernel.scores_kept.get(passes, 0) * np.array([math.prod(tile) for tile in own])
             for passes, own in tiles.items()
         }
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
@@ -85,7 +85,7 @@ class TimedAttend:
             self.clocks.ledger.beside(sum(leaf.elements for leaf in (q, *leaves(kv))) * ACCUMULATOR_BYTES)
             for primal in (q, *leaves(kv)):
                 gradients.add(primal, end)
-            gradients.add(before, given.ready, given.held)
+            gradients.add(before, given.ready, given.memory)
 
         self.clocks.record(out, transpose)
         return out
@@ -95,7 +95,7 @@ class TimedAttend:
     ) -> tuple[Timed, Any]:
         cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
         end = self._compute("backward", cost, saved[0], me, src, needs, part)
-        return into.at(end), each(lambda leaf: self.clocks.made(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return into.at(end), each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def partial(self, q: Timed, state: Timed) -> tuple[Timed, Timed]:
         return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
@@ -105,7 +105,7 @@ class TimedAttend:
         return self.clocks.moved(q.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
     def merge(self, state: Timed, partial: Any) -> Timed:
-        return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, place=0)
+        return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, in_place=True)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
         if parts == 1:
@@ -128,13 +128,13 @@ class TimedAttend:
         return self._zeros(saved[0])
 
     def _zeros(self, q: Timed) -> Timed:
-        return self.clocks.made(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
+        return self.clocks.allocate(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
 
     def add(self, a: Any, b: Any) -> Any:
         def total(x: Timed, y: Timed) -> Timed:
             """XLA gives a sum memory of its own and then that of what it added to another."""
             self.clocks.ledger.beside(x.nbytes)
-            return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, place=0)
+            return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, in_place=True)
 
         return each(total, a, b)
 
@@ -147,7 +147,7 @@ class TimedAttend:
 
     def keys_backward(self, saved: Any, kv: Any, me: Any) -> Any:
         end = self._share("backward", saved[0], [*leaves(saved), *leaves(kv)], me, WHOLE, 2 / 3)
-        return each(lambda leaf: self.clocks.made(leaf.shape, ACCUMULATOR_BYTES, end), kv)
+        return each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def _share(
         self, passes: str, q: Timed, needs: list[Timed], me: Any, part: tuple[int, int], share: float = 1.0
@@ -195,7 +195,7 @@ class TimedAttend:
 
     def _state_of(self, x: Timed, ready: np.ndarray) -> Timed:
         """A state of every key/value head of an array's requests."""
-        return self.clocks.made((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
+        return self.clocks.allocate((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
 
     def _chunks(
         self, passes: str, of: Timed, inputs: Sequence[Timed], share: float = 1.0, *, whole: int = 0, rows: int = 0
@@ -212,7 +212,7 @@ class TimedAttend:
 
     def scores(self, q: Timed, k: Timed, me: Any, src: Any) -> Timed:
         rows = (*q.shape[: ROWS + 1], k.shape[ROWS])
-        return self._half("forward", q, self.clocks.made(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
+        return self._half("forward", q, self.clocks.allocate(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
 
     def weights(self, q: Timed, scores: Sequence[Timed]) -> tuple[list[Timed], Timed]:
         whole = self.clocks.free(q.shape, ACCUMULATOR_BYTES, *scores)
@@ -279,8 +279,8 @@ class TimedAttend:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
         back = "backward" if passes == "backward" else "forward"
         copies = self.kernel.copies.get(passes, 0)
-        if self.kernel.bundles and self.clocks.turning:
-            copies *= 2  # XLA does not wait with those of the round behind a loop
+        if self.kernel.bundles and self.clocks.in_loop:
+            copies *= 2  # a TPU's compiler makes those of the round behind a loop before the loop
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moves.get(passes):
             self.clocks.touch(share * moves * q.elements)
@@ -293,7 +293,7 @@ class TimedAttend:
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = busiest_of_pairs(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        found = busiest_in_pairs(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
         return tiles._replace(busiest=found[0], calls=found[1])
 
     def _spend(
@@ -317,4 +317,4 @@ class TimedAttend:
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
         """Tiles of a round, (plans, devices)."""
         tiles = self.tiles["backward" if passes == "backward" else "forward"]
-        return counted(self.kernel.count, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))
+        return count_round(self.kernel.count, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))

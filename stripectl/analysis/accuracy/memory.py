@@ -9,7 +9,7 @@ import numpy as np
 
 from stripectl.files import data_folder
 from stripectl.plan import BATCH_AXES, parse_plan
-from stripectl.search import peak_bytes
+from stripectl.simulate.step_memory import peak_bytes
 from stripectl.topology import hardware_kind, hardware_name
 from stripectl.workload import STEP, Workload
 from stripectl.workload.model import Model

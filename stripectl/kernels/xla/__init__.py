@@ -21,5 +21,5 @@ about = Kernel(
     default_tile=lambda kind: DEFAULTS[kind],
     least_side=lambda kind: LEAST[kind],
     copies={"forward": 1, "backward": 1},  # queries are scaled
-    scores_held={"forward": 2, "backward": 4},  # scores and weights, and their gradients
+    scores_kept={"forward": 2, "backward": 4},  # scores and weights, and their gradients
 )
