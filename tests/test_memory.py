@@ -162,6 +162,17 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
     assert all(m.limits and m.scaling for m in explained) and sum(m.limits is not None for m in many) == EXPLAINED
 
 
+def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
+    flags, plans = (
+        {"xla_any": "true"},
+        [parse_plan(f"ring/striped/pallas_tpu@ring=16,tile={tile}") for tile in (512, 1024)],
+    )
+    with Devices(lambda *_: None) as devices:
+        place = devices.place("v5p:2x2x4", None)
+        cases = [to_make(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED
+        assert {m.status for m in simulate_group(cases, place, devices)} == {"refused"}
+
+
 def ran(*words: str) -> int:
     with pytest.raises(SystemExit) as stopped:
         main(["bench", "--method", "simulated", *words])
