@@ -16,6 +16,7 @@ from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.cluster import Cluster
+from stripectl.console import Say, quiet
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
 from stripectl.kernels import kernels
@@ -25,42 +26,53 @@ from stripectl.meshes import promising
 from stripectl.methods import measured, simulate_group, simulated
 from stripectl.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.request import SMALL_HEADS, SMALL_LEN, Request, to_make
-from stripectl.sampling import UNFINISHED, Say
-from stripectl.schema import METHODS, MOST_ASKED
+from stripectl.sampling import UNFINISHED
+from stripectl.schema import METHODS, MOST_ASKED, MOST_SIMULATED
+from stripectl.searched import MAX_FULL_ROWS, Search, notable
 from stripectl.sensitivity import with_reasons
 from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target
 from stripectl.training_time import shallower
 from stripectl.workload import STEP
 
+EVERY = 256  # plans between two signs of progress
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
 
-def cases(request: Request, place: Place) -> list[Measurement]:
+def cases(request: Request, place: Place, say: Say = quiet) -> list[Measurement]:
     """One measurement to be made a workload and plan, refused ones with their reason; tile and mesh are named."""
     method = "simulated" if request.method == "auto" else request.method
-    found = []
+    found, most = list[Measurement](), MOST_SIMULATED if request.searches else MOST_ASKED
     for workload in request.workloads:
-        plans = [each for plan in request.plans for each in request.meshes(plan, place)]
-        if len(found) + len(plans) * len(request.flags) > MOST_ASKED:
-            raise BadInput(f"the meshes make more plans than the {MOST_ASKED:,} that a command measures. Name some.")
-        for plan, flags in itertools.product(plans, request.flags):
-            meshed = request.meshed(plan, workload, place)
-            found.append(to_make(workload, meshed, flags, place, method, describe=not request.every_mesh))
+        usual = (
+            request.meshed(each, workload, place) for plan in request.plans for each in request.meshes(plan, place)
+        )
+        plans = [each for plan in usual for each in request.tiled(plan, workload, place)]
+        if len(found) + len(plans) * len(request.flags) > most:
+            raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
+        for done, (plan, flags) in enumerate(itertools.product(plans, request.flags)):
+            if done % EVERY == 0:
+                say("look at plans", done, len(plans))
+            found.append(to_make(workload, plan, flags, place, method, describe=not request.searches))
     return found
 
 
 def bench(
-    request: Request, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None
+    request: Request,
+    say: Say,
+    found: list[dict[str, Any]] | None = None,
+    cluster: Cluster | None = None,
+    searches: list[Search] | None = None,
 ) -> Iterator[Measurement]:
     """Measurements in the order of workloads and plans, a baseline on one device after each workload, then the small
-    ring where there is one. The devices that are used are added to `found`; they are this host's, or a cluster's.
+    ring where there is one. The devices that are used are added to `found`; they are this host's, or a cluster's. Of a
+    workload with very many plans the notable ones are yielded, and a table of all is added to `searches`.
 
     Raises:
         BadInput: nothing is left to run.
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
-    started = time.monotonic()
+    started, searches = time.monotonic(), [] if searches is None else searches
 
     def left_s() -> float:
         return max(0.0, request.effort.budget_s - (time.monotonic() - started))
@@ -77,7 +89,7 @@ def bench(
         if request.longest:
             yield from longest_of(request, place, devices, compilers, compiling(request, place))
             return
-        wanted = cases(request, place)
+        wanted = cases(request, place, say)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
         wanted += one_device(request, place, wanted) if request.baseline else []
@@ -85,8 +97,8 @@ def bench(
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             alike = [case for case in wanted if case.workload == workload]
             group = [case for case in alike if not is_done(request, case)]
-            if request.every_mesh:
-                yield from by_mesh(request, place, alike, devices, compilers, share_s)
+            if request.searches:
+                yield from by_search(request, place, alike, devices, compilers, share_s, searches)
             elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
@@ -134,17 +146,25 @@ def ahead(group: Sequence[Measurement], place: Place, compilers: Compilers) -> I
         yield compiled(case, place.target, compilers)
 
 
-def by_mesh(
+def by_search(
     request: Request,
     place: Place,
     group: Sequence[Measurement],
     devices: Devices,
     compilers: Compilers,
     budget_s: float,
+    searches: list[Search],
 ) -> Iterator[Measurement]:
-    """The cases of one workload, simulated; the few most promising of schemes and meshes compiled too, or measured
-    where they are here. One that is refused then gives its place to the next."""
+    """The cases of one workload, simulated, of many the notable ones, and all of them in a table; the few most
+    promising of schemes and meshes compiled too, or measured where they are here. One that is refused then gives its
+    place to the next."""
+    started = time.monotonic()
     known, asked = simulate_group(group, place, devices), {case.what: case for case in group}
+    if len(known) > MAX_FULL_ROWS:
+        made = Search.of(known, time.monotonic() - started)
+        searches[:] = [each for each in searches if (each.workload, each.target) != (made.workload, made.target)]
+        searches.append(made)
+        known = notable(known)
     before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
     left = [described(asked[m.what], place.target.hardware) for m in promising(known)]
@@ -185,7 +205,8 @@ def dry_run(request: Request, say: Say, cluster: Cluster | None = None) -> list[
     """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
     with Devices(say, cluster=cluster) as devices:
         place = devices.place(request.target, request.hardware)
-        return (longest_cases if request.longest else cases)(request.on(place), place)
+        request = request.on(place)
+        return longest_cases(request, place) if request.longest else cases(request, place, say)
 
 
 def by_method(
@@ -229,7 +250,7 @@ def small_ring(
     local = replace(place, target=Target(place.target.hardware, (place.here,)))
     asked, turns = replace(request, method="measured"), request.effort.min_samples + request.effort.warmup
     every = [
-        small_cases(request, local, seq_len, groups)
+        small_cases(request, local, seq_len, groups, say)
         for seq_len, groups in itertools.product((SMALL_LEN, SMALL_LEN // 2, SMALL_LEN // 4), (SMALL_HEADS, 2, 1))
     ]
     begun = [wanted for wanted in every if any((*case.what, "measured") in request.known for case in wanted)]
@@ -253,7 +274,7 @@ def small_ring(
             return
 
 
-def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> list[Measurement]:
+def small_cases(request: Request, place: Place, seq_len: int, groups: int, say: Say) -> list[Measurement]:
     """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
     so is left out. Tiles are those of the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
@@ -267,5 +288,5 @@ def small_cases(request: Request, place: Place, seq_len: int, groups: int) -> li
     meshed = [with_mesh(replace(plan, mesh=None), place.target.devices) for plan in request.plans]
     plans = [with_tile(plan, longest, place.target.hardware.kind) for plan in meshed]
     workloads = [replace(first, seq_len=seq_len, passes=each, **cut) for each in passes]
-    found = cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place)
+    found = cases(replace(request, workloads=workloads, plans=list(dict.fromkeys(plans))), place, say)
     return [case for case in found if case.status == "ok"]

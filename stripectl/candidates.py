@@ -4,10 +4,9 @@ reason."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stripectl.defaults import with_tile
+from stripectl.defaults import tiles_for
 from stripectl.devices import Place
-from stripectl.kernels import kernels
-from stripectl.layout import Tile, layouts
+from stripectl.layout import Tile
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan
@@ -32,23 +31,13 @@ class Tuning:
     few: int = FEW
 
 
-def tiles_for(plan: Plan, workload: Workload, kind: str, wanted: Sequence[Tile]) -> list[Tile]:
-    """The tiles to try for a plan that can run: those wanted, or the default and those of the kernel and the block."""
-    if wanted:
-        return list(wanted)
-    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    default = with_tile(replace(plan, tile=None, backward=None), workload, kind).tile
-    assert default
-    return list(dict.fromkeys([default, *kernels[plan.kernel].tiles(rows)]))
-
-
 def forward_cases(tuning: Tuning, workload: Workload, plan: Plan, flags: Mapping[str, str], place) -> list[Measurement]:
     """The forward pass of the workload with every tile; one refused case where the plan itself cannot run."""
     forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
     bare = replace(plan, tile=None, backward=None)
     if unsupported(bare, forward, kind, place.target.devices):
         return [to_make(forward, bare, flags, place, "simulated")]
-    tiles = tiles_for(bare, forward, kind, [plan.tile] if plan.tile else tuning.tiles)
+    tiles = [plan.tile] if plan.tile else tuning.tiles or tiles_for(bare, forward, kind)
     return [to_make(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
 
 
@@ -57,7 +46,7 @@ def backward_cases(
 ) -> list[Measurement]:
     """Both passes with the tile of the forward pass settled, and every tile of the backward pass."""
     both, kind = replace(workload, passes="forward-backward"), place.target.hardware.kind
-    tiles = tiles_for(plan, both, kind, [plan.backward] if plan.backward else tuning.tiles)
+    tiles = [plan.backward] if plan.backward else tuning.tiles or tiles_for(plan, both, kind)
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
     return [to_make(both, each, flags, place, "simulated") for each in plans]
 

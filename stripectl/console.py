@@ -35,6 +35,10 @@ WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
 
 
+def quiet(now: str, done: int, total: int) -> None:
+    """Says nothing."""
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console as wide as what it writes to; what is piped is never wrapped or cut."""
     stream = sys.stderr if stderr else sys.stdout

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import kernels
-from stripectl.layout import Tile
+from stripectl.layout import Tile, layouts
 from stripectl.pairing import pairing_of
 from stripectl.plan import Plan, factorisations, make_mesh
 from stripectl.scheme import schemes
@@ -28,6 +28,14 @@ def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     """The plan with its tile named, of layers of either kind: the kernel's default for such hardware, but at least
     TILES_A_SIDE of them a shard where that leaves the kernel's least side, and no larger than a piece of the shard."""
     return joined([_with_tile(each, own, kind) for _, own, each in layers_of(workload, plan)])
+
+
+def tiles_for(plan: Plan, workload: Workload, kind: str) -> list[Tile]:
+    """The tiles to try for a plan that can run: the default, and those that its kernel knows."""
+    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    default = with_tile(replace(plan, tile=None, backward=None), workload, kind).tile
+    assert default
+    return list(dict.fromkeys([default, *kernels[plan.kernel].tiles(rows)]))
 
 
 def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:

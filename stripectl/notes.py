@@ -19,6 +19,7 @@ from stripectl.plan import parse_plan
 from stripectl.published import beside
 from stripectl.run import Run
 from stripectl.search import enough_devices
+from stripectl.searched import Search
 from stripectl.units import NOTHING, duration, nbytes, rate, slowest, times
 from stripectl.workload import format_length
 
@@ -28,6 +29,7 @@ TABLED = {
     "published": "published times",
 }
 MOST_NOTES = 3  # lines of a kind under a table
+MOST_REASONS = 6  # for which plans of a search were refused
 PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
@@ -121,6 +123,24 @@ def too_large(measurements: Sequence[Measurement]) -> list[Text]:
         wider = enough_devices(least)
         said += f"Try {wider.devices} devices: {wider} is predicted to fit." if wider else "Try a shorter sequence."
         lines.append(Text(said))
+    return lines
+
+
+def searched(searches: Iterable[Search]) -> list[Text]:
+    """How many plans of a workload were simulated, in how long, and why the others were not."""
+    lines = []
+    for each in searches:
+        refused, work = sum(each.refused.values()), each.workload
+        lines.append(
+            Text(
+                f"search  {len(each.plans):,} plans for {work.passes} of {format_length(work.seq_len)} tokens on "
+                f"{each.target} simulated in {duration(each.took_s)}, {refused:,} refused; run.json holds all of them"
+            )
+        )
+        often = sorted(each.refused.items(), key=lambda item: -item[1])
+        lines += [Text(f"        {count:,} refused, as this: {reason}") for reason, count in often[:MOST_REASONS]]
+        if more := sum(count for _, count in often[MOST_REASONS:]):
+            lines.append(Text(f"        {more:,} refused for other reasons"))
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl import StripectlError
 from stripectl.arithmetic import crowded, described
-from stripectl.defaults import with_mesh, with_tile
+from stripectl.defaults import tiles_for, with_mesh, with_tile
 from stripectl.devices import Place
 from stripectl.hardware import Hardware
 from stripectl.hybrid import joined, layers_of
@@ -43,12 +43,18 @@ class Request:
     any_size: bool = False  # nobody asked for a length or heads: those of the small ring on CPU, as given elsewhere
     baseline: bool = True  # also run the single-device baseline
     every_mesh: bool = False  # in place of the usual mesh, every one that the target's devices make
-    few: int = FEW  # plans on those that are compiled or measured
+    every_tile: bool = False  # in place of the default tile, every one of the kernel, the same for both passes
+    few: int = FEW  # plans of those that are compiled or measured
 
     @cached_property
     def known(self) -> dict[tuple[str, ...], Measurement]:
         """What is done, by key."""
         return {m.key: m for m in self.done}
+
+    @property
+    def searches(self) -> bool:
+        """Whether all plans are simulated first, to find those that are worth more."""
+        return self.every_mesh or self.every_tile
 
     def on(self, place: Place) -> "Request":
         """The request with what nobody asked for decided by what the target turned out to be."""
@@ -65,6 +71,13 @@ class Request:
     def meshes(self, plan: Plan, place: Place) -> list[Plan]:
         """The plan with every mesh that is asked for; one without a mesh stands for the usual."""
         return list(every(plan, place.target.devices)) if self.every_mesh and plan.mesh is None else [plan]
+
+    def tiled(self, plan: Plan, workload: Workload, place: Place) -> list[Plan]:
+        """A plan on its mesh with every tile that is asked for; one without a tile stands for the default."""
+        kind = place.target.hardware.kind
+        if not self.every_tile or plan.tile or unsupported(plan, workload, kind, place.target.devices):
+            return [plan]
+        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, kind)]
 
     def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,

@@ -18,6 +18,7 @@ from stripectl import BadInput, journal
 from stripectl.files import printable, read_bytes, write_atomically
 from stripectl.measurement import Measurement, readable, with_speedups
 from stripectl.schema import MOST_MEASUREMENTS, check, is_shallow, is_small
+from stripectl.searched import Search
 
 SCHEMA, VERSION = "stripectl.run/", 1
 FILE = "run.json"
@@ -36,6 +37,7 @@ class Run:
     environment: dict[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
     recommendation: dict[str, Any] | None = None
+    searches: list[Search] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         measured = [m.to_json() for m in with_speedups(self.measurements)]
@@ -44,6 +46,7 @@ class Run:
             "environment": self.environment,
             "measurements": measured,
             "recommendation": self.recommendation,
+            **({"searches": [each.to_json() for each in self.searches]} if self.searches else {}),
         }
 
     def save(self, folder: Path) -> Path:
@@ -54,7 +57,7 @@ class Run:
         """
         path, content = folder / FILE, self.to_json()
         lines = ",\n".join(map(json.dumps, content.pop("measurements")))
-        parts = {name: json.dumps(part, indent=1) for name, part in content.items()}
+        parts = {name: json.dumps(part, indent=None if name == "searches" else 1) for name, part in content.items()}
         parts["measurements"] = f"[\n{lines}\n]"
         text = ",\n".join(f'"{name}": {part}' for name, part in parts.items())
         write_atomically(path, f"{{\n{text}\n}}\n")
@@ -94,6 +97,7 @@ class Run:
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
                 measurements=[Measurement.from_json(check(m)) for m in content["measurements"]],
                 recommendation=None,
+                searches=[Search.from_json(each) for each in content.get("searches", ())],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error

@@ -8,6 +8,7 @@ Method = Literal["measured", "compiled", "simulated"]
 METHODS: tuple[str, ...] = get_args(Method)
 MOST_MEASUREMENTS = 2**17  # of a run
 MOST_ASKED = 2**13  # of a command
+MOST_SIMULATED = 2**16  # plans of a workload that a command simulates to find the best
 MOST_SAMPLES = 10_000  # of a measurement
 LEAST, MOST = 1e-60, 1e60  # of numbers
 DEEPEST = 32

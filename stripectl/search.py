@@ -55,7 +55,10 @@ def time_plans(cases: Sequence[Measurement], place: Place, devices: Devices) -> 
         if case.status == "ok":
             plan = parse_plan(case.plan)
             groups.setdefault((case.workload, but_for_tiles(plan)), []).append((case, plan))
-    found = {id(case): made for group in groups.values() for case, made in _group(group, place, devices)}
+    found = dict[int, Measurement]()
+    for group in groups.values():
+        devices.say("simulate plans", len(found), len(cases))
+        found |= {id(case): made for case, made in _group(group, place, devices)}
     return (found.get(id(case), case) for case in cases)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stripectl import BadInput, Missing, cache
 from stripectl.ahead import Compilers
-from stripectl.bench import by_mesh, cases, compiling
+from stripectl.bench import by_search, cases, compiling
 from stripectl.blocks import TilesOfPlan
 from stripectl.candidates import Tuning, backward_cases, forward_cases
 from stripectl.cluster import Cluster
@@ -97,7 +97,7 @@ def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Co
     request, made = tuning.request, list[Measurement]()
     for workload in request.workloads if request.every_mesh else ():
         group = [case for case in cases(request, place) if case.workload == workload]
-        for m in by_mesh(request, place, group, devices, compilers, request.effort.budget_s / 2):
+        for m in by_search(request, place, group, devices, compilers, request.effort.budget_s / 2, []):
             made.append(m)
             yield m
     if request.every_mesh:

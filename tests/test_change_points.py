@@ -3,9 +3,10 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
-from stripectl.history.changepoints import ENOUGH, LEAST, SIZE, candidates, changes
+from stripectl.history.changepoints import ENOUGH, LEAST, SIZE, candidates, changes, cheapest_partition
 
 # Runs that differ by noise alone, 1 to 2 % around 1.
 NOISE = (
@@ -101,3 +102,21 @@ def test_a_unit_changes_nothing() -> None:
     assert [each.at for each in changes([value * 1e-6 for value in series], exact=False)] == [15]
     found = changes([math.pi * value for value in series], exact=False)
     assert found[0].ratio == pytest.approx(changes(series, exact=False)[0].ratio)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.3, 1.5, 50.0])
+@pytest.mark.parametrize("count", [LEAST, 2 * LEAST - 1, 11, 13])
+def test_no_partition_is_cheaper(count: int, penalty: float) -> None:
+    rng, width = np.random.default_rng(count), 0.05
+    signal = np.where(np.arange(count) < count // 2, 0.0, 0.2) + 0.05 * rng.standard_normal(count)
+
+    def cost(parted: tuple[int, ...]) -> float:
+        total = penalty * len(parted)
+        for first, end in itertools.pairwise([0, *parted, count]):
+            runs = signal[first:end]
+            total += len(runs) - np.exp(-((runs[:, None] - runs) ** 2) / (2 * width**2)).sum() / len(runs)
+        return total
+
+    places = (each for changed in range(count // LEAST) for each in itertools.combinations(range(1, count), changed))
+    able = [p for p in places if all(b - a >= LEAST for a, b in itertools.pairwise([0, *p, count]))]
+    assert cost(tuple(cheapest_partition(signal, width, penalty))) == pytest.approx(min(map(cost, able)))

@@ -17,9 +17,8 @@ from test_kernels import check_rectangles
 from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
 from stripectl.bench import Request, cases
-from stripectl.candidates import tiles_for
 from stripectl.datasheet import datasheet_machine
-from stripectl.defaults import with_tile
+from stripectl.defaults import tiles_for, with_tile
 from stripectl.devices import Place
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
@@ -205,7 +204,7 @@ def test_there_is_one_tile_to_try_and_to_check(seq_len: int) -> None:
     work, plan = replace(WORK, seq_len=seq_len), parse_plan("ring/zigzag/cudnn@ring=8")
     full = with_tile(plan, work, "gpu")
     assert unsupported(full, work, "gpu") is None
-    assert tiles_for(plan, work, "gpu", ()) == [full.tile]
+    assert tiles_for(plan, work, "gpu") == [full.tile]
     small, checked = checkable(work, full)
     assert unsupported(checked, small, "gpu") is None
 

@@ -167,6 +167,26 @@ def test_a_window_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("plan", "rows", "fits"),
+    [
+        # libtpu 0.0.42.1 compiles 544 rows of tiles, and of 545 says: Used 1.01M of 1.00M smem
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x1024", 544 * 1024, True),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x1024", 545 * 1024, False),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x2048", 560 * 1024, True),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x2048,backward=1024x1024", 560 * 1024, False),
+        ("ring/striped/splash@ring=4,tile=1024x1024", 4 * 544 * 1024, True),
+        ("ring/zigzag/splash@ring=4,tile=1024x1024", 8 * 545 * 1024, False),
+        ("ulysses/contiguous/pallas_tpu@ulysses=4,tile=1024x1024", 4096 * 1024, True),
+    ],
+)
+def test_splash_lists_no_more_tiles_than_scalar_memory_holds(plan: str, rows: int, fits: bool) -> None:
+    workload = Workload(seq_len=rows, heads=8, kv_heads=8, head_dim=128)
+    reason = unsupported(parse_plan(plan), workload, "tpu")
+    assert reason is None if fits else "more than the 1 MiB of scalar memory" in reason
+    assert unsupported(parse_plan(plan), replace(workload, mask="full"), "tpu") is None
+
+
+@pytest.mark.parametrize(
     ("plan", "kind", "why"),
     [
         ("ring/striped/splash@ring=8", "cpu", "splash runs on TPUs. Try --kernel xla."),

@@ -11,8 +11,9 @@ import pytest
 from test_faults import children
 
 from stripectl import BadInput
-from stripectl.candidates import Tuning, forward_cases, tiles_for
+from stripectl.candidates import Tuning, forward_cases
 from stripectl.cli import main
+from stripectl.defaults import tiles_for
 from stripectl.devices import Place
 from stripectl.environment import cores
 from stripectl.kernels import kernels
@@ -80,7 +81,7 @@ def tuning(**changes) -> Tuning:
 
 def test_candidates_come_from_the_kernel_and_the_block() -> None:
     work = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128)
-    tiles = tiles_for(parse_plan("ring/striped/splash@ring=8"), work, "tpu", ())
+    tiles = tiles_for(parse_plan("ring/striped/splash@ring=8"), work, "tpu")
     assert tiles[0] == Tile(1024, 1024) and len(tiles) == len(set(tiles)) == 36
     assert {Tile(2048, 4096), Tile(2048, 2048), Tile(128, 4096)} <= set(tiles)
     assert kernels["xla"].tiles(64) == [Tile(64, 64), Tile(2048, 4096), Tile(2048, 2048)]

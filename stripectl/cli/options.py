@@ -67,7 +67,10 @@ PLAN = (
     ),
     click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
     click.option("--kernel", help="Kernels by commas, or all. [default: splash on TPUs, xla elsewhere]"),
-    click.option("--tile", help="Tiles by commas: 1024 or 2048x4096 (queries x keys). [default: the kernel's]"),
+    click.option(
+        "--tile",
+        help="Tiles by commas: 1024 or 2048x4096 (queries x keys); all: simulate every one. [default: the kernel's]",
+    ),
     click.option("--unroll", default="1", show_default=True, help="Rounds unrolled in the ring's loop, by commas."),
     click.option(
         "--mesh",

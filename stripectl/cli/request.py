@@ -31,6 +31,7 @@ from stripectl.workload import (
 from stripectl.workload.linear import ATTENTIONS, LINEAR
 from stripectl.workload.model import SIZES, Model
 
+EVERY = "all"  # tiles
 LONGEST_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
@@ -66,6 +67,7 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
     asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", ATTENTIONS[0])}
+    asked |= {"tile": None if (every_tile := given["tile"] == EVERY) else given["tile"]}
     plans, every_mesh = parse_plans(given["plans"], **asked)
     flags = parse_flags(given["xla_flags"])
     check_count(len(workloads) * len(plans) * len(flags))
@@ -80,6 +82,7 @@ def parse_request(given: Mapping[str, Any]) -> Request:
         flags=flags,
         longest=longest,
         every_mesh=every_mesh,
+        every_tile=every_tile,
         few=given["few"] or Request.few,
         cached=given["cache"],
         effort=parse_effort(given),

@@ -46,12 +46,14 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
                 for request in requests:
                     effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.add)
                     asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
-                    for measurement in bench(asked, reporter.say, run.environment["devices"], cluster_here()):
+                    for measurement in bench(
+                        asked, reporter.say, run.environment["devices"], cluster_here(), run.searches
+                    ):
                         kept.add(measurement)
         except (KeyboardInterrupt, StripectlError) as error:
             stopped = lost(error) or error
         if kept.gathered().measurements or stopped is None:
-            many = len(run.measurements) > MANY or any(each.every_mesh for each in requests)
+            many = len(run.measurements) > MANY or any(each.searches for each in requests)
             shown, left_out = fewer(run) if many else (run, [])
             finish(kept, screen, given, shown, left_out)
         if profile and stopped is None and not any(m.trace for m in run.measurements):
@@ -185,6 +187,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         packing,
         pass_rules,
         plausibility,
+        searched,
         too_large,
     )
     from stripectl.scoreboard import scoreboards
@@ -199,6 +202,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         *calibrations(shown),
         *plausibility(run.measurements),
         *too_large(run.measurements),
+        *searched(run.searches),
     ]:
         screen.print(part)
     for note in notes:

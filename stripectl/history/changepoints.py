@@ -2,8 +2,8 @@
 
 What is counted, or computed without a clock, is exact: every change is one. Of noisy values:
 
-1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019; PELT in `ruptures`) on the
-   logarithms, LEAST runs a level at the least. The Gaussian kernel is WIDTH deviations of the noise wide, which the
+1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019) on the logarithms, LEAST runs
+   a level at the least, as the cheapest partition of all (Jackson et al. 2005). The Gaussian kernel is WIDTH deviations of the noise wide, which the
    differences of neighbours tell whatever the levels are, and bounds what an outlier weighs.
 2. A candidate stands where a rank test (Mann and Whitney) tells the levels beside it apart, at ALPHA shared out among
    all the places where the series might change (Bonferroni), and their medians differ by SIZE. The weakest goes first,
@@ -20,9 +20,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
-from stripectl import Missing
 from stripectl.measurement.bootstrap import RESAMPLES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEAST = 3  # runs of a level
 ENOUGH = 10
@@ -79,28 +82,41 @@ def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
 
 
 def candidates(values: Sequence[float]) -> list[int]:
-    """Indices at which a level may begin.
-
-    Raises:
-        Missing: `ruptures` is not installed.
-    """
+    """Indices at which a level may begin."""
     if len(values) < ENOUGH or min(values) == max(values):
         return []
     import numpy as np
-
-    try:
-        import ruptures
-    except ImportError as error:
-        raise Missing("change points need ruptures, which Python 3.14 has none of yet. Try 3.11 to 3.13.") from error
 
     given = np.asarray(values, float)
     signal = np.log(given) if given.min() > 0 else given
     noise = np.median(np.abs(np.diff(signal))) / (0.6745 * math.sqrt(2))  # of a normal distribution
     noise = max(noise, SAME * np.ptp(signal))
-    kernel = {"gamma": 1 / (2 * (WIDTH * noise) ** 2)}
-    detect = ruptures.KernelCPD(kernel="rbf", min_size=LEAST, params=kernel).fit(signal[:, None])
-    ends: list[int] = detect.predict(pen=PENALTY * math.log(len(values))) or []
-    return list(map(int, ends[:-1]))
+    return cheapest_partition(signal, WIDTH * noise, PENALTY * math.log(len(values)))
+
+
+def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> list[int]:
+    """Where the levels begin, but the first, of the partition into levels of LEAST runs or more that costs least: each
+    level costs the spread of its runs by a Gaussian kernel so wide, and each change the penalty. Time grows with the
+    square of the number of runs."""
+    import numpy as np
+
+    count = len(signal)
+    cost, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)  # of the cheapest partition of the runs before
+    cost[0] = -penalty
+    alike = np.zeros(count)  # kernel of all pairs of runs from one to the end of a level
+    for end in range(1, count + 1):
+        near = np.exp(-((signal[:end] - signal[end - 1]) ** 2) / (2 * width**2))
+        alike[:end] += 2 * np.cumsum(near[::-1])[::-1] - 1
+        if end >= LEAST:
+            runs = end - np.arange(end - LEAST + 1)
+            costs = cost[: len(runs)] + runs - alike[: len(runs)] / runs + penalty
+            begins[end] = np.argmin(costs)
+            cost[end] = costs[begins[end]]
+    found, at = list[int](), int(begins[count])
+    while at:
+        found.append(at)
+        at = int(begins[at])
+    return found[::-1]
 
 
 def confirmed(values: Sequence[float], found: Sequence[int]) -> list[int]:

@@ -17,7 +17,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stripectl import __version__, console, notes
-from stripectl.console import Say
+from stripectl.console import Say, quiet
 from stripectl.files import data_folder, utf8, write_atomically
 from stripectl.measurement import Measurement
 from stripectl.recommend import recommend
@@ -68,10 +68,6 @@ TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled",
 CHECKS = ("plan", "pass", "error", "allowed", "against")
 MOST_GROUNDS = 24  # calibrations
 MOST_LISTED = 200  # rows of what the compiler says, and of checks
-
-
-def quiet(now: str, done: int, total: int) -> None:
-    """Says nothing."""
 
 
 def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
@@ -182,11 +178,19 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
             most=MOST_LISTED,
         ),
         "longest": [str(line) for line in notes.longest(shown)],
-        "said": [str(line) for line in (*notes.packing(shown), *notes.pass_rules(shown), *notes.exchanges(shown))],
+        "said": [str(line) for line in said_of(run, shown)],
         "behind": measurements.behind(listed),
         "run_data": packed,
         "run_left_out": left_out,
     }
+
+
+def said_of(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
+    """Lines on the run that stand below its measurements."""
+    yield from notes.searched(run.searches)
+    yield from notes.packing(shown)
+    yield from notes.pass_rules(shown)
+    yield from notes.exchanges(shown)
 
 
 def checks(shown: Sequence[Measurement]) -> list[list[str]]:

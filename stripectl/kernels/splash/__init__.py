@@ -7,13 +7,32 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 from typing import Any
 
 from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
-from stripectl.layout import Tile
+from stripectl.layout import Tile, layouts
+
+SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
 def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     if kind == "tpu" and workload.window.left is not None:
         return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
-    return unsupported_by_pallas("splash", workload, plan, kind)
+    if reason := unsupported_by_pallas("splash", workload, plan, kind):
+        return reason
+    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
+    if kind != "tpu" or workload.window.looks_on or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
+        return None
+    return (
+        f"splash lists every tile of a piece of {rows:,} rows, which takes more than the 1 MiB of scalar "
+        "memory. Try larger tiles, more devices on the ring, or --kernel pallas_tpu."
+    )
+
+
+def mask_bytes(rows: int, tile: Tile) -> int:
+    """Scalar memory for the list of a piece's tiles: which tile to fetch next, and which are computed. Arrays there are
+    padded to 8 rows of 128 elements."""
+    down, across = rows // tile.block_q, rows // tile.block_kv
+    index = 1 if max(down, across) <= 2**7 else 2
+    return -(-down // 8) * 8 * -(-across // 128) * 128 * (index + 1)
 
 
 # Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 does only for the last two.
