@@ -8,7 +8,7 @@ beside its own simulation.
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,13 +92,15 @@ def bench(
         wanted = cases(request, place, say)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
-        wanted += one_device(request, place, wanted) if request.baseline else []
+        wanted += one_device(request, place, wanted) if request.baseline and not request.searches else []
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             alike = [case for case in wanted if case.workload == workload]
             group = [case for case in alike if not is_done(request, case)]
             if request.searches:
-                yield from by_search(request, place, alike, devices, compilers, share_s, searches)
+                ranked = yield from by_search(request, place, alike, devices, compilers, share_s, searches)
+                alone = one_device(request, place, ranked) if request.baseline else []
+                yield from (m for m in simulate_group(alone, place, devices) if not is_done(request, m))
             elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
@@ -154,10 +156,10 @@ def by_search(
     compilers: Compilers,
     budget_s: float,
     searches: list[Search],
-) -> Iterator[Measurement]:
+) -> Generator[Measurement, None, list[Measurement]]:
     """The cases of one workload, simulated, of many the notable ones, and all of them in a table; the few most
     promising of schemes and meshes compiled too, or measured where they are here. One that is refused then gives its
-    place to the next."""
+    place to the next. Returns the promising ones as they were simulated."""
     started = time.monotonic()
     known, asked = simulate_group(group, place, devices), {case.what: case for case in group}
     if len(known) > MAX_FULL_ROWS:
@@ -167,7 +169,8 @@ def by_search(
         known = notable(known)
     before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
-    left = [described(asked[m.what], place.target.hardware) for m in promising(known)]
+    ranked = promising(known)
+    left = [described(asked[m.what], place.target.hardware) for m in ranked]
     if compiling(request, place):
         done = 0
         for case in (replace(case, method="compiled") for case in left):
@@ -175,12 +178,13 @@ def by_search(
                 compilers.say(f"compile {case.workload.passes} of {case.plan}", done, request.few)
                 yield (made := compiled(case, place.target, compilers))
             if (done := done + (made.status == "ok")) == request.few:
-                return
+                break
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
         left.sort(key=lambda case: (*case.what, "measured") not in request.known)  # another few, were they timed anew
         chosen = [replace(case, method="measured") for case in with_reasons(left[: request.few], known)]
         chosen = [case for case in chosen if case.key not in before]
         yield from measured(request, place, chosen, devices, budget_s, compilers.say)
+    return ranked
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:

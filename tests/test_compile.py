@@ -345,6 +345,15 @@ def test_what_has_no_published_rate_is_still_compiled(compilers: Compilers, kern
 
 
 @needs
+def test_short_gradients_of_whole_sequences_compile(compilers: Compilers) -> None:
+    """Nothing but a conversion to bfloat16 reads what the kernel writes in place, and all rows are one stripe."""
+    found = compiled(
+        case("ulysses/contiguous/pallas_tpu@ulysses=4,tile=512", "v5e:2x2", BOTH), parse_target("v5e:2x2"), compilers
+    )
+    assert found.status == "ok" and found.peak_bytes, found.reason
+
+
+@needs
 def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_without(compilers: Compilers) -> None:
     """Of splash every tile of a pair with a boundary is masked. Heads are shared by the two cores of a v5p's device."""
     costs = {}

@@ -2,9 +2,10 @@
 
 What is counted, or computed without a clock, is exact: every change is one. Of noisy values:
 
-1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019) on the logarithms, LEAST runs
-   a level at the least, as the cheapest partition of all (Jackson et al. 2005). The Gaussian kernel is WIDTH deviations of the noise wide, which the
-   differences of neighbours tell whatever the levels are, and bounds what an outlier weighs.
+1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019) on the logarithms, as the
+   cheapest partition of all (Jackson et al. 2005), LEAST runs a level at the least. The Gaussian kernel is WIDTH
+   deviations of the noise wide, which the differences of neighbours tell whatever the levels are, and bounds what an
+   outlier weighs.
 2. A candidate stands where a rank test (Mann and Whitney) tells the levels beside it apart, at ALPHA shared out among
    all the places where the series might change (Bonferroni), and their medians differ by SIZE. The weakest goes first,
    and what it parted is tested as one level.
