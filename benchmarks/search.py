@@ -8,12 +8,14 @@ Every scheme, layout and mesh that can compute the workload, with 25 tiles each.
 import itertools
 import sys
 import time
+from dataclasses import replace
 
 from stripectl.devices import Devices
 from stripectl.layout import Tile, layouts
 from stripectl.methods import simulate_group
 from stripectl.plan import Plan
 from stripectl.ranking import rankings
+from stripectl.refusal import unsupported
 from stripectl.request import Request, to_make
 from stripectl.scheme import schemes
 from stripectl.workload import Workload
@@ -35,18 +37,19 @@ def main(target: str) -> None:
         model=MODEL,
     )
     plans = [
-        Plan(scheme, layout, "pallas_tpu", tile=Tile(*sides))
-        for scheme, layout, sides in itertools.product(
-            schemes.names(), layouts.names(), itertools.product(SIDES, SIDES)
-        )
+        Plan(scheme, layout, "pallas_tpu")
+        for scheme, layout in itertools.product(schemes.names(), layouts.names())
         if layout in (schemes[scheme].layouts or layouts.names()) and "softmax" in schemes[scheme].kernels
     ]
+    tiles = [Tile(*sides) for sides in itertools.product(SIDES, SIDES)]
     request = Request(workloads=[work], plans=plans, every_mesh=True, method="simulated")
     with Devices(lambda *_: None) as devices:
         place = devices.place(target, None)
         start = time.perf_counter()
         meshed = (each for plan in plans for each in request.meshes(plan, place))
-        wanted = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in meshed]
+        able = [plan for plan in meshed if not unsupported(plan, work, "tpu", place.target.devices)]
+        tiled = (replace(plan, tile=tile) for plan in able for tile in tiles)
+        wanted = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
         wanted = [case for case in wanted if case.status == "ok"]
         ready = time.perf_counter()
         found = simulate_group(wanted, place, devices)

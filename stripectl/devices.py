@@ -17,6 +17,7 @@ from stripectl.machine import Machine
 from stripectl.plan import Plan
 from stripectl.sampling import Say
 from stripectl.simulate.tables import shipped_costs, tabled_machine
+from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import Target, parse_target, target_of
 from stripectl.wiring import Wiring, wire
 from stripectl.workload import Workload
@@ -44,6 +45,7 @@ class Devices:
         self.timed: dict[Any, dict[Block, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
+        self.lacking: dict[str, str | None] = {}
         self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], Wiring] = {}
 
     def __enter__(self) -> "Devices":
@@ -137,6 +139,15 @@ class Devices:
         if (str(target), mesh) not in self.wirings:
             self.wirings[str(target), mesh] = wire(target, mesh)
         return self.wirings[str(target), mesh]
+
+    def not_compiled(self, place: Place) -> str | None:
+        """Why the target's compiler is not here, found once; None where it is, or where nothing needs it."""
+        kind = place.target.hardware.kind
+        if place.here or kind not in TOOLCHAINS:
+            return None
+        if kind not in self.lacking:
+            self.lacking[kind] = TOOLCHAINS[kind].missing
+        return self.lacking[kind]
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""

@@ -116,12 +116,13 @@ def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
 
 def profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, Any]]:
     """A YAML profile by the name of a file in `profiles/FOLDER`, or by the path of a file."""
-    known = {path.stem: path for path in (data_folder("profiles") / folder).glob("*.yaml")}
-    looks_like_path = os.sep in name or name.endswith((".yaml", ".yml"))
-    if name not in known and not looks_like_path:
+    known, what = profile_names(folder), f"{kind} profile"
+    if name in known:
+        path = data_folder("profiles") / folder / f"{name}.yaml"
+        return path, _shipped(path, what)
+    if os.sep not in name and not name.endswith((".yaml", ".yml")):
         raise unknown(kind, name, known)
-    path, what = known.get(name) or Path(name), f"{kind} profile"
-    return path, _shipped(path, what) if name in known else load_yaml(path, what)
+    return Path(name), load_yaml(Path(name), what)
 
 
 @functools.cache

@@ -20,7 +20,6 @@ from stripectl.scheme import schemes
 from stripectl.simulate import Times, times_of
 from stripectl.simulate.step_memory import memory_of_step, peak_bytes
 from stripectl.step import of_step
-from stripectl.toolchain import TOOLCHAINS
 from stripectl.topology import hardware_kind
 from stripectl.training_time import lacking, sent_bytes, simulated_parts, told
 from stripectl.workload import STEP, Workload
@@ -43,9 +42,9 @@ def with_machines(case: Measurement, place: Place, devices: Devices) -> tuple[Me
         return replace(case, status="refused", reason=str(error)), []
     except PlanFailed as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
-    tools = TOOLCHAINS.get(place.target.hardware.kind)
-    missing = {"not_compiled": tools.missing} if tools and tools.missing and not place.here else {}
-    return replace(case, method="simulated", calibration=told(machines) | missing), machines
+    missing = devices.not_compiled(place)
+    said = told(machines) | ({"not_compiled": missing} if missing else {})
+    return replace(case, method="simulated", calibration=said), machines
 
 
 def time_plans(cases: Sequence[Measurement], place: Place, devices: Devices) -> Iterator[Measurement]:
