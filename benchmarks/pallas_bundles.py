@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stripectl import StripectlError
 from stripectl.bundles import KernelBundles, dump_flags, kernels
+from stripectl.errors import StripectlError
 from stripectl.kernels import kernels as catalogue
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles
 from stripectl.plan import parse_tile

@@ -5,37 +5,28 @@ kernel computes a tile. Bind them to JAX and the program runs or compiles; bind 
 simulated.
 """
 
+import importlib
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stripectl.errors import BadInput, Missing, StripectlError
     from stripectl.layer.attention import positions, sequence_parallel_attention
 
-__version__ = "0.1.0"
+FACE = {
+    "BadInput": "errors",
+    "Missing": "errors",
+    "StripectlError": "errors",
+    "positions": "layer.attention",
+    "sequence_parallel_attention": "layer.attention",
+}
 __all__ = ["BadInput", "Missing", "StripectlError", "__version__", "positions", "sequence_parallel_attention"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs JAX is imported when it is asked for, so that the command line starts without it."""
-    if name not in ("positions", "sequence_parallel_attention"):
+    """Everything here is imported when it is asked for, so that the command line starts without JAX."""
+    if name == "__version__":
+        return metadata.version("stripectl")
+    if name not in FACE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from stripectl.layer import attention
-
-    return getattr(attention, name)
-
-
-class StripectlError(Exception):
-    """Something the user can act on; the command line prints it as one line and exits with `exit_code`."""
-
-    exit_code = 1
-
-
-class BadInput(StripectlError):
-    """Bad usage, or an input that is missing, unreadable, or newer than this stripectl."""
-
-    exit_code = 2
-
-
-class Missing(StripectlError):
-    """The target or a component is not on this machine; the message says what installs it."""
-
-    exit_code = 3
+    return getattr(importlib.import_module(f"stripectl.{FACE[name]}"), name)

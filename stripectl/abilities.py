@@ -5,8 +5,8 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.defaults import with_mesh
+from stripectl.errors import BadInput
 from stripectl.kernels import kernels
 from stripectl.layout import layouts
 from stripectl.plan import DEFAULT_KERNELS, Plan

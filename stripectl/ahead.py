@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput, Missing, cache
+from stripectl import cache
 from stripectl.arithmetic import SMALLER, check_memory
 from stripectl.bundles import dump_flags
 from stripectl.environment import FLAGS, version
+from stripectl.errors import BadInput, Missing
 from stripectl.estimate import compiled_machine
 from stripectl.hardware import Hardware
 from stripectl.hybrid import layers_of

@@ -12,13 +12,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
 from stripectl.arithmetic import described
 from stripectl.cluster import Cluster
 from stripectl.console import Say, quiet
 from stripectl.defaults import with_mesh, with_tile
 from stripectl.devices import Devices, Place
+from stripectl.errors import BadInput, Missing
 from stripectl.kernels import kernels
 from stripectl.longest import longest_cases, longest_of
 from stripectl.measurement import Measurement

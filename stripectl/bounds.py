@@ -11,8 +11,18 @@ from typing import Literal
 
 import numpy as np
 
-from stripectl import BadInput
-from stripectl.layout import MASKS, Layout, Pairing, Tile, TileCount, Window, count_pairs, count_tiles, layouts
+from stripectl.errors import BadInput
+from stripectl.layout import (
+    MASKS,
+    Layout,
+    Pairing,
+    Tile,
+    TileCount,
+    Window,
+    count_pairs,
+    count_tiles,
+    layouts,
+)
 from stripectl.workload import Workload
 from stripectl.workload.model import Model
 

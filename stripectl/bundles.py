@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from stripectl import StripectlError
+from stripectl.errors import StripectlError
 
 FILE = re.compile(r"\d+-(.+)-\d+-final_bundles\.txt")
 BUNDLE = re.compile(r"^ *(?:0x)?([0-9a-f]+) +([A-Z]{2})? *:([ >]*)")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import PACKAGE, write_atomically
 
 

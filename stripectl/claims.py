@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import load_yaml, unknown
 from stripectl.measurement import ROUGH, Measurement
 from stripectl.metrics import ALIASES, METRICS, Metric, metric

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stripectl import BadInput, Missing, __version__
-from stripectl.environment import differing
+from stripectl.environment import VERSION, differing
+from stripectl.errors import BadInput, Missing
 from stripectl.hosts import ANSWER_S, COMPARED, GATHER_S, HostLost, Hosts, Link, Waiting, about_here
 
 
@@ -130,8 +130,8 @@ class Cluster:
             return link.close()
         follower = Follower(index, link, told)
         wrong = None
-        if version != __version__:
-            wrong = f"{follower.name} has stripectl {version}, and host 0 has {__version__}. Install the same."
+        if version != VERSION:
+            wrong = f"{follower.name} has stripectl {version}, and host 0 has {VERSION}. Install the same."
         elif told["count"] != self.hosts.count or not 0 < index < self.hosts.count or index in known:
             wrong = f"{follower.name} of {told['count']} is there twice, or is none of the {self.hosts.count} hosts."
         link.send({"do": "refuse", "reason": wrong} if wrong else {"do": "welcome"})

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stripectl import BadInput
 from stripectl.environment import differing
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement
 from stripectl.run import Run
 from stripectl.samples import FEWEST, Change, holm

@@ -10,8 +10,8 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
-from stripectl import StripectlError
 from stripectl.bundles import kernels
+from stripectl.errors import StripectlError
 from stripectl.execute import peak_bytes
 from stripectl.hlo import parse, sent_bytes
 from stripectl.layer.program import program_of

@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement, without_time
 from stripectl.plan import UNCUT, parse_plan
 from stripectl.ranking import Ranking, contenders, margin, rankings, strength

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hardware import Hardware
 from stripectl.kernels import Kernel
 from stripectl.layout import Tile

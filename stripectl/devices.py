@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput, Missing
 from stripectl.calibrate import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
 from stripectl.cluster import Cluster
 from stripectl.datasheet import datasheet_machine
 from stripectl.environment import cores
+from stripectl.errors import BadInput, Missing
 from stripectl.hardware import Hardware, named_by_device
 from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet, PlanFailed

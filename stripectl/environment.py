@@ -8,10 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from stripectl import __version__
-
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda12-plugin", "flax", "numpy", "scipy", "xprof")
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS")
+VERSION = metadata.version("stripectl")
 
 
 def version(package: str) -> str | None:
@@ -63,7 +62,7 @@ def warnings() -> list[str]:
 
 def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
     """The `environment` of a run."""
-    versions = {"stripectl": __version__, "python": platform.python_version()}
+    versions = {"stripectl": VERSION, "python": platform.python_version()}
     return {
         "versions": versions | {name: known for name in PACKAGES if (known := version(name))},
         "devices": devices,

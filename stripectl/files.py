@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 PACKAGE = Path(__file__).parent
 MOST_YAML_BYTES, MOST_VALUES, MOST_DIGITS = 2**18, 2**17, 1000

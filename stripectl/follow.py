@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl import BadInput, Missing, __version__
+from stripectl.environment import VERSION
+from stripectl.errors import BadInput, Missing
 from stripectl.hosts import ANSWER_S, GATHER_S, HostLost, Hosts, Link, Waiting, about_here
 from stripectl.processes import Process
 
@@ -21,7 +22,7 @@ def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping
     link, workers = connected(hosts, waiting, limit_s), dict[int, Process]()
     orders = Orders(hosts, workers)
     try:
-        link.send({"index": hosts.index, "count": hosts.count, "stripectl": __version__} | about_here())
+        link.send({"index": hosts.index, "count": hosts.count, "stripectl": VERSION} | about_here())
         while (order := link.receive()) is not None:
             if order["do"] == "done":
                 return order

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement
 from stripectl.run import Run
 from stripectl.units import NOTHING, nbytes

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")

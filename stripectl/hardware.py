@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import profile, profile_names, unknown
 
 Kind = Literal["cpu", "tpu", "gpu"]

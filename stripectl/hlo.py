@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from stripectl import StripectlError
+from stripectl.errors import StripectlError
 from stripectl.groups import group_size
 
 OPCODES = ("collective-permute", "all-gather", "reduce-scatter", "all-to-all", "all-reduce")

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl import BadInput, StripectlError
 from stripectl.environment import cores, environment
+from stripectl.errors import BadInput, StripectlError
 
 GATHER_S = 300.0  # for all hosts to be there
 ANSWER_S = 30.0

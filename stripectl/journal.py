@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unwritten
 from stripectl.measurement import Measurement
 from stripectl.schema import METHODS, check

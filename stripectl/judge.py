@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.claims import Claim, Clause
 from stripectl.console import describe, plan_cell
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement, ratio_interval, with_speedups
 from stripectl.metrics import Interval
 from stripectl.plan import Plan, parse_plan

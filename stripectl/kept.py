@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.journal import FILE, Latest, append
 from stripectl.measurement import Measurement
 from stripectl.run import Run

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NoReturn
 
-from stripectl import BadInput, Missing, StripectlError
 from stripectl.cluster import Cluster, Follower
 from stripectl.environment import cores, version
+from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.processes import Process, Worker
 
 GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too

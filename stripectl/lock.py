@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 FILE = ".stripectl.lock"
 

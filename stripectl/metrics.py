@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 from stripectl.measurement import Measurement, badness
 from stripectl.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times

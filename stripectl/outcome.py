@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stripectl import BadInput
 from stripectl import compare as times
 from stripectl import gate as schedules
 from stripectl.ci import Case
 from stripectl.console import Say, change, describe, plan_cell
+from stripectl.errors import BadInput
 from stripectl.guards import disturbances
 from stripectl.markdown import fitting, table
 from stripectl.markdown import text as plain

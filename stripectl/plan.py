@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 from stripectl.kernels import Kernel, kernels
 from stripectl.layout import Layout, Tile, layouts

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from stripectl import StripectlError
 from stripectl.arithmetic import crowded, described
 from stripectl.defaults import tiles_for, with_mesh, with_tile
 from stripectl.devices import Place
+from stripectl.errors import StripectlError
 from stripectl.hardware import Hardware
 from stripectl.hybrid import joined, layers_of
 from stripectl.kernels import kernels

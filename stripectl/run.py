@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput, journal
+from stripectl import journal
+from stripectl.errors import BadInput
 from stripectl.files import printable, read_bytes, write_atomically
 from stripectl.measurement import Measurement, readable, with_speedups
 from stripectl.schema import MOST_MEASUREMENTS, check, is_shallow, is_small

@@ -6,10 +6,10 @@ Plans that differ in their tiles alone run together: the clocks take an axis of 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl import BadInput
 from stripectl.arithmetic import check_memory, with_counts
 from stripectl.defaults import with_tile
 from stripectl.devices import Devices, Place
+from stripectl.errors import BadInput
 from stripectl.hybrid import layers_of
 from stripectl.launch import PlanFailed
 from stripectl.machine import Machine

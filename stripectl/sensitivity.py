@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.machine import PARTS, Machine
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan

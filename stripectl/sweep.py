@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from stripectl import BadInput, Missing, cache
+from stripectl import cache
 from stripectl.ahead import Compilers
 from stripectl.bench import by_search, cases, compiling
 from stripectl.blocks import TilesOfPlan
@@ -19,6 +19,7 @@ from stripectl.candidates import Tuning, backward_cases, forward_cases
 from stripectl.cluster import Cluster
 from stripectl.devices import Devices, Place
 from stripectl.environment import PACKAGES, environment, version
+from stripectl.errors import BadInput, Missing
 from stripectl.hybrid import joined, layers_of
 from stripectl.measurement import Measurement
 from stripectl.plan import Plan, parse_plan

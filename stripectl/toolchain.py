@@ -19,8 +19,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from stripectl import BadInput
 from stripectl.environment import version
+from stripectl.errors import BadInput
 from stripectl.topology import Target
 
 # What every NVIDIA GPU of these generations has (CUDA C++ programming guide, "Compute Capabilities").

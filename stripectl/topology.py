@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 from stripectl.hardware import Hardware, format_shape, hardware_names, parse_shape
 

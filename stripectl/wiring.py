@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.machine import Hops, Spread
 from stripectl.plan import AXES, SEQUENCE_AXES
 from stripectl.topology import Target

@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any, TextIO
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 HALF = 300  # characters of a long reason, at either end

@@ -7,7 +7,8 @@ import pytest
 from exact import on_devices
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl import BadInput, positions, sequence_parallel_attention
+from stripectl import positions, sequence_parallel_attention
+from stripectl.errors import BadInput
 from stripectl.execute import partition
 from stripectl.layout import layouts
 from stripectl.plan import parse_plan

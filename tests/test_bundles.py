@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import StripectlError
 from stripectl.bundles import KernelBundles, dump_flags, kernel, kernels
+from stripectl.errors import StripectlError
 from stripectl.kernels import kernels as catalogue
 
 AHEAD = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import BadInput
 from stripectl.claims import MOST_CLAIMS, load, parse
+from stripectl.errors import BadInput
 
 
 @pytest.mark.parametrize(

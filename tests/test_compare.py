@@ -9,8 +9,8 @@ import pytest
 from test_cli import run as cli
 from test_measurement import measured, run
 
-from stripectl import BadInput
 from stripectl.compare import compare, differences
+from stripectl.errors import BadInput
 from stripectl.gate import facts, gate
 from stripectl.measurement import Measurement, median_interval
 from stripectl.run import Run

@@ -14,12 +14,12 @@ from exact import check, covering, on_devices
 from test_compile import NEVER_MISSING, silent
 from test_kernels import check_rectangles
 
-from stripectl import BadInput, Missing
 from stripectl.ahead import Compilers, compiled
 from stripectl.bench import Request, cases
 from stripectl.datasheet import datasheet_machine
 from stripectl.defaults import tiles_for, with_tile
 from stripectl.devices import Place
+from stripectl.errors import BadInput, Missing
 from stripectl.kernels import kernels
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
 from stripectl.machine import COUNTING

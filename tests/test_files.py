@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import MOST_YAML_BYTES, load_yaml
 
 

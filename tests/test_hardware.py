@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hardware import Hardware, hardware_names, hiding_block, named_by_device
 
 

@@ -18,7 +18,7 @@ import pytest
 from test_cli import run as stripectl
 from test_report import HOSTILE, made, run_of
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import printable
 from stripectl.history import APPLICATION, VERSION, History
 from stripectl.measurement import Measurement

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from test_faults import SMALL, alive, children, wait_for
 
-from stripectl import BadInput, Missing
 from stripectl.cli.hosts import find
 from stripectl.cluster import Cluster
 from stripectl.environment import cores, differing
+from stripectl.errors import BadInput, Missing
 from stripectl.follow import follow
 from stripectl.hosts import COMPARED, HostLost, Hosts
 from stripectl.launch import DeviceSet, PlanFailed, free_port
@@ -263,7 +263,7 @@ def test_hosts_that_do_not_come_are_named() -> None:
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.follow.__version__", "0.0.9")
+    monkeypatch.setattr("stripectl.follow.VERSION", "0.0.9")
     address, said = f"127.0.0.1:{free_port()}", []
 
     def other() -> None:

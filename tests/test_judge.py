@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stripectl import BadInput
 from stripectl.claims import parse
+from stripectl.errors import BadInput
 from stripectl.judge import VERDICTS, Judgement, judge
 from stripectl.measurement import Measurement, median_interval
 from stripectl.metrics import METRICS

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.layout import MASKS, UNBOUNDED, Pairing, Rectangle, Tile, Window, count_pairs, count_tiles, layouts
+from stripectl.layout import (
+    MASKS,
+    UNBOUNDED,
+    Pairing,
+    Rectangle,
+    Tile,
+    Window,
+    count_pairs,
+    count_tiles,
+    layouts,
+)
 
 NAMES = layouts.names()
 WINDOWS = [*MASKS.values(), Window(5, 0), Window(3, 4)]

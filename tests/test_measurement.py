@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.measurement import (
     Measurement,
     median_interval,

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.layout import MASKS, Pairing, Rectangle, Tile, Window, count_pairs, count_tiles, layouts, tile_ends
+from stripectl.layout import (
+    MASKS,
+    Pairing,
+    Rectangle,
+    Tile,
+    Window,
+    count_pairs,
+    count_tiles,
+    layouts,
+    tile_ends,
+)
 from stripectl.layout import kept as seen
 from stripectl.pairing import among
 from stripectl.reference import kept

@@ -11,8 +11,9 @@ import pytest
 from exact import check, covering, on_devices, pairs
 from test_kernels import check_rectangles
 
-from stripectl import BadInput, Missing, compat
+from stripectl import compat
 from stripectl.defaults import with_tile
+from stripectl.errors import BadInput, Missing
 from stripectl.kernels import kernels
 from stripectl.kernels.pallas_tpu import lines
 from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts

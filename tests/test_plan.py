@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl import BadInput
 from stripectl.defaults import with_mesh, with_tile
+from stripectl.errors import BadInput
 from stripectl.layout import Tile, layouts
 from stripectl.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
 from stripectl.refusal import unsupported

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from stripectl import BadInput
 from stripectl.cli.report import command
+from stripectl.errors import BadInput
 from stripectl.files import utf8
 from stripectl.measurement import Measurement
 from stripectl.report import content_hash, context, embedded, render

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 from test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
 
-from stripectl import BadInput
 from stripectl.cli.report import command
+from stripectl.errors import BadInput
 from stripectl.report import as_markdown, render, render_several
 from stripectl.report.several import context
 from stripectl.run import Run

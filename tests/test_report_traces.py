@@ -12,7 +12,7 @@ import pytest
 from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
 from test_trace_cells import TRACE, hop
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import data_folder, utf8
 from stripectl.measurement import Measurement
 from stripectl.report import context, embedded, render

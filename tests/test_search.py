@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import BadInput
 from stripectl.cli import main
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.run import Run

@@ -12,11 +12,12 @@ import pytest
 from test_compile import needs, silent
 from test_counts import transfers
 
-from stripectl import BadInput, verify
+from stripectl import verify
 from stripectl.ahead import Compilers, compiled
 from stripectl.bench import cases
 from stripectl.cli import main
 from stripectl.devices import Place
+from stripectl.errors import BadInput
 from stripectl.layer.training import make_training
 from stripectl.machine import Machine, TileCost
 from stripectl.measurement import Measurement
@@ -27,7 +28,14 @@ from stripectl.schedule import ATTENTION
 from stripectl.simulate import simulate
 from stripectl.step import again, of_step, seconds_sent
 from stripectl.topology import parse_target
-from stripectl.training_time import COMMUNICATION, LAYERS_RUN, from_shallower, sent_bytes, shallower, simulated_step
+from stripectl.training_time import (
+    COMMUNICATION,
+    LAYERS_RUN,
+    from_shallower,
+    sent_bytes,
+    shallower,
+    simulated_step,
+)
 from stripectl.workload import Workload
 from stripectl.workload.model import Model
 

@@ -15,7 +15,14 @@ from stripectl.plan import parse_plan
 from stripectl.run import Run
 from stripectl.simulate import simulate
 from stripectl.simulate.entries import Entry, Heads, Shape, canonical, entries_of
-from stripectl.simulate.tables import PASSES, cost_of, effective_clock_hz, shipped_costs, table_of, tabled_machine
+from stripectl.simulate.tables import (
+    PASSES,
+    cost_of,
+    effective_clock_hz,
+    shipped_costs,
+    table_of,
+    tabled_machine,
+)
 from stripectl.simulate.waves import Wave
 from stripectl.topology import parse_target
 from stripectl.wiring import wire

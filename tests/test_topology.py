@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hardware import Hardware, format_shape, hardware_names
 from stripectl.topology import Target, hardware_name, parse_target, target_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from golden import PROFILES, written
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.launch import DeviceSet
 from stripectl.trace import Tracer
 

@@ -12,7 +12,7 @@ import pytest
 from exact import covering
 from test_counts import walk
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
 from stripectl.layer.training import Training, adamw, make_training
 from stripectl.plan import REMAT

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from test_faults import children
 
-from stripectl import BadInput
 from stripectl.candidates import Tuning, forward_cases
 from stripectl.cli import main
 from stripectl.defaults import tiles_for
 from stripectl.devices import Place
 from stripectl.environment import cores
+from stripectl.errors import BadInput
 from stripectl.kernels import kernels
 from stripectl.launch import DeviceSet
 from stripectl.layout import Tile

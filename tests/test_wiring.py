@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl import BadInput
 from stripectl.datasheet import datasheet_machine
+from stripectl.errors import BadInput
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.layout import Tile
 from stripectl.machine import TileCost

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import profile_names
 from stripectl.workload import Workload, format_length, parse_length, parse_lengths
 from stripectl.workload.model import Model

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import hostile
 
-from stripectl import StripectlError
 from stripectl.claims import parse as parse_claim
 from stripectl.cli import main
 from stripectl.cli.compare import parse_percent
 from stripectl.cli.request import parse_duration, parse_flags, parse_turns
 from stripectl.cli.trace import parse_axes
 from stripectl.console import console
+from stripectl.errors import StripectlError
 from stripectl.hardware import Hardware
 from stripectl.plan import parse_mesh, parse_plan, parse_softmax, parse_tile
 from stripectl.schema import is_trace

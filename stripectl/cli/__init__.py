@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stripectl import StripectlError, __version__
+from stripectl.errors import StripectlError
 
 COMMANDS = (
     "bench",
@@ -63,7 +63,7 @@ SUMMARIES = {
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: stripectl bench --seqlen 256k",
 )
-@click.version_option(__version__, prog_name="stripectl")
+@click.version_option(package_name="stripectl", prog_name="stripectl")
 def group() -> None:
     """Which sequence-parallel attention, which tile sizes, which mesh, and why."""
 

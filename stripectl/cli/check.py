@@ -62,10 +62,10 @@ def command(
 
 def about(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
     """What JUnit XML says of the runs."""
-    from stripectl import __version__
+    from stripectl.environment import VERSION
 
     said = {f"run {number}": f"{name}: {run.command}, {run.created}" for number, (name, run) in enumerate(runs, 1)}
-    return {"stripectl": __version__} | said
+    return {"stripectl": VERSION} | said
 
 
 def show(judged: "Sequence[Judgement]", *, stderr: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 USUAL = {"time": "5%", "schedule": "0%"}

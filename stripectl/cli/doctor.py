@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import click
 
-from stripectl import StripectlError, __version__
 from stripectl.compat import TESTED
 from stripectl.console import Reporter, Say
-from stripectl.environment import cores, processor, version, warnings
+from stripectl.environment import VERSION, cores, processor, version, warnings
+from stripectl.errors import StripectlError
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.launch import DeviceSet
 from stripectl.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments
@@ -34,7 +34,7 @@ def findings(say: Say) -> list[Finding]:
     one = "a measured CPU ring needs two cores; with one, rings are simulated"
     steps = 1 + len(TOOLCHAINS)
     say("try JAX", 0, steps)
-    found = [Finding("stripectl", __version__), *jax_findings()]
+    found = [Finding("stripectl", VERSION), *jax_findings()]
     for done, tools in enumerate(TOOLCHAINS.values(), 1):
         say(f"compile a program for {tools.target}", done, steps)
         found.append(compiler(tools))

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 METRICS = ("time", "tokens", "tflops", "mfu", "speedup", "overlap", "memory", "sent", "error")
 

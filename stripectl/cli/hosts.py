@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stripectl import BadInput, StripectlError
+from stripectl.errors import BadInput, StripectlError
 
 # Variables of clusters that start a command on many hosts, and what a TPU's host has.
 SIGNS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID", "JOB_COMPLETION_INDEX")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stripectl import BadInput
 from stripectl.cli.options import RUNS
+from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
     from stripectl.console import Say

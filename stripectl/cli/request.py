@@ -7,12 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.cli.options import DEFAULT_LEN
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 from stripectl.hardware import Hardware
 from stripectl.layout import MASKS
-from stripectl.plan import DEFAULT_KERNELS, Plan, kernels, layouts, parse_mesh, parse_plan, parse_tile, schemes
+from stripectl.plan import (
+    DEFAULT_KERNELS,
+    Plan,
+    kernels,
+    layouts,
+    parse_mesh,
+    parse_plan,
+    parse_tile,
+    schemes,
+)
 from stripectl.request import Request
 from stripectl.sampling import Effort
 from stripectl.schema import MOST_ASKED

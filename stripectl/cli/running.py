@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stripectl import BadInput, StripectlError
 from stripectl.cli.hosts import cluster_here
 from stripectl.cli.options import RUNS
+from stripectl.errors import BadInput, StripectlError
 
 if TYPE_CHECKING:
     from stripectl.kept import Kept

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import load_yaml, unknown
 
 MOST_RUNS = 1000

@@ -103,7 +103,7 @@ def measured_profile(place: Any, devices: Any, save: Path) -> Any:
 
     import yaml
 
-    from stripectl import Missing
+    from stripectl.errors import Missing
     from stripectl.files import write_atomically
     from stripectl.hardware import Hardware
     from stripectl.workload import DTYPES

@@ -11,10 +11,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl import BadInput
 from stripectl.cli import options as shared
 from stripectl.cli import running
 from stripectl.cli.hosts import on_every_host
+from stripectl.errors import BadInput
 
 FIXED = {  # what `bench` asks for and a trace of one plan does not
     **{"scheme": None, "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},

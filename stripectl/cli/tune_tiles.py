@@ -7,10 +7,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl import BadInput, StripectlError
 from stripectl.cli import options as shared
 from stripectl.cli import running
 from stripectl.cli.hosts import cluster_here, on_every_host
+from stripectl.errors import BadInput, StripectlError
 
 WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
 BESIDE = "backward tiles beside the first forward one"

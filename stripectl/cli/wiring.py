@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hardware import format_shape
 from stripectl.plan import SEQUENCE_AXES
 from stripectl.topology import Target

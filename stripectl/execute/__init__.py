@@ -12,7 +12,8 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl import BadInput, compat
+from stripectl import compat
+from stripectl.errors import BadInput
 from stripectl.execute.attention import bound
 from stripectl.pairing import dealing, lie, pairing_of
 from stripectl.plan import Plan

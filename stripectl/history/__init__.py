@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import ensure_writable, utf8
 from stripectl.measurement import Measurement
 from stripectl.run import SCHEMA, Run

@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from stripectl import BadInput
 from stripectl.defaults import with_tile
+from stripectl.errors import BadInput
 from stripectl.execute import partition
 from stripectl.execute.attention import bound
 from stripectl.kernels import kernels

@@ -19,8 +19,8 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from stripectl import BadInput
 from stripectl.defaults import with_mesh, with_tile
+from stripectl.errors import BadInput
 from stripectl.execute import compile_with, mesh_of, placed
 from stripectl.hybrid import layers_of
 from stripectl.layer.attention import on_mesh, platform, positions

@@ -20,8 +20,8 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl import StripectlError
 from stripectl.calibrate import Block
+from stripectl.errors import StripectlError
 from stripectl.execute import peak_bytes, placed
 from stripectl.execute.comm import Comm
 from stripectl.hlo import collectives, parse, sent_bytes

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.measurement.bootstrap import interval, medians
 from stripectl.plan import Plan, parse_plan
 from stripectl.topology import hardware_name

@@ -16,8 +16,9 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from stripectl import __version__, console, notes
+from stripectl import console, notes
 from stripectl.console import Say, quiet
+from stripectl.environment import VERSION
 from stripectl.files import data_folder, utf8, write_atomically
 from stripectl.measurement import Measurement
 from stripectl.recommend import recommend
@@ -157,7 +158,7 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "id": run.id,
         "created": run.created,
         "command": run.command,
-        "stripectl": __version__,
+        "stripectl": VERSION,
         "recommended": cards[:1],
         "other_cards": grouped(cards[1 : embedded.MOST_OTHERS + 1], "cards"),
         "cards_left_out": len(cards[embedded.MOST_OTHERS + 1 :]),

@@ -4,8 +4,9 @@ again."""
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stripectl import BadInput, console, usage
+from stripectl import console, usage
 from stripectl.analysis.plausible import implausible, why_so_fast
+from stripectl.errors import BadInput
 from stripectl.guards import disturbances
 from stripectl.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.units import NOTHING, duration, nbytes, rate, times

@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from stripectl import BadInput
 from stripectl.console import describe
+from stripectl.errors import BadInput
 from stripectl.hardware import Hardware, hardware_names
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan

@@ -5,9 +5,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.compare import compare
 from stripectl.console import change, describe, plan_cell, spread
+from stripectl.errors import BadInput
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan
 from stripectl.ranking import contenders, strength

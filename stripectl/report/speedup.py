@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.arithmetic import bounds_of
 from stripectl.console import describe
 from stripectl.crossover import Point, but_for_length, curves
+from stripectl.errors import BadInput
 from stripectl.files import utf8
 from stripectl.measurement import Measurement, attention_bound, spelled
 from stripectl.plan import parse_plan

@@ -4,8 +4,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.console import describe
+from stripectl.errors import BadInput
 from stripectl.layout import Tile
 from stripectl.measurement import Measurement, spelled
 from stripectl.plan import parse_plan

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from stripectl import BadInput
 from stripectl.environment import memory_bytes
+from stripectl.errors import BadInput
 from stripectl.launch import DeviceSet, PlanFailed
 from stripectl.measurement import Measurement
 from stripectl.plan import parse_plan

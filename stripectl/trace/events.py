@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.profiler import ProfileData
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 DEVICE = re.compile(r"/device:(TPU|GPU):(\d+)")
 HOST = "/host:CPU"

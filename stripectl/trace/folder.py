@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.hlo import has_entry
 
 HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import printable
 from stripectl.hlo import parse
 from stripectl.trace.analysis import analyse, own_operations

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 from stripectl.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
 from stripectl.workload.linear import ATTENTIONS, FEATURES, LINEAR, check_linear, parse_decay, pattern_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import unknown
 
 ATTENTIONS = ("softmax", "linear")

@@ -3,7 +3,7 @@
 import reprlib
 from dataclasses import dataclass, fields
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 from stripectl.files import profile, unknown
 from stripectl.workload.linear import ATTENTIONS, FEATURES, LINEAR, check_linear
 

@@ -24,7 +24,16 @@ from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.kernels import LANES, Hop
 from stripectl.kernels.pallas_tpu.held import Held
-from stripectl.kernels.pallas_tpu.lines import BEGINS, ENDS, MASKED, Lines, Listed, in_stripes, place_of, visit
+from stripectl.kernels.pallas_tpu.lines import (
+    BEGINS,
+    ENDS,
+    MASKED,
+    Lines,
+    Listed,
+    in_stripes,
+    place_of,
+    visit,
+)
 from stripectl.kernels.xla.kernel import LOG2_E
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted

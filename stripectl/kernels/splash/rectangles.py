@@ -11,7 +11,7 @@ from functools import partial
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import BadInput
+from stripectl.errors import BadInput
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 NOTHING = 2 * EMPTY  # the log-sum-exp of no scores, which weighs nothing beside the maximum of none
