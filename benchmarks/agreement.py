@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stripectl.ahead import Compilers
-from stripectl.estimate import compiled_machine
-from stripectl.layout import Tile
-from stripectl.plan import Plan, parse_plan
-from stripectl.simulate import simulate
-from stripectl.simulate.tables import shipped_costs, tabled_machine
-from stripectl.topology import Target, parse_target
-from stripectl.wiring import wire
-from stripectl.workload import Workload
+from stripectl.compile.compiler import Compilers
+from stripectl.compile.cost_model import compiled_machine
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import wire
+from stripectl.hardware.target import Target, parse_target
+from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.simulation import simulate
 
 TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1")
 LENGTHS = (2**15, 2**18)

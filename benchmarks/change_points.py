@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.history.changepoints import changes
+from stripectl.statistics.change_points import changes
 
 SERIES = 500  # of a row of a table, for each spread and number of runs
 SPREADS = (0.01, 0.02, 0.05)

@@ -42,7 +42,7 @@ SMALL = Sizes((256,), (64,), 256, (128,), 512, 2**11, 256)
 
 def seconds(function: Callable[..., Any], *inputs: Any) -> float:
     """The median of several runs after the first."""
-    from stripectl.measure import typical
+    from stripectl.measure.session import typical
 
     return typical(function, *inputs)
 
@@ -66,13 +66,13 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
     import jax.numpy as jnp
     import numpy as np
 
-    from stripectl.defaults import with_tile
-    from stripectl.layout import layouts
-    from stripectl.pairing import pairing_of
-    from stripectl.plan import parse_plan
-    from stripectl.reference import by_definition
-    from stripectl.verify import tolerance
-    from stripectl.workload import Workload
+    from stripectl.core.defaults import with_tile
+    from stripectl.core.layout import layouts
+    from stripectl.core.plan import parse_plan
+    from stripectl.core.sequence_sharding import pairing_of
+    from stripectl.core.workload import Workload
+    from stripectl.execute.reference import by_definition
+    from stripectl.execute.verification import tolerance
 
     rng, shards, rows = np.random.default_rng(0), 4, 512
     for mask in ("causal", "full"):
@@ -100,9 +100,9 @@ def whole_ring(work: Any, plan: Any, arrays: list[Any]) -> tuple[Any, ...]:
     import jax.numpy as jnp
     import numpy as np
 
+    from stripectl.core.kernel import kernels
+    from stripectl.core.sequence_sharding import pairing_of
     from stripectl.execute.attend import Attend, Saved
-    from stripectl.kernels import kernels
-    from stripectl.pairing import pairing_of
 
     attend = Attend(kernels[plan.kernel].load(), pairing_of(work, plan), plan.tiles)
     q, k, v, dout = ([jnp.asarray(part) for part in np.split(array, plan.shards, axis=2)] for array in arrays)
@@ -127,7 +127,7 @@ def whole_ring(work: Any, plan: Any, arrays: list[Any]) -> tuple[Any, ...]:
 
 def block_pairs(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """Pairs of shards as a ring meets them, by the kernels, beside the library's own full and causal attention."""
-    from stripectl.layout import UNBOUNDED
+    from stripectl.core.layout import UNBOUNDED
 
     bands = {"full": UNBOUNDED, "causal": 0}
     pairs = [(rows, rows, band) for rows in sizes.blocks for band in bands]
@@ -147,8 +147,8 @@ def kernel_seconds(kernel: str, rows: int, cols: int, high: int) -> dict[str, fl
     import jax
     import jax.numpy as jnp
 
-    from stripectl.kernels import kernels
-    from stripectl.layout import UNBOUNDED, Rectangle
+    from stripectl.core.kernel import kernels
+    from stripectl.core.layout import UNBOUNDED, Rectangle
 
     about, module = kernels[kernel], kernels[kernel].load()
     tile, shape = about.fitting(about.default_tile("gpu"), min(rows, cols)), (1, HEADS, rows, HEAD_DIM)
@@ -184,8 +184,8 @@ def library_seconds(rows: int, cols: int, causal: bool) -> dict[str, float]:
 
 def tile_costs(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """Blocks of the xla kernel by tile, as a bench times them to simulate from."""
-    from stripectl.calibrate import BANDS
-    from stripectl.measure import Session
+    from stripectl.measure.session import Session
+    from stripectl.simulate.calibration import BANDS
 
     session = Session()
     for side in sizes.tiles:
@@ -200,10 +200,10 @@ def memory(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """What the compiler says that a plan holds, beside the most that the device held while it ran."""
     import jax
 
-    from stripectl.defaults import with_tile
-    from stripectl.execute import Program, peak_bytes
-    from stripectl.plan import parse_plan
-    from stripectl.workload import Workload
+    from stripectl.core.defaults import with_tile
+    from stripectl.core.plan import parse_plan
+    from stripectl.core.workload import Workload
+    from stripectl.execute.program import Program, peak_bytes
 
     n, h, rows, both = HEADS, HEAD_DIM, sizes.sequence, "forward-backward"
     work = Workload(seq_len=rows, heads=n, kv_heads=n, head_dim=h, dtype=DTYPE, passes=both)

@@ -16,17 +16,17 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from stripectl.ahead import Compilers, compiled
-from stripectl.bench import Request, cases
-from stripectl.devices import Place
-from stripectl.environment import version
-from stripectl.files import write_atomically
-from stripectl.kernels import kernels
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.topology import parse_target
-from stripectl.units import duration, nbytes
-from stripectl.workload import Workload
+from stripectl.compile.compiler import Compilers, compiled
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import Place
+from stripectl.results.environment import version
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import Request, cases
+from stripectl.util.files import write_atomically
+from stripectl.util.units import duration, nbytes
 
 TARGETS = ("v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1")  # of eight devices each
 KERNELS, PASSES = ("xla", "splash", "pallas_tpu"), ("forward", "forward-backward")

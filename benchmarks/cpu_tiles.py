@@ -7,8 +7,8 @@ Each core runs the same block at the same time, as in a ring. FLOPs: two matmuls
 
 import sys
 
-from stripectl.environment import cores
-from stripectl.launch import DeviceSet
+from stripectl.results.environment import cores
+from stripectl.workers.worker_group import DeviceSet
 
 ROWS = 4096
 TILES = ("128x512", "256x256", "256x512", "512x512", "512x1024", "1024x1024", "2048x2048")

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import Row, attention_rows, calls
-from stripectl.hardware import Hardware
-from stripectl.layout import Tile
-from stripectl.machine import TileCost
+from stripectl.core.layout import Tile
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.cost_model import TileCost
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
 BLOCKS = {"9.0": Tile(128, 128), "10.0": Tile(256, 128), "10.3": Tile(256, 128)}

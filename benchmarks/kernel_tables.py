@@ -3,7 +3,7 @@
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed, a minute; tiles stay
 
-Each entry is a small program of one device (`stripectl.simulate.entries.canonical`).
+Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical`).
 """
 
 import itertools
@@ -13,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.ahead import Compilers
-from stripectl.estimate import exposed_transfers
-from stripectl.hardware import Hardware
-from stripectl.layout import Tile
-from stripectl.plan import Plan, parse_plan, parse_tile
-from stripectl.schedule import ATTENTION
-from stripectl.simulate.entries import Entry, Heads, Shape
-from stripectl.simulate.tables import PASSES, Costs
+from stripectl.compile.compiler import Compilers
+from stripectl.compile.cost_model import exposed_transfers
+from stripectl.core.layout import Tile
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan, parse_plan, parse_tile
+from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import Target, parse_target
+from stripectl.hlo.schedule import ATTENTION
+from stripectl.simulate.cost_entries import Entry, Heads, Shape
+from stripectl.simulate.cost_tables import PASSES, Costs
 from stripectl.simulate.waves import Wave
-from stripectl.topology import Target, parse_target
-from stripectl.workload import Workload
-from stripectl.workload.model import Model
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
 TILES = {

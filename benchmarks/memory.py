@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stripectl.ahead import Compilers
 from stripectl.analysis.accuracy import memory as accuracy
-from stripectl.defaults import with_tile
-from stripectl.launch import PlanFailed
-from stripectl.plan import parse_plan
-from stripectl.topology import hardware_kind, hardware_name, parse_target
-from stripectl.workload import STEP
+from stripectl.compile.compiler import Compilers
+from stripectl.core.defaults import with_tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import STEP
+from stripectl.hardware.target import hardware_kind, hardware_name, parse_target
+from stripectl.workers.worker_group import PlanFailed
 
 FILE = Path(__file__).parents[1] / "profiles" / "compiled" / accuracy.FILE
 ATTENTION = [

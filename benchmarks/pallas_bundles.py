@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stripectl.bundles import KernelBundles, dump_flags, kernels
+from stripectl.core.kernel import kernels as catalogue
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles
+from stripectl.core.plan import parse_tile
 from stripectl.errors import StripectlError
-from stripectl.kernels import kernels as catalogue
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles
-from stripectl.plan import parse_tile
+from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernels
 
 TILES = ("1024", "1024x2048", "2048")
 ROWS, HEADS = 2**14, 4
@@ -25,9 +25,9 @@ PAIRS = {"whole": "full", "later": "causal"}  # and the mask that has its kernel
 COMPILE = """
 import sys
 from jax.experimental import topologies
-from stripectl.execute import Program
-from stripectl.plan import parse_plan
-from stripectl.workload import Workload
+from stripectl.execute.program import Program
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
 
 name, plan, mask, head_dim, passes, rows, heads = sys.argv[1:]
 chip = {"chip_config_name": "megacore"} if name.startswith(("v4", "v5:")) else {}

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_up
-from stripectl.published import rows
+from stripectl.analysis.striped_attention_paper import rows
 
 STARTS = {"tile": 1.5, "boundary": 1.1, "dead": 0.2}
 

@@ -11,14 +11,14 @@ import csv
 import statistics
 import sys
 
-from stripectl.ahead import Compilers, compiled
-from stripectl.arithmetic import described
-from stripectl.files import data_folder
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.topology import parse_target
-from stripectl.workload import Workload
-from stripectl.workload.model import Model
+from stripectl.compile.compiler import Compilers, compiled
+from stripectl.core.model_config import Model
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import parse_target
+from stripectl.results.measurement import Measurement
+from stripectl.runner.static_facts import described
+from stripectl.util.files import data_folder
 
 TILES = {"xla": "2048x4096", "splash": "1024x1024"}  # the paper's (section 3.1), and the library's
 TARGET = parse_target("v4:2x2x4")

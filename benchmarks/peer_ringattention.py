@@ -13,7 +13,7 @@ import os
 import sys
 import time
 
-from stripectl.processes import ONE_THREAD, VIRTUAL_DEVICES, WIDE_VECTORS
+from stripectl.workers.process import ONE_THREAD, VIRTUAL_DEVICES, WIDE_VECTORS
 
 os.environ["JAX_PLATFORMS"] = "cpu"  # before JAX is imported, which reads both
 os.environ["XLA_FLAGS"] = f"{VIRTUAL_DEVICES}=8 {WIDE_VECTORS} {ONE_THREAD}"
@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from stripectl.execute import Program
-from stripectl.plan import parse_plan
-from stripectl.workload import Workload
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.execute.program import Program
 
 DEVICES = jax.device_count()
 TOKENS, HEADS, HEAD_DIM = 2**14, 4, 64

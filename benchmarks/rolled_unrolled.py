@@ -17,11 +17,11 @@ def capture_ring(unroll: int, folder: Path) -> None:
     """In a process of its own, which has virtual devices."""
     import jax
 
-    from stripectl.execute import Program
-    from stripectl.plan import parse_plan
-    from stripectl.trace.capture import capture
-    from stripectl.trace.folder import HLO
-    from stripectl.workload import Workload
+    from stripectl.core.plan import parse_plan
+    from stripectl.core.workload import Workload
+    from stripectl.execute.program import Program
+    from stripectl.profiling.capture import capture
+    from stripectl.profiling.folder import HLO
 
     work = Workload(seq_len=SEQ_LEN, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes="forward")
     program = Program(work, parse_plan(f"ring/striped/xla@ring={DEVICES},tile=512,unroll={unroll}"), jax.devices())
@@ -32,8 +32,8 @@ def capture_ring(unroll: int, folder: Path) -> None:
 
 
 def main() -> None:
-    from stripectl.trace import Tracer
-    from stripectl.trace.folder import profile_files
+    from stripectl.profiling.folder import profile_files
+    from stripectl.profiling.profiler import Tracer
 
     here = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
     print("unroll  overlap by device (least, median, most)")

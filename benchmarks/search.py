@@ -10,16 +10,16 @@ import sys
 import time
 from dataclasses import replace
 
-from stripectl.devices import Devices
-from stripectl.layout import Tile, layouts
-from stripectl.methods import simulate_group
-from stripectl.plan import Plan
-from stripectl.ranking import rankings
-from stripectl.refusal import unsupported
-from stripectl.request import Request, to_make
-from stripectl.scheme import schemes
-from stripectl.workload import Workload
-from stripectl.workload.model import Model
+from stripectl.analysis.ranking import rankings
+from stripectl.core.layout import Tile, layouts
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import Workload
+from stripectl.measure.device_pool import Devices
+from stripectl.runner.backends import simulate_group
+from stripectl.runner.request import Request, to_make
 
 TARGET, MODEL, LENGTH, BATCH = "v5p:4x4x4", "llama3-8b", 2**20, 2  # tokens of a batch, and sequences in it
 SIDES = (256, 512, 1024, 2048, 4096)

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.kernels import kernels
-from stripectl.launch import DeviceSet
-from stripectl.layout import layouts
-from stripectl.plan import Plan, parse_plan
-from stripectl.processes import Process
-from stripectl.refusal import unsupported
-from stripectl.workload import Workload
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import Workload
+from stripectl.workers.process import Process
+from stripectl.workers.worker_group import DeviceSet
 
 FOLDER = Path(__file__).parent / "sweeps"
 SHORT, FULL = 3, 10  # runs, with the one that warms up

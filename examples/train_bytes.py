@@ -18,10 +18,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 import numpy as np
 
-from stripectl.execute import peak_bytes
-from stripectl.layer.training import adamw, make_training
-from stripectl.workload import format_length, parse_lengths
-from stripectl.workload.model import Model
+from stripectl.core.model_config import Model
+from stripectl.core.workload import format_length, parse_lengths
+from stripectl.execute.program import peak_bytes
+from stripectl.training.step import adamw, make_training
 
 ROOT = Path(__file__).parent.parent
 ONE = "ring/contiguous@ring=1"

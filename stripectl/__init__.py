@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stripectl.errors import BadInput, Missing, StripectlError
-    from stripectl.layer.attention import positions, sequence_parallel_attention
+    from stripectl.training.attention import positions, sequence_parallel_attention
 
 FACE = {
     "BadInput": "errors",
     "Missing": "errors",
     "StripectlError": "errors",
-    "positions": "layer.attention",
-    "sequence_parallel_attention": "layer.attention",
+    "positions": "training.attention",
+    "sequence_parallel_attention": "training.attention",
 }
 __all__ = ["BadInput", "Missing", "StripectlError", "__version__", "positions", "sequence_parallel_attention"]
 

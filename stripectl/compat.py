@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from packaging.version import Version
 
-from stripectl.environment import version
 from stripectl.errors import Missing
+from stripectl.results.environment import version
 
 # What stripectl's tests have passed with: (Python, JAX, libtpu), as JAX's own extras pin libtpu.
 TESTED = (("3.11", "0.10.2", "0.0.42.1"), ("3.12", "0.12.0.1", "0.0.50.1"), ("3.13", "0.12.0.1", "0.0.50.1"))

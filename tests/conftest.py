@@ -14,8 +14,8 @@ import jax
 import pytest
 from hypothesis import settings
 
-from stripectl import compat
-from stripectl.launch import ended_by_flag
+import stripectl.compat as compat
+from stripectl.workers.worker_group import ended_by_flag
 
 DEVICES = "--xla_force_host_platform_device_count=8"
 QUICK = (

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from stripectl.defaults import with_mesh, with_tile
-from stripectl.execute import Program
-from stripectl.kernels import kernels
-from stripectl.layout import MASKS, layouts
-from stripectl.pairing import pairing_of
-from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan
-from stripectl.reference import by_definition, max_relative_error
-from stripectl.refusal import unsupported
-from stripectl.scheme import Scheme, schemes
-from stripectl.verify import TOLERANCES
-from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import MASKS, layouts
+from stripectl.core.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan
+from stripectl.core.scheme import Scheme, schemes
+from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.execute.program import Program
+from stripectl.execute.reference import by_definition, max_relative_error
+from stripectl.execute.verification import TOLERANCES
 
 DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
 MASKED = (*MASKS, "sliding:37")  # a window that is no multiple of a shard or a tile

@@ -41,8 +41,8 @@ with atheris.instrument_imports(include=["stripectl", "yaml"]):
     from golden import PROFILES, ProfileData
 
     import stripectl
-    from stripectl.report import render
-    from stripectl.run import Run
+    from stripectl.reporters.html.page import render
+    from stripectl.results.run import Run
 
     for found in pkgutil.walk_packages(stripectl.__path__, "stripectl."):  # also what commands import when they run
         if not WITH_DEVICES.match(found.name):

@@ -13,9 +13,9 @@ from typing import Any
 
 from jax.profiler import ProfileData
 
-from stripectl.schema import is_trace
-from stripectl.trace.folder import profile_files
-from stripectl.trace.session import Session
+from stripectl.profiling.folder import profile_files
+from stripectl.profiling.session import Session
+from stripectl.results.schema import is_trace
 
 PROFILES = Path(__file__).parent / "profiles"
 PS_PER_US = 10**6

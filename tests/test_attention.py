@@ -8,14 +8,14 @@ from exact import on_devices
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl import positions, sequence_parallel_attention
+from stripectl.core.layout import layouts
+from stripectl.core.plan import parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import parse_mask
 from stripectl.errors import BadInput
-from stripectl.execute import partition
-from stripectl.layout import layouts
-from stripectl.plan import parse_plan
-from stripectl.reference import dense, max_relative_error, recurrent
-from stripectl.scheme import schemes
-from stripectl.verify import TOLERANCES
-from stripectl.workload import parse_mask
+from stripectl.execute.program import partition
+from stripectl.execute.reference import dense, max_relative_error, recurrent
+from stripectl.execute.verification import TOLERANCES
 
 BATCH, LENGTH, HEADS, KV_HEADS, HEAD_DIM = 2, 96, 4, 2, 16
 

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from stripectl.bounds import attention_speedup, ring_work, theoretical_max_speedup
-from stripectl.files import data_folder
-from stripectl.layout import MASKS, Tile, layouts
+from stripectl.core.bounds import attention_speedup, ring_work, theoretical_max_speedup
+from stripectl.core.layout import MASKS, Tile, layouts
+from stripectl.util.files import data_folder
 
 CAUSAL = MASKS["causal"]
 PUBLISHED = list(

@@ -18,9 +18,9 @@ from test_report_traces import large
 from test_trace_cells import TRACE
 
 from stripectl.cli import main
-from stripectl.files import printable, write_atomically
-from stripectl.report import render, render_several, write_report
-from stripectl.run import Run
+from stripectl.reporters.html.page import render, render_several, write_report
+from stripectl.results.run import Run
+from stripectl.util.files import printable, write_atomically
 
 selenium = pytest.importorskip("selenium.webdriver")
 from selenium.webdriver.common.keys import Keys  # noqa: E402

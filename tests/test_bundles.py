@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.bundles import KernelBundles, dump_flags, kernel, kernels
+from stripectl.core.kernel import kernels as catalogue
 from stripectl.errors import StripectlError
-from stripectl.kernels import kernels as catalogue
+from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
 
 AHEAD = """
 import sys
 from jax.experimental import topologies
-from stripectl.execute import Program
-from stripectl.plan import parse_plan
-from stripectl.workload import Workload
+from stripectl.execute.program import Program
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
 
 devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
 work = Workload(seq_len=8192, heads=4, kv_heads=2, head_dim=128, passes="forward-backward")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl import cache
+from stripectl.util import disk_cache as cache
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.chains import chains
+from stripectl.analysis.lasp_or_lasp2 import chains
 from stripectl.cli import main
-from stripectl.run import Run
+from stripectl.results.run import Run
 
 
 def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path, capsys) -> None:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from stripectl.history.changepoints import ENOUGH, LEAST, SIZE, candidates, changes, cheapest_partition
+from stripectl.statistics.change_points import ENOUGH, LEAST, SIZE, candidates, changes, cheapest_partition
 
 # Runs that differ by noise alone, 1 to 2 % around 1.
 NOISE = (

@@ -9,9 +9,9 @@ from junitparser import JUnitXml
 from test_cli import run
 from test_judge import CONTIGUOUS, FAST, SLOW, STRIPED, run_of, sampled
 
-from stripectl.ci import SUMMARY
-from stripectl.claims import load
-from stripectl.metrics import METRICS
+from stripectl.analysis.claims import load
+from stripectl.analysis.metrics import METRICS
+from stripectl.reporters.ci import SUMMARY
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE, RUNS = ROOT / "examples" / "claims.yaml", sorted((ROOT / "examples" / "runs").glob("*.json.gz"))
@@ -72,7 +72,7 @@ def test_everything_is_written(folder: Path, capsys, monkeypatch) -> None:
 def test_a_narrow_screen_keeps_verdicts_and_claims(folder: Path, capsys, monkeypatch) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr("stripectl.console.console", lambda **_: Console(width=40))
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.console", lambda **_: Console(width=40))
     run("check", str(written(folder / "claims.yaml", json.dumps({"claims": [BAD + " on this machine"]}))))
     shown = " ".join(capsys.readouterr().out.split())
     assert "FAILS" in shown and all(word in shown for word in BAD.split())

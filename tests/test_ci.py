@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from junitparser import Failure, JUnitXml, Skipped
 
-from stripectl.ci import (
+from stripectl.core.workload import Workload
+from stripectl.reporters.ci import (
     LONGEST_NAME,
     MOST_SUMMARY_BYTES,
     SUMMARY,
@@ -23,9 +24,8 @@ from stripectl.ci import (
     write_github_benchmark,
     write_junit,
 )
-from stripectl.measurement import Measurement
-from stripectl.run import Run
-from stripectl.workload import Workload
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 
 RUNS = sorted((Path(__file__).parent.parent / "examples" / "runs").glob("*.json.gz"))
 CPU = next(path for path in RUNS if path.name == "cpu.json.gz")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stripectl.environment import cores
-from stripectl.launch import free_port
-from stripectl.run import Run
-from stripectl.toolchain import TOOLCHAINS
+from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.results.environment import cores
+from stripectl.results.run import Run
+from stripectl.workers.worker_group import free_port
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "ci"
 SMALL = "--heads 1 --head-dim 16 --tile 128 --layout contiguous,striped --quiet"

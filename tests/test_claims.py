@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.claims import MOST_CLAIMS, load, parse
+from stripectl.analysis.claims import MOST_CLAIMS, load, parse
 from stripectl.errors import BadInput
 
 

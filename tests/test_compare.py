@@ -9,12 +9,12 @@ import pytest
 from test_cli import run as cli
 from test_measurement import measured, run
 
-from stripectl.compare import compare, differences
+from stripectl.analysis.comparison import compare, differences
+from stripectl.analysis.paired_change import holm
+from stripectl.analysis.schedule_diff import facts, gate
 from stripectl.errors import BadInput
-from stripectl.gate import facts, gate
-from stripectl.measurement import Measurement, median_interval
-from stripectl.run import Run
-from stripectl.samples import holm
+from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.run import Run
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 

@@ -11,24 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.ahead import Compilers, compiled, memory_of
-from stripectl.arithmetic import described
-from stripectl.bench import Request, cases
-from stripectl.defaults import with_mesh, with_tile
-from stripectl.devices import Place
-from stripectl.estimate import calls_of
-from stripectl.kernels import kernels
-from stripectl.longest import longest, longest_cases, step_of
-from stripectl.machine import COUNTING, Machine, TileCost
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.reasons import scheduled
-from stripectl.simulate import simulate
-from stripectl.toolchain import TOOLCHAINS, Toolchain, unknown_flag
-from stripectl.topology import parse_target
-from stripectl.units import nbytes
-from stripectl.workload import Workload
-from stripectl.workload.model import SIZES, Model
+from stripectl.analysis.explanation import scheduled
+from stripectl.compile.compiler import Compilers, compiled, memory_of
+from stripectl.compile.cost_model import calls_of
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, unknown_flag
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.model_config import SIZES, Model
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import Place
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import Request, cases
+from stripectl.runner.max_length import longest, longest_cases, step_of
+from stripectl.runner.static_facts import described
+from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
+from stripectl.simulate.simulation import simulate
+from stripectl.util.units import nbytes
 
 TARGETS = ["v3:2x2", "v4:2x2x2", "v5e:2x4", "v5p:2x2x2", "v6e:2x4", "tpu7x:2x2x1", "a100:8", "h100:8", "b200:8"]
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")  # that Pallas kernels compile for

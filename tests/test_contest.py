@@ -8,17 +8,25 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from stripectl.analysis.by_length import Contest, contests
+from stripectl.analysis.ranking import rankings
+from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
-from stripectl.contest import Contest, contests
-from stripectl.measurement import Measurement
-from stripectl.meshes import promising
-from stripectl.plan import UNCUT, parse_plan
-from stripectl.ranking import rankings
-from stripectl.recommend import recommend
-from stripectl.report import context, render
-from stripectl.run import Run
-from stripectl.scoreboard import QUESTION, answer, cell_words, matrix_row, notes, scoreboards, winner_rows
-from stripectl.workload import Workload
+from stripectl.core.plan import UNCUT, parse_plan
+from stripectl.core.workload import Workload
+from stripectl.reporters.html.page import context, render
+from stripectl.reporters.terminal.by_length import (
+    QUESTION,
+    answer,
+    cell_words,
+    matrix_row,
+    notes,
+    scoreboards,
+    winner_rows,
+)
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.runner.meshes import promising
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"

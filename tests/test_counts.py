@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 from exact import legal, on_devices
 
+import stripectl.compat as compat
 import stripectl.kernels.xla.kernel as xla
-from stripectl import compat
-from stripectl.defaults import with_tile
-from stripectl.execute import Program, peak_bytes
-from stripectl.hlo import collectives, parse, sent_bytes
-from stripectl.kernels import kernels
-from stripectl.layout import MASKS, Tile, layouts
-from stripectl.machine import COUNTING
-from stripectl.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
-from stripectl.reference import dense
-from stripectl.refusal import unsupported
-from stripectl.rewrites import rewrites
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import MASKS, Tile, layouts
+from stripectl.core.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload
+from stripectl.execute.program import Program, peak_bytes
+from stripectl.execute.reference import dense
+from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.hlo.rewrites import rewrites
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
 
 SHARDS, ROWS = 8, 48
 LINEAR = {name for name in schemes.names() if schemes[name].kernels == ("linear",)}  # counted in test_linear

@@ -14,23 +14,23 @@ from exact import check, covering, on_devices
 from test_compile import NEVER_MISSING, silent
 from test_kernels import check_rectangles
 
-from stripectl.ahead import Compilers, compiled
-from stripectl.bench import Request, cases
-from stripectl.datasheet import datasheet_machine
-from stripectl.defaults import tiles_for, with_tile
-from stripectl.devices import Place
+from stripectl.compile.compiler import Compilers, compiled
+from stripectl.core.defaults import tiles_for, with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
-from stripectl.kernels import kernels
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, layouts
-from stripectl.machine import COUNTING
-from stripectl.plan import Plan, parse_plan
-from stripectl.reference import max_relative_error
-from stripectl.refusal import unsupported
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.topology import parse_target
-from stripectl.verify import TOLERANCES, checkable
-from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.execute.reference import max_relative_error
+from stripectl.execute.verification import TOLERANCES, checkable
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import Place
+from stripectl.runner.bench import Request, cases
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.simulation import simulate
 
 TILE = Tile(128, 128)
 FACTORS = {

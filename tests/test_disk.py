@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.run import Run
+from stripectl.results.run import Run
 
 DRIVER = """
 import json, os, shutil, subprocess, sys, tempfile
@@ -26,7 +26,7 @@ disk.mkdir()
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", "disk"], check=True)
 
 from test_keeping import made
-import stripectl.bench
+import stripectl.runner.bench
 from stripectl.cli import main
 
 
@@ -64,10 +64,10 @@ def bench(request, say, found=None, cluster=None):
             yield made(at, 1.0)
 
 
-stripectl.bench.bench = bench
+stripectl.runner.bench.bench = bench
 if arguments.pop(0) == "slow":
-    import stripectl.kept
-    stripectl.kept.SLOW_S, stripectl.kept.SHARE = 0.0, 1e-9
+    import stripectl.results.writer
+    stripectl.results.writer.SLOW_S, stripectl.results.writer.SHARE = 0.0, 1e-9
 while steps and steps[0] == "at first":
     DOES[steps.pop(1)]()
     steps.pop(0)

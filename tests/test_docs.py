@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
-from stripectl.bounds import theoretical_max_speedup
 from stripectl.cli import COMMANDS, group, main
-from stripectl.files import profile_names
-from stripectl.hardware import hardware_names
-from stripectl.plan import AXES, kernels, layouts, schemes
+from stripectl.core.bounds import theoretical_max_speedup
+from stripectl.core.plan import AXES, kernels, layouts, schemes
+from stripectl.hardware.profile import hardware_names
+from stripectl.util.files import profile_names
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -10,8 +10,8 @@ import pytest
 
 from stripectl.cli.doctor import combination, compiler, failure_of, jax_findings
 from stripectl.compat import TESTED
-from stripectl.environment import version
-from stripectl.toolchain import TOOLCHAINS, cuda_root
+from stripectl.compile.toolchain import TOOLCHAINS, cuda_root
+from stripectl.results.environment import version
 
 TPU, GPU = TOOLCHAINS["tpu"], TOOLCHAINS["gpu"]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from exact import DEVICES, Case, catalogue, check, legal, on_devices
 
-from stripectl.kernels import kernels
-from stripectl.layout import Tile
-from stripectl.plan import Plan, parse_plan
-from stripectl.scheme import schemes
-from stripectl.workload import Workload
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import Workload
 
 COVER, PRODUCT = catalogue(schemes.names())
 COVERED = set(COVER)

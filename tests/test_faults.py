@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.bench import Request, bench
-from stripectl.devices import Devices
-from stripectl.environment import cores
-from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import over_one_device
-from stripectl.plan import Plan, parse_plan
-from stripectl.run import Run, newest_run
-from stripectl.sampling import Effort
-from stripectl.workload import Workload
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import Workload
+from stripectl.measure.device_pool import Devices
+from stripectl.measure.sampler import Effort
+from stripectl.results.environment import cores
+from stripectl.results.measurement import over_one_device
+from stripectl.results.run import Run, newest_run
+from stripectl.runner.bench import Request, bench
+from stripectl.workers.worker_group import DeviceSet, PlanFailed
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
@@ -177,7 +177,7 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
 
 
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
-    monkeypatch.setattr("stripectl.launch.START_S", 0.0)
+    monkeypatch.setattr("stripectl.workers.worker_group.START_S", 0.0)
     effort = Effort(budget_s=60, min_samples=3, compile_limit_s=0.01)
     found = list(bench(request(plans=PLANS[:1], effort=effort), silent))
     assert {m.status for m in found} == {"failed"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.files import MOST_YAML_BYTES, load_yaml
+from stripectl.util.files import MOST_YAML_BYTES, load_yaml
 
 
 def bomb(levels: int, width: int) -> str:

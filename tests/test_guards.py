@@ -10,9 +10,9 @@ import pytest
 from test_faults import SMALL
 from test_measurement import measured
 
-from stripectl.environment import cores
-from stripectl.guards import BUSY, Watch, disturbances, drift
-from stripectl.launch import DeviceSet
+from stripectl.results.environment import cores
+from stripectl.results.noise import BUSY, Watch, disturbances, drift
+from stripectl.workers.worker_group import DeviceSet
 
 CALM = {"yardstick_s": [1.0] * 9, "others": 0.0, "throttled": 0, "compiled": 0}
 SEEN = {"seconds": 1.0, "yardstick_s": 0.1, "elapsed_s": 2.0, "others_s": 0.5, "throttled": 0, "compiled": 0}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from stripectl.errors import BadInput
-from stripectl.hardware import Hardware, hardware_names, hiding_block, named_by_device
+from stripectl.hardware.profile import Hardware, hardware_names, hiding_block, named_by_device
 
 
 @pytest.mark.parametrize("name", hardware_names())

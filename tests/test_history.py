@@ -19,10 +19,10 @@ from test_cli import run as stripectl
 from test_report import HOSTILE, made, run_of
 
 from stripectl.errors import BadInput
-from stripectl.files import printable
-from stripectl.history import APPLICATION, VERSION, History
-from stripectl.measurement import Measurement
-from stripectl.run import Run
+from stripectl.results.history import APPLICATION, VERSION, History
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import printable
 
 FIRST = datetime(2026, 11, 1, 8, tzinfo=UTC)
 ROOT = Path(__file__).parent.parent
@@ -110,8 +110,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from dataclasses import replace
-from stripectl.history import History
-from stripectl.run import Run
+from stripectl.results.history import History
+from stripectl.results.run import Run
 run, folder, name = Run.load(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3]
 print("ready", flush=True)
 sys.stdin.readline()
@@ -144,7 +144,7 @@ def test_writers_at_once_lose_nothing(history: History, tmp_path: Path) -> None:
 HALF = """
 import sys
 from pathlib import Path
-from stripectl.history import History
+from stripectl.results.history import History
 with History(Path(sys.argv[2]))._open("rw") as db:
     db.execute("PRAGMA cache_size=1")  # so that pages reach the file before the end
     db.execute("BEGIN IMMEDIATE")
@@ -169,7 +169,7 @@ def test_a_killed_writer_leaves_nothing_half(history: History, tmp_path: Path) -
 
 def test_a_writer_that_does_not_end_is_told(history: History, monkeypatch) -> None:
     history.add(night(0))
-    monkeypatch.setattr("stripectl.history.BUSY_S", 0.05)
+    monkeypatch.setattr("stripectl.results.history.BUSY_S", 0.05)
     other = sqlite3.connect(history.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for attempt in (lambda: history.add(night(1)), history.check_writable):
@@ -320,8 +320,8 @@ NOBODY = """
 import os, sys
 from pathlib import Path
 from stripectl import BadInput
-from stripectl.history import History
-from stripectl.run import Run
+from stripectl.results.history import History
+from stripectl.results.run import Run
 history, run = History(Path(sys.argv[1])), Run.load(Path(sys.argv[2]))
 run, uri = run.readable(), Path.cwd().as_uri()  # import now what only this user may read
 if os.getuid() == 0:
@@ -380,8 +380,8 @@ def test_a_search_of_tiles_is_kept(here: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("command", ["bench", "tune-tiles"])
 def test_a_history_that_cannot_be_written_is_found_first(command: str, here: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("stripectl.bench.bench", lambda *given: pytest.fail("something ran"))
-    monkeypatch.setattr("stripectl.sweep.tune", lambda *given: pytest.fail("something ran"))
+    monkeypatch.setattr("stripectl.runner.bench.bench", lambda *given: pytest.fail("something ran"))
+    monkeypatch.setattr("stripectl.runner.tuning.search.tune", lambda *given: pytest.fail("something ran"))
     (here / "kept").write_text("")
     assert stripectl(command, *ON_PAPER, "--history", "kept") == 2
     assert capsys.readouterr().err.startswith("error: cannot write in")
@@ -397,7 +397,7 @@ def test_an_interrupted_run_is_kept(here: Path, monkeypatch) -> None:
         yield from (made("contiguous", 0.8), made("striped", 0.5))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stripectl.bench.bench", interrupted)
+    monkeypatch.setattr("stripectl.runner.bench.bench", interrupted)
     assert stripectl("bench", *ON_PAPER, "--history", "kept") == 130
     assert [len(run.measurements) for run in History(here / "kept").runs()] == [2]
 

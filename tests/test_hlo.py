@@ -2,9 +2,9 @@
 
 import pytest
 
-from stripectl.hlo import Collective, collectives, parse, sent_bytes
-from stripectl.rewrites import rewrites
-from stripectl.workload import Workload
+from stripectl.core.workload import Workload
+from stripectl.hlo.module import Collective, collectives, parse, sent_bytes
+from stripectl.hlo.rewrites import rewrites
 
 WORK = Workload(seq_len=384, heads=8, kv_heads=8, head_dim=16, dtype="float32")
 

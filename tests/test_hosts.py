@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from test_faults import SMALL, alive, children, wait_for
 
-from stripectl.cli.hosts import find
-from stripectl.cluster import Cluster
-from stripectl.environment import cores, differing
+from stripectl.cli.multihost import find
 from stripectl.errors import BadInput, Missing
-from stripectl.follow import follow
-from stripectl.hosts import COMPARED, HostLost, Hosts
-from stripectl.launch import DeviceSet, PlanFailed, free_port
-from stripectl.run import Run
+from stripectl.results.environment import cores, differing
+from stripectl.results.run import Run
+from stripectl.workers.coordinator import Cluster
+from stripectl.workers.follower import follow
+from stripectl.workers.hosts import COMPARED, HostLost, Hosts
+from stripectl.workers.worker_group import DeviceSet, PlanFailed, free_port
 
 SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
 BENCH = ["bench", "--method", "measured", *SHAPE]
@@ -263,7 +263,7 @@ def test_hosts_that_do_not_come_are_named() -> None:
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.follow.VERSION", "0.0.9")
+    monkeypatch.setattr("stripectl.workers.follower.VERSION", "0.0.9")
     address, said = f"127.0.0.1:{free_port()}", []
 
     def other() -> None:

@@ -9,19 +9,19 @@ import pytest
 from exact import covering
 from test_counts import jaxpr_bytes
 
-from stripectl.defaults import with_tile
-from stripectl.execute import Program
-from stripectl.hlo import collectives, parse, sent_bytes
-from stripectl.layout import layouts
-from stripectl.machine import COUNTING, Machine, TileCost
-from stripectl.pass_rule import PASS_KV, PASS_Q, PassRule
-from stripectl.plan import parse_plan
-from stripectl.reference import dense, max_relative_error
-from stripectl.refusal import unsupported
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.verify import TOLERANCES
-from stripectl.workload import DTYPES, Workload
+from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
+from stripectl.core.defaults import with_tile
+from stripectl.core.layout import layouts
+from stripectl.core.plan import parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import DTYPES, Workload
+from stripectl.execute.program import Program
+from stripectl.execute.reference import dense, max_relative_error
+from stripectl.execute.verification import TOLERANCES
+from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
+from stripectl.simulate.simulation import simulate
 
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].queries != "all"]

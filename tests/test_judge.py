@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stripectl.claims import parse
+from stripectl.analysis.claim_verdicts import VERDICTS, Judgement, judge
+from stripectl.analysis.claims import parse
+from stripectl.analysis.metrics import METRICS
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.judge import VERDICTS, Judgement, judge
-from stripectl.measurement import Measurement, median_interval
-from stripectl.metrics import METRICS
-from stripectl.run import Run
-from stripectl.workload import Workload
+from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.run import Run
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 CONTIGUOUS, STRIPED = "ring/contiguous/xla@ring=8,tile=512x512", "ring/striped/xla@ring=8,tile=512x512"

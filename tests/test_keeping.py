@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import ON_PAPER, run
 
-from stripectl import journal
-from stripectl.files import write_atomically
-from stripectl.kept import Kept
-from stripectl.lock import FILE as LOCK
-from stripectl.lock import writing_in
-from stripectl.measurement import Measurement
-from stripectl.run import Run
-from stripectl.workload import Workload
+from stripectl.core.workload import Workload
+from stripectl.results import journal
+from stripectl.results.lock import FILE as LOCK
+from stripectl.results.lock import writing_in
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.results.writer import Kept
+from stripectl.util.files import write_atomically
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 STRIPECTL = [sys.executable, "-m", "stripectl"]
@@ -81,7 +81,7 @@ def test_a_second_writer_is_told_who_writes_there(command: str, capsys: pytest.C
 HOLDER = """
 import sys, time
 from pathlib import Path
-from stripectl.lock import writing_in
+from stripectl.results.lock import writing_in
 with writing_in(Path("run")):
     print("held", flush=True)
     time.sleep(600)
@@ -186,8 +186,8 @@ def test_a_run_that_cannot_be_read_is_left_as_it_is(how: str, command: str, caps
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Writing a run whole counts as slow from the first time on."""
-    monkeypatch.setattr("stripectl.kept.SLOW_S", 0.0)
-    monkeypatch.setattr("stripectl.kept.SHARE", 1e-9)
+    monkeypatch.setattr("stripectl.results.writer.SLOW_S", 0.0)
+    monkeypatch.setattr("stripectl.results.writer.SHARE", 1e-9)
     yield
 
 
@@ -294,8 +294,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_keeping import empty, made, told
 from stripectl import kept as keeping
-from stripectl.files import remove_leftovers
-from stripectl.run import Run
+from stripectl.util.files import remove_leftovers
+from stripectl.results.run import Run
 
 seed, kills = int(sys.argv[1]), int(sys.argv[2])
 chance, folder = random.Random(seed), Path("run")
@@ -339,8 +339,8 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept() -> None:
 
 
 def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
-    from stripectl.cli.running import tried_again
-    from stripectl.sampling import UNFINISHED
+    from stripectl.cli.session import tried_again
+    from stripectl.measure.sampler import UNFINISHED
 
     failed = replace(made(0, 1.0), status="failed", reason="process 1 was killed by SIGKILL", median_s=None)
     again = tried_again(failed)

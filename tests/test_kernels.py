@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stripectl.kernels import kernels
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile
 from stripectl.kernels.xla.power_of_two import power_of_two
-from stripectl.layout import UNBOUNDED, Rectangle, Tile
 
 BANDS = {
     "whole": (-UNBOUNDED, UNBOUNDED),

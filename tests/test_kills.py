@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from test_faults import alive, children, wait_for
 
-from stripectl import journal
-from stripectl.environment import cores
-from stripectl.measurement import Measurement
-from stripectl.run import Run
-from stripectl.sampling import UNFINISHED
+from stripectl.measure.sampler import UNFINISHED
+from stripectl.results import journal
+from stripectl.results.environment import cores
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 

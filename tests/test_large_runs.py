@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import run
 
-from stripectl import journal
-from stripectl.kept import Kept
-from stripectl.measurement import Measurement, median_interval, ratio_interval
-from stripectl.measurement.bootstrap import RESAMPLES
-from stripectl.report.embedded import MOST_SHOWN
-from stripectl.run import Run
-from stripectl.workload import Workload
+from stripectl.core.workload import Workload
+from stripectl.reporters.html.run_archive import MOST_SHOWN
+from stripectl.results import journal
+from stripectl.results.measurement import Measurement, median_interval, ratio_interval
+from stripectl.results.run import Run
+from stripectl.results.writer import Kept
+from stripectl.statistics.bootstrap import RESAMPLES
 
 COUNTS, SAMPLED = (20_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
 LENGTHS = [2**14 + 1024 * at for at in range(100)]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.layout import (
+from stripectl.core.layout import (
     MASKS,
     UNBOUNDED,
     Pairing,

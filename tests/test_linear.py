@@ -11,23 +11,23 @@ from exact import DEVICES, HEAD_DIM, HEADS, ROWS, check, covering, legal, meshes
 from test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
 
 import stripectl.kernels.chunked.kernel as chunked
-from stripectl.arithmetic import described
-from stripectl.cli.request import scheme_names
-from stripectl.defaults import with_tile
-from stripectl.execute import Program
-from stripectl.hardware import Hardware
-from stripectl.hlo import collectives, parse, sent_bytes
-from stripectl.kernels import kernels
-from stripectl.layout import layouts
-from stripectl.machine import Machine, TileCost
-from stripectl.measurement import Measurement
-from stripectl.pairing import pairing_of
-from stripectl.plan import STATES as PLANNED_STATES
-from stripectl.plan import Plan, parse_plan
-from stripectl.refusal import unsupported
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.workload import DTYPES, Workload
+from stripectl.cli.parse import scheme_names
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import STATES as PLANNED_STATES
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import DTYPES, Workload
+from stripectl.execute.program import Program
+from stripectl.hardware.profile import Hardware
+from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.results.measurement import Measurement
+from stripectl.runner.static_facts import described
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.simulation import simulate
 
 STATES = ("lasp", "lasp2")  # schemes that send states
 NAMES = [name for name in schemes.names() if "linear" in schemes[name].kernels and schemes[name].queries == "all"]

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.measurement import (
+from stripectl.results.measurement import (
     Measurement,
     median_interval,
     over_one_device,
@@ -17,8 +18,7 @@ from stripectl.measurement import (
     verdict,
     with_speedups,
 )
-from stripectl.run import Run, newest_run
-from stripectl.workload import Workload
+from stripectl.results.run import Run, newest_run
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
 

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from stripectl.analysis.accuracy.memory import NEAR, errors, rows
+from stripectl.analysis.recommendation import recommend
 from stripectl.cli import main
-from stripectl.devices import Devices
-from stripectl.layout import Tile
-from stripectl.machine import COUNTING
-from stripectl.methods import EXPLAINED, simulate_group, simulated
-from stripectl.plan import Plan, parse_plan
-from stripectl.recommend import recommend
-from stripectl.request import to_make
-from stripectl.run import Run
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate, times_of
+from stripectl.core.layout import Tile
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import STEP, Workload
+from stripectl.measure.device_pool import Devices
+from stripectl.results.run import Run
+from stripectl.runner.backends import EXPLAINED, simulate_group, simulated
+from stripectl.runner.request import to_make
+from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.memory import Allocation, Ledger
+from stripectl.simulate.simulation import simulate, times_of
 from stripectl.simulate.step_memory import memory_of_step
-from stripectl.workload import STEP, Workload
-from stripectl.workload.model import Model
 
 WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
 ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of eight shards

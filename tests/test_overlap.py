@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.overlap import common, length, minus, overlap, union, union_s
+from stripectl.core.intervals import common, length, minus, overlap, union, union_s
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda x: (x[0], x[0] + x[1])), max_size=8)
 

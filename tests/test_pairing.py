@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.layout import (
+from stripectl.core.layout import (
     MASKS,
     Pairing,
     Rectangle,
@@ -16,9 +16,9 @@ from stripectl.layout import (
     layouts,
     tile_ends,
 )
-from stripectl.layout import kept as seen
-from stripectl.pairing import among
-from stripectl.reference import kept
+from stripectl.core.layout import kept as seen
+from stripectl.core.sequence_sharding import among
+from stripectl.execute.reference import kept
 
 SHARDS, ROWS = 4, 24
 SEQ_LEN = SHARDS * ROWS

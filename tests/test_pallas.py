@@ -11,17 +11,17 @@ import pytest
 from exact import check, covering, on_devices, pairs
 from test_kernels import check_rectangles
 
-from stripectl import compat
-from stripectl.defaults import with_tile
+import stripectl.compat as compat
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
-from stripectl.kernels import kernels
+from stripectl.execute.verification import checkable
 from stripectl.kernels.pallas_tpu import lines
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
-from stripectl.plan import Plan, parse_plan
-from stripectl.refusal import unsupported
-from stripectl.scheme import schemes
-from stripectl.verify import checkable
-from stripectl.workload import ATTENTION_PASSES, DTYPES, Workload
 
 KERNELS = ["splash", "pallas_tpu"]
 FACTORS = {

@@ -6,13 +6,13 @@ import pytest
 from exact import check, covering
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl import compat
-from stripectl.kernels import kernels
+import stripectl.compat as compat
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import ATTENTION_PASSES, Workload
 from stripectl.kernels.pallas_tpu import lines
-from stripectl.layout import layouts
-from stripectl.plan import Plan, parse_plan
-from stripectl.refusal import unsupported
-from stripectl.workload import ATTENTION_PASSES, Workload
 
 FACTORS = {
     "layout": layouts.names(),

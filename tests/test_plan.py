@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.defaults import with_mesh, with_tile
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.layout import Tile, layouts
+from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.layout import Tile, layouts
-from stripectl.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
-from stripectl.refusal import unsupported
-from stripectl.scheme import schemes
-from stripectl.workload import Workload
 
 WORK = Workload(seq_len=8192, heads=8, kv_heads=4, head_dim=64)
 

@@ -14,15 +14,15 @@ import pytest
 from test_faults import alive, children, request, silent, wait_for
 
 import stripectl.schemes
-from stripectl.bench import bench
-from stripectl.environment import cores
-from stripectl.launch import DeviceSet, PlanFailed
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.processes import Process
-from stripectl.sampling import Effort
-from stripectl.scheme import schemes
-from stripectl.tail import Tail
+from stripectl.core.plan import parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.measure.sampler import Effort
+from stripectl.results.environment import cores
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import bench
+from stripectl.workers.process import Process
+from stripectl.workers.stderr_tail import Tail
+from stripectl.workers.worker_group import DeviceSet, PlanFailed
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
@@ -36,7 +36,7 @@ import ctypes, fcntl, os, resource, signal, stat, subprocess, sys, time
 import jax
 import jax.numpy as jnp
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 from stripectl.schemes.ring import forward as ring
 
 counted = 0
@@ -129,7 +129,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
         patched.setattr(stripectl.schemes, "__path__", [*stripectl.schemes.__path__, path])
         roots = (folder, Path(stripectl.__file__).parent.parent, os.environ.get("PYTHONPATH"))
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, filter(None, roots))))
-        patched.setattr("stripectl.sampling.LEAST_LIMIT_S", LIMIT_S)
+        patched.setattr("stripectl.measure.sampler.LEAST_LIMIT_S", LIMIT_S)
         effort = Effort(budget_s=60, min_samples=SAMPLES, compile_limit_s=LIMIT_S)
         asked = request(plans=list(map(parse_plan, plans)), effort=effort, baseline=False)
         yield {m.plan.split("/xla")[0]: m for m in bench(asked, silent)}
@@ -185,7 +185,7 @@ def python(code: str) -> Process:
 
 @pytest.mark.parametrize("code", ENDINGS)
 def test_how_a_process_ended_is_said(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.processes.END_S", 2.0)
+    monkeypatch.setattr("stripectl.workers.process.END_S", 2.0)
     process = python(code)
     assert process.end() == ENDINGS[code]
     process.stop()
@@ -220,8 +220,8 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("does", ANSWERS)
 def test_whatever_comes_in_place_of_an_answer_is_a_failure(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.processes.END_S", 1.0)
-    monkeypatch.setattr("stripectl.launch.MOST_BYTES", 2**20)
+    monkeypatch.setattr("stripectl.workers.process.END_S", 1.0)
+    monkeypatch.setattr("stripectl.workers.worker_group.MOST_BYTES", 2**20)
     worker = python(ANSWERING.format(does=does))
     devices = DeviceSet(1, workers=[worker])
     limit_s = 1.0 if "1 s" in ANSWERS[does] else 60.0
@@ -239,7 +239,7 @@ def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monke
 
 WORKER = """
 import ctypes, os, signal, sys, time
-import stripectl.worker as worker
+import stripectl.workers.worker as worker
 
 
 class Session:

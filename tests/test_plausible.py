@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.analysis.plausible import implausible, why_so_fast
-from stripectl.arithmetic import described
-from stripectl.measurement import Measurement, with_speedups
-from stripectl.notes import plausibility
-from stripectl.plan import parse_plan
-from stripectl.ranking import rankings
-from stripectl.recommend import recommend
-from stripectl.run import Run
-from stripectl.simulate import simulate
-from stripectl.simulate.entries import Entry
-from stripectl.simulate.tables import shipped_costs, tabled_machine
-from stripectl.topology import parse_target
-from stripectl.wiring import wire
-from stripectl.workload import Workload
+from stripectl.analysis.plausibility import implausible, why_so_fast
+from stripectl.analysis.ranking import rankings
+from stripectl.analysis.recommendation import recommend
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import wire
+from stripectl.hardware.target import parse_target
+from stripectl.reporters.terminal.footnotes import plausibility
+from stripectl.results.measurement import Measurement, with_speedups
+from stripectl.results.run import Run
+from stripectl.runner.static_facts import described
+from stripectl.simulate.cost_entries import Entry
+from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
 

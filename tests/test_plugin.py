@@ -8,16 +8,16 @@ from exact import catalogue, check, on_devices
 from test_cli import run
 
 import stripectl.schemes
-from stripectl.defaults import with_tile
-from stripectl.machine import COUNTING
-from stripectl.run import Run
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.workload import Workload
+from stripectl.core.defaults import with_tile
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import Workload
+from stripectl.results.run import Run
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
 
 TOY = '''"""Toy: keys and values go round one place back (Nobody 2024)."""
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

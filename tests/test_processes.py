@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.processes import worker_environment
-from stripectl.toolchain import TOOLCHAINS
+from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.workers.process import worker_environment
 
 
 def flags(monkeypatch: pytest.MonkeyPatch, own: str) -> dict[str, str]:

@@ -16,17 +16,17 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from stripectl.card import card, has_choice
+from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
-from stripectl.cli.request import parse_request
-from stripectl.console import WIDE
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.recommend import recommend
-from stripectl.request import Request
-from stripectl.run import Run
-from stripectl.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, use
-from stripectl.workload import Workload
+from stripectl.cli.parse import parse_request
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.export.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, use
+from stripectl.reporters.terminal.recommendation import card, has_choice
+from stripectl.reporters.terminal.tables import WIDE
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.runner.request import Request
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
 COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}

@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from stripectl.cli.report import command
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.files import utf8
-from stripectl.measurement import Measurement
-from stripectl.report import content_hash, context, embedded, render
-from stripectl.report.measurements import BLANK
-from stripectl.run import Run
-from stripectl.workload import Workload
+from stripectl.reporters.html import run_archive as embedded
+from stripectl.reporters.html.measurements import BLANK
+from stripectl.reporters.html.page import content_hash, context, render
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import utf8
 
 LAYOUTS = ("contiguous", "striped", "zigzag")
 FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
@@ -356,8 +357,8 @@ def test_command_does_not_replace_the_run(bench: Run, tmp_path: Path) -> None:
 def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
     run_of(bench.measurements[0]).save(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from stripectl.run import Run\n"
-        "from stripectl.report import render\n"
+        "import sys; from pathlib import Path; from stripectl.results.run import Run\n"
+        "from stripectl.reporters.html.page import render\n"
         f"render(Run.load(Path({str(tmp_path)!r}))); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

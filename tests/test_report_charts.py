@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from test_report import FORWARD, LONG, made, plan_of, run_of
 
-from stripectl.measurement import Measurement
-from stripectl.report import DRAWINGS, context
-from stripectl.report.drawing import section
-from stripectl.run import Run
-from stripectl.topology import parse_target
-from stripectl.traffic import loads, traffic
-from stripectl.wiring import Link, wire
-from stripectl.workload import STEP, Workload
-from stripectl.workload.model import SIZES
+from stripectl.analysis.link_load import loads, traffic
+from stripectl.core.model_config import SIZES
+from stripectl.core.workload import STEP, Workload
+from stripectl.hardware.placement import Link, wire
+from stripectl.hardware.target import parse_target
+from stripectl.reporters.html.charts import section
+from stripectl.reporters.html.page import DRAWINGS, context
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 
 GIB = 2**30
 BOTH = ("contiguous", "zigzag")

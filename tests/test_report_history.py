@@ -16,10 +16,10 @@ from test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
 from test_series import BUNDLES, measured
 
 from stripectl.cli.report import command
-from stripectl.history import History
-from stripectl.report import context, render
-from stripectl.report.history import ABSENT, ALONE, MOST, TITLE
-from stripectl.run import Run
+from stripectl.reporters.html.history import ABSENT, ALONE, MOST, TITLE
+from stripectl.reporters.html.page import context, render
+from stripectl.results.history import History
+from stripectl.results.run import Run
 
 
 def past() -> list[Run]:
@@ -113,7 +113,7 @@ def test_a_past_of_anybodys_making_is_text(text: str) -> None:
 def test_a_bench_draws_its_past_and_itself_though_it_began_in_the_same_second(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     begun = (datetime(2026, 11, 1, microsecond=at, tzinfo=UTC) for at in (1000, 2000))
-    monkeypatch.setattr("stripectl.cli.running.datetime", SimpleNamespace(now=lambda zone: next(begun)))
+    monkeypatch.setattr("stripectl.cli.session.datetime", SimpleNamespace(now=lambda zone: next(begun)))
     bench = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--seqlen", "64k", "--pass", "forward"]
     for out in ("one", "two"):
         assert stripectl(*bench, "--history", "kept", "--out", out) == 0

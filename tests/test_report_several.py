@@ -12,9 +12,9 @@ from test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
 
 from stripectl.cli.report import command
 from stripectl.errors import BadInput
-from stripectl.report import as_markdown, render, render_several
-from stripectl.report.several import context
-from stripectl.run import Run
+from stripectl.reporters.html.page import as_markdown, render, render_several
+from stripectl.reporters.html.side_by_side import context
+from stripectl.results.run import Run
 
 MARKUP = (
     *("a | b", "`` ` ``", "</details>", "@everyone #1 [x](javascript:y)", "```\nx"),
@@ -163,7 +163,7 @@ def test_a_page_of_several_runs_is_not_one_of_them(tmp_path: Path) -> None:
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stripectl.run.MOST_BYTES", 1000)
+    monkeypatch.setattr("stripectl.results.run.MOST_BYTES", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 10**5))
     with pytest.raises(BadInput, match="unpacks to more than"):
         Run.load(tmp_path / "bomb.json.gz")

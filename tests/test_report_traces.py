@@ -13,14 +13,15 @@ from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison,
 from test_trace_cells import TRACE, hop
 
 from stripectl.errors import BadInput
-from stripectl.files import data_folder, utf8
-from stripectl.measurement import Measurement
-from stripectl.report import context, embedded, render
-from stripectl.report.drawing import MOST_ROWS
-from stripectl.report.timeline import COLOURS, step_chart
-from stripectl.report.traces import MOST_LANES, MOST_PROFILES, profile, thinned
-from stripectl.run import Run
-from stripectl.trace.bins import KINDS
+from stripectl.profiling.timeline import KINDS
+from stripectl.reporters.html import run_archive as embedded
+from stripectl.reporters.html.charts import MOST_ROWS
+from stripectl.reporters.html.page import context, render
+from stripectl.reporters.html.profiles import MOST_LANES, MOST_PROFILES, profile, thinned
+from stripectl.reporters.html.timeline import COLOURS, step_chart
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import data_folder, utf8
 
 BUDGET = 1_500_000  # bytes of a page
 PROFILE = "profiles/8k ring; rm -rf x"

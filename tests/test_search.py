@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from stripectl.cli import main
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.run import Run
-from stripectl.searched import MAX_FULL_ROWS, Search, notable
-from stripectl.workload import Workload
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.results.search_table import MAX_FULL_ROWS, Search, notable
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]

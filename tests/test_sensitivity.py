@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stripectl.machine import PARTS, Hops, Machine, TileCost
-from stripectl.measurement import Measurement
-from stripectl.plan import Plan, parse_plan
-from stripectl.sensitivity import explained, limits, other_lengths, scaling, with_reasons
-from stripectl.simulate import simulate
-from stripectl.workload import LONGEST, Workload
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import LONGEST, Workload
+from stripectl.results.measurement import Measurement
+from stripectl.simulate.cost_model import PARTS, Hops, Machine, TileCost
+from stripectl.simulate.sensitivity import explained, limits, other_lengths, scaling, with_reasons
+from stripectl.simulate.simulation import simulate
 
 SHARDS, ROWS = 8, 512
 WORK = Workload(seq_len=SHARDS * ROWS, heads=2, kv_heads=1, head_dim=4)

@@ -12,13 +12,14 @@ from test_cli import run as stripectl
 from test_history import EVIL, night
 from test_report import FORWARD, made
 
+from stripectl.analysis.history_metrics import METRICS
+from stripectl.analysis.series import Series, series_of
 from stripectl.cli.history import METRICS as NAMES
-from stripectl.history import History, words
-from stripectl.history.metrics import METRICS
-from stripectl.history.screen import BREAK, WIDE, trend
-from stripectl.history.series import Series, series_of
-from stripectl.measurement import Measurement
-from stripectl.run import Run
+from stripectl.reporters import history_text as words
+from stripectl.reporters.terminal.history import BREAK, WIDE, trend
+from stripectl.results.history import History
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
 
 BUNDLES = {"source": "bundles"}
 CHIP = [{"kind": "TPU v5p", "platform": "tpu", "count": 4}]

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from stripectl.calibrate import Block, blocks_for, fit_hop, fit_tiles, measured_machine, tiles_of
-from stripectl.datasheet import datasheet_machine
-from stripectl.defaults import with_mesh, with_tile
-from stripectl.hardware import Hardware
-from stripectl.layout import Tile
-from stripectl.machine import Machine, TileCost
-from stripectl.plan import parse_plan, schemes
-from stripectl.simulate import simulate
-from stripectl.workload import Workload
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan, schemes
+from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.calibration import Block, blocks_for, fit_hop, fit_tiles, measured_machine, tiles_of
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.simulation import simulate
 
 ROWS, SHARDS = 64, 8
 WORK = Workload(seq_len=ROWS * SHARDS, heads=2, kv_heads=1, head_dim=4)

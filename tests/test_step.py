@@ -12,23 +12,24 @@ import pytest
 from test_compile import needs, silent
 from test_counts import transfers
 
-from stripectl import verify
-from stripectl.ahead import Compilers, compiled
-from stripectl.bench import cases
 from stripectl.cli import main
-from stripectl.devices import Place
+from stripectl.compile.compiler import Compilers, compiled
+from stripectl.core.model_config import Model
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.layer.training import make_training
-from stripectl.machine import Machine, TileCost
-from stripectl.measurement import Measurement
-from stripectl.meshes import every, promising
-from stripectl.plan import parse_plan
-from stripectl.request import Request
-from stripectl.schedule import ATTENTION
-from stripectl.simulate import simulate
-from stripectl.step import again, of_step, seconds_sent
-from stripectl.topology import parse_target
-from stripectl.training_time import (
+from stripectl.execute import verification as verify
+from stripectl.hardware.target import parse_target
+from stripectl.hlo.schedule import ATTENTION
+from stripectl.measure.device_pool import Place
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import cases
+from stripectl.runner.meshes import every, promising
+from stripectl.runner.request import Request
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_work import again, of_step, seconds_sent
+from stripectl.simulate.training_step import (
     COMMUNICATION,
     LAYERS_RUN,
     from_shallower,
@@ -36,8 +37,7 @@ from stripectl.training_time import (
     shallower,
     simulated_step,
 )
-from stripectl.workload import Workload
-from stripectl.workload.model import Model
+from stripectl.training.step import make_training
 
 SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
 PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from stripectl.analysis.striped_attention_paper import beside, rows
 from stripectl.cli import main
-from stripectl.measurement import Measurement
-from stripectl.published import beside, rows
-from stripectl.workload import Workload
-from stripectl.workload.model import Model
+from stripectl.core.model_config import Model
+from stripectl.core.workload import Workload
+from stripectl.results.measurement import Measurement
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*-paper.yaml"))
 ON_PAPER = "target: v5p:8\nmethod: simulated\nseqlen: 64k\n"
@@ -40,7 +40,7 @@ def test_runs_share_what_is_given_and_the_command_line_goes_before_them() -> Non
 
 def test_a_flag_that_is_off_says_so(monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr("stripectl.bench.bench", lambda request, *_: asked.append(request.cached) or iter(()))
+    monkeypatch.setattr("stripectl.runner.bench.bench", lambda request, *_: asked.append(request.cached) or iter(()))
     bench("given: " + "{" + ", ".join(ON_PAPER.split("\n")[:-1]) + "}\nruns: [{cache: false}, {no-cache: true}, {}]\n")
     assert asked == [False, False, True]
 

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from stripectl.files import profile_names
-from stripectl.hardware import Hardware, hardware_names
-from stripectl.kernels import kernels
-from stripectl.layout import Tile
-from stripectl.measurement import Measurement
-from stripectl.notes import calibrations
-from stripectl.plan import parse_plan
-from stripectl.run import Run
-from stripectl.simulate import simulate
-from stripectl.simulate.entries import Entry, Heads, Shape, canonical, entries_of
-from stripectl.simulate.tables import (
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import wire
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import parse_target
+from stripectl.reporters.terminal.footnotes import calibrations
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.simulate.cost_entries import Entry, Heads, Shape, canonical, entries_of
+from stripectl.simulate.cost_tables import (
     PASSES,
     cost_of,
     effective_clock_hz,
@@ -23,10 +24,9 @@ from stripectl.simulate.tables import (
     table_of,
     tabled_machine,
 )
+from stripectl.simulate.simulation import simulate
 from stripectl.simulate.waves import Wave
-from stripectl.topology import parse_target
-from stripectl.wiring import wire
-from stripectl.workload import Workload
+from stripectl.util.files import profile_names
 
 TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")

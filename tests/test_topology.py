@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.hardware import Hardware, format_shape, hardware_names
-from stripectl.topology import Target, hardware_name, parse_target, target_of
+from stripectl.hardware.profile import Hardware, format_shape, hardware_names
+from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
 
 TABLE = (Path(__file__).parent / "data" / "tpu_slices.tsv").read_text()
 SOLD = list(csv.DictReader(TABLE.splitlines(), delimiter="\t"))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stripectl.schema import is_trace
-from stripectl.trace.bins import by_kind, joined, moments
-from stripectl.trace.cells import causes, hop_cells, opening, source, summary
-from stripectl.trace.screen import screen_parts
+from stripectl.profiling.timeline import by_kind, joined, moments
+from stripectl.reporters.profile_text import causes, hop_cells, opening, source, summary
+from stripectl.reporters.terminal.profile import screen_parts
+from stripectl.results.schema import is_trace
 
 FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
 DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]

@@ -13,8 +13,8 @@ import pytest
 from golden import PROFILES, written
 
 from stripectl.errors import BadInput
-from stripectl.launch import DeviceSet
-from stripectl.trace import Tracer
+from stripectl.profiling.profiler import Tracer
+from stripectl.workers.worker_group import DeviceSet
 
 PROGRAM = """
 import sys
@@ -209,7 +209,7 @@ def refused(tracer: Tracer, profile: Path) -> str:
 def test_a_profile_that_takes_all_memory_is_refused_at_a_limit(tmp_path: Path) -> None:
     profile = tmp_path / "large.xplane.pb"
     profile.write_bytes(of_events(10**7))
-    reader = DeviceSet(session="trace.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
+    reader = DeviceSet(session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
     said = refused(Tracer(tmp_path, reader=reader), profile)
     assert (
         said == f"cannot read {profile}: its reader needs more than 512 MiB of memory, its limit. Capture fewer steps."
@@ -228,14 +228,14 @@ def test_a_profile_larger_than_memory_is_one_line(tmp_path: Path) -> None:
 def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path: Path, monkeypatch) -> None:
     profile = tmp_path / "endless.xplane.pb"
     os.mkfifo(profile)
-    monkeypatch.setattr("stripectl.trace.LIMIT_S", -110.0)  # its reader's start may take 120 s besides
+    monkeypatch.setattr("stripectl.profiling.profiler.LIMIT_S", -110.0)  # its reader's start may take 120 s besides
     assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 10 s"
 
 
 ABORTING = """
 import os, sys
 if any("trace.session" in each for each in sys.orig_argv):
-    from stripectl.trace import session
+    from stripectl.profiling.profiler import session
     session.read = lambda path: os.abort()
 """
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
-from stripectl.groups import axis_of
-from stripectl.trace import screen
-from stripectl.trace.analysis import hop_rows
-from stripectl.trace.cause import cause
-from stripectl.trace.program import Site
-from stripectl.trace.seen import Seen
-from stripectl.trace.steps import HopKey, Step
+from stripectl.hlo.replica_groups import axis_of
+from stripectl.profiling.device_steps import Seen
+from stripectl.profiling.diagnosis import cause
+from stripectl.profiling.overlap import hop_rows
+from stripectl.profiling.program import Site
+from stripectl.profiling.steps import HopKey, Step
+from stripectl.reporters.terminal import profile as screen
 
 RING, UNROLLED, AXES = ((PROFILES / f"{name}.hlo.txt").read_text() for name in ("ring", "unrolled", "axes"))
 

@@ -10,14 +10,14 @@ from golden import PROFILES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.hlo import parse
-from stripectl.overlap import length, union
-from stripectl.trace.analysis import analyse
-from stripectl.trace.bins import KINDS
-from stripectl.trace.events import Columns, Device, Execution
-from stripectl.trace.program import Program, Site
-from stripectl.trace.seen import Seen
-from stripectl.trace.steps import HopKey, Step, step_of
+from stripectl.core.intervals import length, union
+from stripectl.hlo.module import parse
+from stripectl.profiling.device_steps import Seen
+from stripectl.profiling.events import Columns, Device, Execution
+from stripectl.profiling.overlap import analyse
+from stripectl.profiling.program import Program, Site
+from stripectl.profiling.steps import HopKey, Step, step_of
+from stripectl.profiling.timeline import KINDS
 
 PROGRAM = Program(parse((PROFILES / "ring.hlo.txt").read_text()), {"ring": 2})
 END = 60

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stripectl.environment import cores
+from stripectl.results.environment import cores
 
 RING = "ring/{}/xla@ring=2,tile=512"
 SMALL = ["--heads", "1", "--head-dim", "64"]

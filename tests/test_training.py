@@ -12,11 +12,11 @@ import pytest
 from exact import covering
 from test_counts import walk
 
+from stripectl.core.model_config import Model
+from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
-from stripectl.hlo import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
-from stripectl.layer.training import Training, adamw, make_training
-from stripectl.plan import REMAT
-from stripectl.workload.model import Model
+from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
+from stripectl.training.step import Training, adamw, make_training
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)
 LINEAR = replace(MODEL, attention="linear", decay="tnl")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.tune import STRATEGIES, Outcome, exhaustive, promising, race
+from stripectl.runner.tuning.successive_halving import STRATEGIES, Outcome, exhaustive, promising, race
 
 SWEEPS = sorted((Path(__file__).parent.parent / "benchmarks" / "sweeps").glob("*.json"))
 MIN_SAMPLES = 5

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from test_faults import children
 
-from stripectl.candidates import Tuning, forward_cases
+from stripectl.analysis.ranking import rankings
 from stripectl.cli import main
-from stripectl.defaults import tiles_for
-from stripectl.devices import Place
-from stripectl.environment import cores
+from stripectl.core.defaults import tiles_for
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.kernels import kernels
-from stripectl.launch import DeviceSet
-from stripectl.layout import Tile
-from stripectl.measurement import Measurement
-from stripectl.plan import parse_plan
-from stripectl.ranking import rankings
-from stripectl.request import Request
-from stripectl.run import Run
-from stripectl.sampling import Effort
-from stripectl.sweep import tune
-from stripectl.topology import parse_target
-from stripectl.workload import Workload
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import Place
+from stripectl.measure.sampler import Effort
+from stripectl.results.environment import cores
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.runner.request import Request
+from stripectl.runner.tuning.candidates import Tuning, forward_cases
+from stripectl.runner.tuning.search import tune
+from stripectl.workers.worker_group import DeviceSet
 
 PAPER = ["tune-tiles", "--target", "v5p:8", "--method", "simulated", "--quiet"]
 SMALL = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16, dtype="float32")
@@ -44,9 +44,9 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrations of seconds, not minutes."""
-    monkeypatch.setattr("stripectl.calibrate.BLOCKS", (256, 512))
-    monkeypatch.setattr("stripectl.calibrate.HELD_OUT", 384)
-    monkeypatch.setattr("stripectl.blocks.BLOCK_ROWS", 512)
+    monkeypatch.setattr("stripectl.simulate.calibration.BLOCKS", (256, 512))
+    monkeypatch.setattr("stripectl.simulate.calibration.HELD_OUT", 384)
+    monkeypatch.setattr("stripectl.runner.tuning.tile_timing.BLOCK_ROWS", 512)
 
 
 @pytest.fixture
@@ -217,9 +217,9 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     shape = ["--seqlen", "1k", "--heads", "1", "--head-dim", "16", "--tile", "128,256x128", "--layout", "striped"]
     shape += ["--pass", "forward"]
     call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--out", "run", *shape]
-    monkeypatch.setattr("stripectl.ways.Timed.calibrated", lambda self, case, coarse: coarse)
+    monkeypatch.setattr("stripectl.runner.tuning.evaluators.Timed.calibrated", lambda self, case, coarse: coarse)
     with monkeypatch.context() as patched:
-        patched.setattr("stripectl.console.Reporter.say", interrupt)
+        patched.setattr("stripectl.reporters.terminal.tables.Reporter.say", interrupt)
         assert run(*call) == 130
     kept = json.loads(Path("run/run.json").read_text())["measurements"]
     assert len(kept) == 1 and kept[0]["calibration"]["coarse"]["forward"]
@@ -252,14 +252,14 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
         if heard.startswith("sample 3"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("stripectl.console.Reporter.say", kill)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", kill)
     assert run(*call) == 1
     before = found()
     assert 2 in map(len, before.values())  # whose worker was killed
-    monkeypatch.setattr("stripectl.console.Reporter.say", interrupt)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", interrupt)
     assert run(*call, "--resume") == 130
     assert {plan: samples_s for plan, samples_s in found().items() if plan in before} == before
-    monkeypatch.setattr("stripectl.console.Reporter.say", lambda *_: None)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", lambda *_: None)
     assert run(*call, "--resume") == 0
     after = found()
     assert all(after[plan][: len(samples_s)] == samples_s for plan, samples_s in before.items())

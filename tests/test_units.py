@@ -2,8 +2,8 @@
 
 import pytest
 
-from stripectl.hardware import FIGURES
-from stripectl.units import NOTHING, duration, in_unit, nbytes, rate, times
+from stripectl.hardware.profile import FIGURES
+from stripectl.util.units import NOTHING, duration, in_unit, nbytes, rate, times
 
 
 @pytest.mark.parametrize(

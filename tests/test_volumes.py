@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from stripectl.defaults import with_tile
-from stripectl.machine import COUNTING
-from stripectl.plan import parse_plan
-from stripectl.simulate import simulate
-from stripectl.workload import Workload
+from stripectl.core.defaults import with_tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
 
 B, N, HEADS, HEAD_DIM = 2, 2**13, 32, 64
 BND = B * N * HEADS * HEAD_DIM  # elements of a whole sequence of hidden states

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from stripectl.layout import UNBOUNDED, Rectangle, Tile
-from stripectl.plan import parse_plan
-from stripectl.simulate import simulate
-from stripectl.simulate.tables import shipped_costs, tabled_machine
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import wire
+from stripectl.hardware.target import parse_target
+from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.simulation import simulate
 from stripectl.simulate.waves import busiest, makespan, transposed
-from stripectl.topology import parse_target
-from stripectl.wiring import wire
-from stripectl.workload import Workload
 
 BLOCK = Tile(128, 128)
 

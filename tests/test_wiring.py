@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.datasheet import datasheet_machine
+from stripectl.core.layout import Tile
+from stripectl.core.plan import AXES, parse_mesh, parse_plan
+from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.hardware import Hardware, hardware_names
-from stripectl.layout import Tile
-from stripectl.machine import TileCost
-from stripectl.plan import AXES, parse_mesh, parse_plan
-from stripectl.simulate import simulate
-from stripectl.topology import Target, parse_target
-from stripectl.wiring import Crossed, Wiring, around, wire
-from stripectl.workload import Workload
+from stripectl.hardware.placement import Crossed, Wiring, around, wire
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import Target, parse_target
+from stripectl.simulate.cost_model import TileCost
+from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
 TILE = Tile(512, 512)

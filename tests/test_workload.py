@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from stripectl.core.model_config import Model
+from stripectl.core.workload import Workload, format_length, parse_length, parse_lengths
 from stripectl.errors import BadInput
-from stripectl.files import profile_names
-from stripectl.workload import Workload, format_length, parse_length, parse_lengths
-from stripectl.workload.model import Model
+from stripectl.util.files import profile_names
 
 
 @pytest.mark.parametrize(

@@ -19,24 +19,24 @@ from typing import Any, NamedTuple
 
 import hostile
 
-from stripectl.claims import parse as parse_claim
+from stripectl.analysis.claims import parse as parse_claim
+from stripectl.analysis.plan_selector import parse_selector
 from stripectl.cli import main
 from stripectl.cli.compare import parse_percent
-from stripectl.cli.request import parse_duration, parse_flags, parse_turns
+from stripectl.cli.parse import parse_duration, parse_flags, parse_turns
 from stripectl.cli.trace import parse_axes
-from stripectl.console import console
+from stripectl.core.linear_attention import parse_decay, pattern_of
+from stripectl.core.model_config import Model
+from stripectl.core.plan import parse_mesh, parse_plan, parse_softmax, parse_tile
+from stripectl.core.workload import parse_length, parse_lengths, parse_mask
 from stripectl.errors import StripectlError
-from stripectl.hardware import Hardware
-from stripectl.plan import parse_mesh, parse_plan, parse_softmax, parse_tile
-from stripectl.schema import is_trace
-from stripectl.selector import parse_selector
-from stripectl.topology import parse_target
-from stripectl.trace.folder import profile_files
-from stripectl.trace.screen import screen_parts
-from stripectl.trace.session import Session
-from stripectl.workload import parse_length, parse_lengths, parse_mask
-from stripectl.workload.linear import parse_decay, pattern_of
-from stripectl.workload.model import Model
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import parse_target
+from stripectl.profiling.folder import profile_files
+from stripectl.profiling.session import Session
+from stripectl.reporters.terminal.profile import screen_parts
+from stripectl.reporters.terminal.tables import console
+from stripectl.results.schema import is_trace
 
 MEMORY_BYTES = 2**30  # beyond what the process has
 LONGEST_LINE = 620  # characters of what is said of bad input

@@ -32,7 +32,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            from stripectl.files import unknown
+            from stripectl.util.files import unknown
 
             raise unknown("command", cmd_name, COMMANDS)
         return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def after_interrupt(error: BaseException) -> int:
     """Say what ended the command, Ctrl-C or the loss of a host; the exit code."""
-    from stripectl.hosts import lost
+    from stripectl.workers.hosts import lost
 
     if gone := lost(error):
         show_error(str(gone))
@@ -107,6 +107,6 @@ def after_interrupt(error: BaseException) -> int:
 
 
 def show_error(message: str) -> None:
-    from stripectl.files import one_line
+    from stripectl.util.files import one_line
 
     click.echo(f"error: {one_line(message)}", err=True)

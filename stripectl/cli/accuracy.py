@@ -45,7 +45,7 @@ def command(rows: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
-    from stripectl.console import console
+    from stripectl.reporters.terminal.tables import console
 
     screen = console()
     for table in tables(found):

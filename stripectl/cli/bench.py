@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from stripectl.cli import options as shared
-from stripectl.cli import running
-from stripectl.cli.hosts import cluster_here, on_every_host
+from stripectl.cli import session as running
+from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.cli.suite import runs
 
 
@@ -38,9 +38,9 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench --seqlen 64k --documents 4k,1k,16k --mask causal,sliding:4k
       stripectl bench examples/striped-attention-paper.yaml
     """
-    from stripectl.bench import dry_run
-    from stripectl.cli.request import check_count, parse_request
-    from stripectl.console import Reporter
+    from stripectl.cli.parse import check_count, parse_request
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.runner.bench import dry_run
 
     requests = [parse_request(each) for each in ([given] if suite is None else runs(suite))]
     check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))

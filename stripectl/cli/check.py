@@ -10,8 +10,8 @@ import click
 from stripectl.cli.options import RUNS
 
 if TYPE_CHECKING:
-    from stripectl.judge import Judgement
-    from stripectl.run import Run
+    from stripectl.analysis.claim_verdicts import Judgement
+    from stripectl.results.run import Run
 
 STYLES = {"FAILS": "red", "UNSURE": "yellow"}
 
@@ -38,12 +38,12 @@ def command(
       stripectl check claims.yaml run.json --junit claims.xml
       stripectl check examples/claims.yaml examples/runs/cpu.json.gz examples/runs/tpu.json.gz --strict
     """
-    from stripectl import verdicts
-    from stripectl.ci import step_summary, write_junit
-    from stripectl.claims import load
-    from stripectl.files import write_atomically
-    from stripectl.judge import judge
-    from stripectl.run import Run, newest_run
+    from stripectl.analysis.claim_verdicts import judge
+    from stripectl.analysis.claims import load
+    from stripectl.reporters import claims as verdicts
+    from stripectl.reporters.ci import step_summary, write_junit
+    from stripectl.results.run import Run, newest_run
+    from stripectl.util.files import write_atomically
 
     asked = load(claims)
     found = [(str(path), Run.load(path)) for path in runs or (newest_run(RUNS),)]
@@ -62,7 +62,7 @@ def command(
 
 def about(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
     """What JUnit XML says of the runs."""
-    from stripectl.environment import VERSION
+    from stripectl.results.environment import VERSION
 
     said = {f"run {number}": f"{name}: {run.command}, {run.created}" for number, (name, run) in enumerate(runs, 1)}
     return {"stripectl": VERSION} | said
@@ -72,8 +72,8 @@ def show(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
     """The table, and why what does not hold does not."""
     from rich.text import Text
 
-    from stripectl import verdicts
-    from stripectl.console import console, fitted
+    from stripectl.reporters import claims as verdicts
+    from stripectl.reporters.terminal.tables import console, fitted
 
     screen = console(stderr=stderr)
     rows = [verdicts.row(each) for each in judged]

@@ -52,9 +52,9 @@ def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any)
       stripectl compare main.json branch.json --fail-on 2% --junit compare.xml
       stripectl compare main.json branch.json --gate schedule
     """
-    from stripectl.console import Reporter
-    from stripectl.outcome import of_schedules, of_times
-    from stripectl.run import Run
+    from stripectl.reporters.comparison import of_schedules, of_times
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.results.run import Run
 
     runs, threshold = (Run.load(base), Run.load(new)), parse_percent(fail_on or USUAL[gate])
     if gate == "schedule":
@@ -69,8 +69,8 @@ def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any)
 
 def show(found: Any, given: dict[str, Any]) -> None:
     """The table, and a line on what it counts."""
-    from stripectl.console import console, fitted
-    from stripectl.outcome import LEAST
+    from stripectl.reporters.comparison import LEAST
+    from stripectl.reporters.terminal.tables import console, fitted
 
     told = found.rows if len(found.rows) <= MANY else [row for row in found.rows if "SAME" not in row][:MANY]
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
@@ -85,8 +85,8 @@ def show(found: Any, given: dict[str, Any]) -> None:
 
 def write(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
     """The files that are asked for, and the summary of a step of GitHub Actions."""
-    from stripectl import ci
-    from stripectl.files import write_atomically
+    from stripectl.reporters import ci
+    from stripectl.util.files import write_atomically
 
     text = found.markdown()
     if given["junit"]:

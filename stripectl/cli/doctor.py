@@ -8,13 +8,13 @@ from typing import NamedTuple
 import click
 
 from stripectl.compat import TESTED
-from stripectl.console import Reporter, Say
-from stripectl.environment import VERSION, cores, processor, version, warnings
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments
 from stripectl.errors import StripectlError
-from stripectl.hardware import Hardware, hardware_names
-from stripectl.launch import DeviceSet
-from stripectl.toolchain import TOOLCHAINS, Toolchain, requirement, topology_arguments
-from stripectl.topology import parse_target
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import parse_target
+from stripectl.reporters.terminal.tables import Reporter, Say
+from stripectl.results.environment import VERSION, cores, processor, version, warnings
+from stripectl.workers.worker_group import DeviceSet
 
 LIMIT_S = 120.0  # of a probe in a process of its own
 
@@ -83,7 +83,7 @@ def failure_of(tools: Toolchain) -> str | None:
     """Why a compiler that is installed does not compile a line, or None."""
     topology = topology_arguments(parse_target(tools.target)) | {"order": [0]}
     try:
-        with DeviceSet(session="compile", variables=tools.environment) as child:
+        with DeviceSet(session="compile.session", variables=tools.environment) as child:
             child.ask("probe", LIMIT_S, topology=topology)
     except StripectlError as failure:
         return f"it does not compile a line for {tools.target}: {failure}. Run: {tools.remedy}"

@@ -37,7 +37,7 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
       stripectl history history --metric memory --method compiled
       stripectl history history --add artifacts/*/run.json
     """
-    from stripectl.history import History
+    from stripectl.results.history import History
 
     if folder is None:
         raise BadInput("name the folder of a history, as in stripectl history DIR, or set STRIPECTL_HISTORY.")
@@ -51,7 +51,7 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
 
 def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
     """All of them, or where one cannot be read none."""
-    from stripectl.run import Run
+    from stripectl.results.run import Run
 
     if not paths:
         raise BadInput(f"name the runs to add: stripectl history {history.folder} --add RUN ...")
@@ -64,10 +64,10 @@ def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
 
 def show(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
     """The series that were asked for, as tables or JSON."""
-    from stripectl.console import console
-    from stripectl.history.metrics import METRICS
-    from stripectl.history.screen import screen_parts
-    from stripectl.history.series import series_of
+    from stripectl.analysis.history_metrics import METRICS
+    from stripectl.analysis.series import series_of
+    from stripectl.reporters.terminal.history import screen_parts
+    from stripectl.reporters.terminal.tables import console
 
     within = {name: value for name in ("plan", "target") if (value := given[name])}
     equal = {name: value for name, option in (("pass", "passes"), ("method", "method")) if (value := given[option])}

@@ -19,7 +19,7 @@ def command(kind: str | None) -> None:
       stripectl list schemes
       stripectl list targets | grep v5p
     """
-    from stripectl.console import console
+    from stripectl.reporters.terminal.tables import console
 
     screen = console()
     for each in [kind] if kind else KINDS:
@@ -32,10 +32,10 @@ def command(kind: str | None) -> None:
 
 def rows(kind: str) -> list[tuple[str, str]]:
     """(name, what it is) of every one of a kind; a plug-in that cannot be loaded says why."""
-    from stripectl.files import profile_names
-    from stripectl.hardware import Hardware, hardware_names
-    from stripectl.plan import kernels, layouts, schemes
-    from stripectl.workload.model import Model
+    from stripectl.core.model_config import Model
+    from stripectl.core.plan import kernels, layouts, schemes
+    from stripectl.hardware.profile import Hardware, hardware_names
+    from stripectl.util.files import profile_names
 
     if kind == "hardware":
         return [(name, machine(Hardware.load(name))) for name in hardware_names()]
@@ -54,7 +54,7 @@ def rows(kind: str) -> list[tuple[str, str]]:
 
 def able(scheme) -> list[str]:
     """What a scheme can compute, in two lines."""
-    from stripectl.abilities import abilities
+    from stripectl.core.capabilities import abilities
 
     known = {name: f"{name}: {', '.join(words) or 'none'}" for name, words in abilities(scheme).items()}
     lines = ("axes", "layouts", "kernels"), ("masks", "passes", "methods")
@@ -62,7 +62,7 @@ def able(scheme) -> list[str]:
 
 
 def machine(hardware) -> str:
-    from stripectl.units import nbytes, rate
+    from stripectl.util.units import nbytes, rate
 
     peak, memory, link = (
         hardware.figure(name) for name in ("matmul_flops_per_s_bfloat16", "hbm_bytes", "link_bytes_per_s_one_way")
@@ -72,8 +72,8 @@ def machine(hardware) -> str:
 
 def sizes(hardware) -> str:
     """The targets that a hardware comes in, in a line."""
-    from stripectl.hardware import format_shape
-    from stripectl.topology import Target
+    from stripectl.hardware.profile import format_shape
+    from stripectl.hardware.target import Target
 
     name = hardware.name
     if hardware.kind == "cpu":
@@ -90,9 +90,9 @@ def sizes(hardware) -> str:
 
 def every_target() -> list[tuple[str, str]]:
     """Machines that come in any number, then (cloud name, target, devices, hosts, wrap-around) of every size sold."""
-    from stripectl.cli.wiring import wraps
-    from stripectl.hardware import Hardware, hardware_names
-    from stripectl.topology import Target
+    from stripectl.hardware.profile import Hardware, hardware_names
+    from stripectl.hardware.target import Target
+    from stripectl.reporters.terminal.topology import wraps
 
     found, others = [], []
     for hardware in map(Hardware.load, hardware_names()):
@@ -105,7 +105,7 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model(shape) -> str:
-    from stripectl.console import attention
+    from stripectl.reporters.terminal.tables import attention
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
     return attention(shape) + (

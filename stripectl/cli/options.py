@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stripectl.schema import MOST_SAMPLES
+from stripectl.results.schema import MOST_SAMPLES
 
 RUNS = Path("stripectl-runs")
 DEFAULT_LEN = "256k"

@@ -13,8 +13,8 @@ from stripectl.cli.options import RUNS
 from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
-    from stripectl.console import Say
-    from stripectl.run import Run
+    from stripectl.reporters.terminal.tables import Say
+    from stripectl.results.run import Run
 
 FORMATS = ("html", "md", "json")
 
@@ -56,9 +56,9 @@ def command(
       stripectl report run.json --history history
       stripectl report --format md > comment.md
     """
-    from stripectl.console import Reporter
-    from stripectl.files import write_atomically
-    from stripectl.run import Run, file_of, newest_run
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.results.run import Run, file_of, newest_run
+    from stripectl.util.files import write_atomically
 
     sources = list(map(file_of, runs or (newest_run(RUNS),)))
     found = [Run.load(path) for path in sources]
@@ -92,7 +92,7 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
     """The runs of a history up to this one; None where none is drawn."""
     from click.core import ParameterSource
 
-    from stripectl.history import History
+    from stripectl.results.history import History
 
     if folder is None:
         return None
@@ -108,7 +108,7 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
 
 def made(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
     """The report as text."""
-    from stripectl import report
+    from stripectl.reporters.html import page as report
 
     if form == "html":
         return report.render(runs[0], say, past) if len(runs) == 1 else report.render_several(runs, say)

@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from stripectl.errors import BadInput
-from stripectl.files import load_yaml, unknown
+from stripectl.util.files import load_yaml, unknown
 
 MOST_RUNS = 1000
 OWN = ("about", "given", "runs")

@@ -37,13 +37,13 @@ def command(**given: Any) -> None:
     import json
     from dataclasses import replace
 
-    from stripectl.cli import wiring
-    from stripectl.cli.request import parse_hardware
-    from stripectl.console import Reporter
-    from stripectl.devices import Devices
-    from stripectl.plan import make_mesh, parse_mesh
-    from stripectl.wiring import wire
-    from stripectl.workload.model import Model
+    from stripectl.cli.parse import parse_hardware
+    from stripectl.core.model_config import Model
+    from stripectl.core.plan import make_mesh, parse_mesh
+    from stripectl.hardware.placement import wire
+    from stripectl.measure.device_pool import Devices
+    from stripectl.reporters.terminal import topology as wiring
+    from stripectl.reporters.terminal.tables import Reporter
 
     sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
     mesh = parse_mesh(given["mesh"]) if given["mesh"] else None
@@ -60,9 +60,9 @@ def command(**given: Any) -> None:
 
 def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
     """A target with a mesh on it, figure by figure."""
-    from stripectl.cli import wiring
-    from stripectl.console import console
-    from stripectl.units import in_unit, rate
+    from stripectl.reporters.terminal import topology as wiring
+    from stripectl.reporters.terminal.tables import console
+    from stripectl.util.units import in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware
     for line in wiring.header(known, here):
@@ -84,8 +84,8 @@ def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
 def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[str]:
     """A line for each dtype, balance of the mask, and number of query heads that share keys and values: one, and as
     many as in the model (four where it shares none)."""
-    from stripectl.hardware import hiding_block
-    from stripectl.workload import DTYPE_BYTES
+    from stripectl.core.workload import DTYPE_BYTES
+    from stripectl.hardware.profile import hiding_block
 
     lines, shares = [], sizes.heads // sizes.kv_heads
     for dtype, size in DTYPE_BYTES.items():
@@ -103,10 +103,10 @@ def measured_profile(place: Any, devices: Any, save: Path) -> Any:
 
     import yaml
 
+    from stripectl.core.workload import DTYPES
     from stripectl.errors import Missing
-    from stripectl.files import write_atomically
-    from stripectl.hardware import Hardware
-    from stripectl.workload import DTYPES
+    from stripectl.hardware.profile import Hardware
+    from stripectl.util.files import write_atomically
 
     if not place.here:
         raise Missing(f"{place.target} is not here, so it cannot be measured. Try --target local.")

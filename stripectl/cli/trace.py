@@ -12,8 +12,8 @@ import click
 from click.core import ParameterSource
 
 from stripectl.cli import options as shared
-from stripectl.cli import running
-from stripectl.cli.hosts import on_every_host
+from stripectl.cli import session as running
+from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
 FIXED = {  # what `bench` asks for and a trace of one plan does not
@@ -59,7 +59,7 @@ def command(plan: str | None, **given: Any) -> int:
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
     given |= FIXED | {"plans": (plan,), "profile": True}
-    from stripectl.cli.request import parse_request
+    from stripectl.cli.parse import parse_request
 
     request = replace(parse_request(given), baseline=False, any_size=not named & SIZE)
     return running.run_bench(given, [request], profile=True)
@@ -67,13 +67,13 @@ def command(plan: str | None, **given: Any) -> int:
 
 def show_profile(given: Mapping[str, Any]) -> int:
     """What a profile says that another program left."""
-    from stripectl.cli.request import parse_hardware
-    from stripectl.console import Reporter, console
-    from stripectl.launch import interruptible
-    from stripectl.topology import parse_target
-    from stripectl.trace import Tracer
-    from stripectl.trace.folder import others, profile_files
-    from stripectl.trace.screen import screen_parts
+    from stripectl.cli.parse import parse_hardware
+    from stripectl.hardware.target import parse_target
+    from stripectl.profiling.folder import others, profile_files
+    from stripectl.profiling.profiler import Tracer
+    from stripectl.reporters.terminal.profile import screen_parts
+    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.workers.worker_group import interruptible
 
     link = None
     if given["target"] != "local":

@@ -8,8 +8,8 @@ import click
 from click.core import ParameterSource
 
 from stripectl.cli import options as shared
-from stripectl.cli import running
-from stripectl.cli.hosts import cluster_here, on_every_host
+from stripectl.cli import session as running
+from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
 
 WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
@@ -49,8 +49,8 @@ def command(**given: Any) -> int:
       stripectl tune-tiles --tile 256,512,1024,512x1024 --layout striped --pass forward
       stripectl tune-tiles --resume
     """
-    from stripectl.console import Reporter
-    from stripectl.sweep import dry_run
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.runner.tuning.search import dry_run
 
     tuning = parse_tuning(given)
     if given["dry_run"]:
@@ -61,9 +61,9 @@ def command(**given: Any) -> int:
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
-    from stripectl.candidates import FEW, Tuning
-    from stripectl.cli.request import parse_request
-    from stripectl.plan import parse_tile
+    from stripectl.cli.parse import parse_request
+    from stripectl.core.plan import parse_tile
+    from stripectl.runner.tuning.candidates import FEW, Tuning
 
     if given["seqlen"].strip() == "max":
         raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
@@ -77,9 +77,9 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
 
 def with_newest_workload(request: Any) -> Any:
     """The request for what the first measurement of the newest run computed, in all passes of that run."""
-    from stripectl.run import Run, newest_run
-    from stripectl.topology import hardware_name
-    from stripectl.workload.model import SIZES
+    from stripectl.core.model_config import SIZES
+    from stripectl.hardware.target import hardware_name
+    from stripectl.results.run import Run, newest_run
 
     try:
         measurements = Run.load(newest_run(shared.RUNS)).measurements
@@ -97,10 +97,10 @@ def with_newest_workload(request: Any) -> Any:
 
 def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     """Search, save and show all that was found however it ends; the exit code."""
-    from stripectl.console import Reporter, console
-    from stripectl.hosts import lost
-    from stripectl.launch import interruptible
-    from stripectl.sweep import tune
+    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.runner.tuning.search import tune
+    from stripectl.workers.hosts import lost
+    from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"]), list[str]()
     with running.opened(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
@@ -124,8 +124,8 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
 
 def brief(run: Any) -> tuple[Any, list[str]]:
     """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
-    from stripectl.console import describe
-    from stripectl.ranking import rankings
+    from stripectl.analysis.ranking import rankings
+    from stripectl.reporters.terminal.tables import describe
 
     ranked, kept, lines = rankings(run.measurements), [], list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.layout import WHOLE, Documents, Pairing, Rectangle, Tile
-from stripectl.scheme import HEADS, ROWS
+from stripectl.core.layout import WHOLE, Documents, Pairing, Rectangle, Tile
+from stripectl.core.scheme import HEADS, ROWS
 
 
 class Saved(NamedTuple):

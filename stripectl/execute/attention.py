@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import HEAD_AXES, STATES, Plan
+from stripectl.core.scheme import Scheme, schemes
+from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.workload import Workload
 from stripectl.execute.attend import Attend, Saved
 from stripectl.execute.comm import Comm
-from stripectl.execute.hops import HopAttend, HopComm
-from stripectl.execute.linear import LinearAttend
-from stripectl.kernels import kernels
-from stripectl.pairing import pairing_of
-from stripectl.plan import HEAD_AXES, STATES, Plan
-from stripectl.scheme import Scheme, schemes
-from stripectl.workload import Workload
+from stripectl.execute.fused_hops import HopAttend, HopComm
+from stripectl.execute.linear_attend import LinearAttend
 
 ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
 

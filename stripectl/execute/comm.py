@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.plan import Plan
+from stripectl.core.plan import Plan
 
 REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
 

@@ -1,1 +1,1 @@
-"""The layouts, one file each; `stripectl.layout.layouts()` finds them by listing this folder."""
+"""The layouts, one file each; `stripectl.core.layout.layouts()` finds them by listing this folder."""

@@ -3,7 +3,7 @@
 Under a causal mask the last shard needs every key and the first only its own, so the last one sets the pace.
 """
 
-from stripectl.layout import Layout
+from stripectl.core.layout import Layout
 
 layout = Layout(
     "contiguous",

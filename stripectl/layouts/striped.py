@@ -3,7 +3,7 @@
 Every pair of shards is causal: on the diagonal for keys of the same or an earlier shard, one below it for a later one.
 """
 
-from stripectl.layout import Layout
+from stripectl.core.layout import Layout
 
 layout = Layout(
     "striped",

@@ -3,7 +3,7 @@
 A cheap chunk is paired with a dear one, so every shard has the same work and half of each pair of chunks is whole.
 """
 
-from stripectl.layout import Layout
+from stripectl.core.layout import Layout
 
 layout = Layout(
     "zigzag",

@@ -1,1 +1,1 @@
-"""The schemes, one file each; `stripectl.scheme.schemes` finds them by listing this folder."""
+"""The schemes, one file each; `stripectl.core.scheme.schemes` finds them by listing this folder."""

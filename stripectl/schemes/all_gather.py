@@ -5,7 +5,7 @@ parts of every shard's rows, each of which can hide behind the tiles of the one 
 transpose: gathers become reduce-scatters of dK/dV. All is gathered, whatever a window leaves unread.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

@@ -5,7 +5,7 @@ The halves are rows of a shard, forward and backward; every round meets one from
 ends the ring for keys that travel onward, those that travel back would go all the way round, so it is a ring there.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
 from stripectl.schemes.ring import around, around_and_home, onward
 

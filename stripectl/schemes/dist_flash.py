@@ -7,7 +7,7 @@ dK/dV going back where K/V came from and dQ where the queries did. In every step
 queries; both are counted, as a program has both. A sliding window leaves out the steps that it does not reach.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def steps(attend, comm, kv, queries):

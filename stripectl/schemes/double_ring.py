@@ -7,7 +7,7 @@ hops and outer. A sliding window leaves out the circles that it does not reach, 
 `ulysses` queries, keys and values first change rows for heads, the paper's 2D attention.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
 from stripectl.schemes.ring import around, around_and_home, onward
 

@@ -7,7 +7,7 @@ before a shard is kept from forward, or travels again. On devices that run one p
 is not complete yet. Under a full mask states go all the way round.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def chain(own, attend, comm, by, work=lambda part, made: made, made=()):

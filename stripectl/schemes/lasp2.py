@@ -5,7 +5,7 @@ what it computes of its own queries and keys, in place of N-1 hops that wait for
 gradients of the states, and adds up those behind.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def gather(own, attend, comm, by):

@@ -11,7 +11,7 @@ Of N tokens on T devices a device sends BNd (T-1)/T by each of the two, so a lay
 + 4BNd/T, and does not say how.
 """
 
-from stripectl.scheme import ROWS, Scheme
+from stripectl.core.scheme import ROWS, Scheme
 from stripectl.schemes import memory_efficient
 
 

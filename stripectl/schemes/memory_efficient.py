@@ -3,7 +3,7 @@
 The feed-forward of a training step takes all rows at once.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

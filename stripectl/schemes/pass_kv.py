@@ -4,7 +4,7 @@ Keys and values travel as in training, the cache's with the new ones. Queries ar
 few, as when decoding, the requests of the batch are. The better one of the two where queries are many: `pass_rule`.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
 
 scheme = Scheme(

@@ -5,7 +5,7 @@ Queries are dealt as in pass-KV, and travel back, so that a sliding window ends 
 straight home. The better one of the two where a cached prefix is long: `pass_rule`.
 """
 
-from stripectl.scheme import ROWS, Scheme
+from stripectl.core.scheme import ROWS, Scheme
 
 
 def forward(q, kv, attend, comm):

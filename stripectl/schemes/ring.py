@@ -9,7 +9,7 @@ Packed documents end no ring: where they begin differs from batch to batch, and 
 window on the zigzag layout, whose shards hold both ends of the sequence.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def onward(comm, axis, by=1):

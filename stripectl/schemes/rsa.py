@@ -5,7 +5,7 @@ memory grows with the length. Two rings of N-1 hops, of K and of V, send what on
 transpose.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

@@ -6,7 +6,7 @@ dK/dV add up where they stay. Over grouped heads queries and outputs are larger 
 sliding window ends the ring, queries travel the way that meets their keys first.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def journey(attend):

@@ -6,7 +6,7 @@ devices a reduction takes as many steps as the logarithm of them, where a ring t
 of a torus the steps cross ever more links, as many in all as there are devices, and three reductions are no faster.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

@@ -5,7 +5,7 @@ device keeps its own part of each, so it sends (T-1)/T of that. Key/value heads 
 every device that needs them, which is more than the paper's volume.
 """
 
-from stripectl.scheme import HEADS, ROWS, Scheme
+from stripectl.core.scheme import HEADS, ROWS, Scheme
 from stripectl.schemes import memory_efficient
 
 

@@ -6,7 +6,7 @@ over `ulysses` do, and 2 (R-1) of its part of a sequence round a ring of R: with
 than a ring of all of them, more than Ulysses.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring, ulysses
 
 scheme = Scheme(

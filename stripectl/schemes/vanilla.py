@@ -3,7 +3,7 @@
 What the Ring Attention paper's longest sequences are compared with: memory grows with the square of the length.
 """
 
-from stripectl.scheme import Scheme
+from stripectl.core.scheme import Scheme
 
 
 def forward(q, kv, attend, comm):

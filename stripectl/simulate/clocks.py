@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from stripectl.machine import Machine
-from stripectl.plan import Plan
+from stripectl.core.plan import Plan
+from stripectl.simulate.cost_model import Machine
 from stripectl.simulate.memory import Allocation, Ledger, Timed
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from stripectl.layout import Tile
-from stripectl.simulate.entries import Entry
+from stripectl.core.layout import Tile
+from stripectl.simulate.cost_entries import Entry
 from stripectl.simulate.waves import Wave
 
 MATRIX_UNIT = 128  # rows of a matrix unit up to v5; heads are padded to a multiple

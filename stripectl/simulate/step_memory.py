@@ -12,13 +12,13 @@ pass: what the plan's `remat` says, at least the layer's input. A step's peak is
 That these are what XLA keeps was read in schedules that it made for TPUs (benchmarks/memory.py compares the sums).
 """
 
-from stripectl.hybrid import layers_of
-from stripectl.machine import COUNTING
-from stripectl.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
-from stripectl.scheme import schemes
-from stripectl.simulate import simulate
-from stripectl.step import STATE_BYTES
-from stripectl.workload import DTYPE_BYTES, STEP, Workload
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_work import STATE_BYTES
 
 MOMENTS = 2  # of AdamW
 STREAMS = 5  # arrays of the size of a layer's input beside its attention: the input, what enters the feed-forward, and

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.layout import Rectangle, Tile, column_tiles, row_limits, row_tiles
+from stripectl.core.layout import Rectangle, Tile, column_tiles, row_limits, row_tiles
 
 
 class Wave(NamedTuple):

@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.files import data_folder
-from stripectl.hardware import Hardware
-from stripectl.kernels import kernels
-from stripectl.layout import Tile
-from stripectl.machine import Machine, TileCost
-from stripectl.plan import Plan, parse_tile
-from stripectl.simulate import simulate
-from stripectl.simulate.entries import Heads, Shape
-from stripectl.simulate.tables import cost_of, table_of
-from stripectl.simulate.timed import Round
-from stripectl.workload import DTYPE_BYTES, Workload
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.attend import Round
+from stripectl.simulate.cost_entries import Heads, Shape
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.cost_tables import cost_of, table_of
+from stripectl.simulate.simulation import simulate
+from stripectl.util.files import data_folder
 
 NEAREST = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "pallas_tpu"}  # measured: ours
 COPIES = {"tokamax flash"}  # kernels whose call transposes its arrays

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stripectl.files import data_folder
-from stripectl.plan import BATCH_AXES, parse_plan
+from stripectl.core.model_config import Model
+from stripectl.core.plan import BATCH_AXES, parse_plan
+from stripectl.core.workload import STEP, Workload
+from stripectl.hardware.target import hardware_kind, hardware_name
 from stripectl.simulate.step_memory import peak_bytes
-from stripectl.topology import hardware_kind, hardware_name
-from stripectl.workload import STEP, Workload
-from stripectl.workload.model import Model
+from stripectl.util.files import data_folder
 
 FILE = "memory.json"
 NEAR = 0.10  # of the compiler's word

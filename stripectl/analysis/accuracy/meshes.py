@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from scipy.stats import kendalltau
 
 from stripectl.analysis.accuracy.steps import step_workload
-from stripectl.files import data_folder
-from stripectl.kernels import kernels
-from stripectl.plan import Plan, make_mesh
-from stripectl.simulate.tables import shipped_costs, tabled_machine
-from stripectl.topology import parse_target
-from stripectl.training_time import simulated_parts
-from stripectl.wiring import wire
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import Plan, make_mesh
+from stripectl.hardware.placement import wire
+from stripectl.hardware.target import parse_target
+from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.training_step import simulated_parts
+from stripectl.util.files import data_folder
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
 APART = 0.03  # of two measured times: closer ones are not in order

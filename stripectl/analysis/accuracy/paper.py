@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stripectl.analysis.accuracy.steps import step_workload
-from stripectl.datasheet import datasheet_machine
-from stripectl.files import data_folder, load_yaml
-from stripectl.hardware import Hardware
-from stripectl.kernels import kernels
-from stripectl.machine import Machine, TileCost
-from stripectl.plan import Plan, make_mesh, parse_tile
-from stripectl.published import rows
-from stripectl.topology import target_of
-from stripectl.training_time import simulated_parts
-from stripectl.wiring import wire
+from stripectl.analysis.striped_attention_paper import rows
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import Plan, make_mesh, parse_tile
+from stripectl.hardware.placement import wire
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import target_of
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.training_step import simulated_parts
+from stripectl.util.files import data_folder, load_yaml
 
 
 class SpeedUp(NamedTuple):

@@ -1,7 +1,7 @@
 """Training steps of published rows, as workloads."""
 
-from stripectl.workload import STEP, Workload
-from stripectl.workload.model import SIZES, Model
+from stripectl.core.model_config import SIZES, Model
+from stripectl.core.workload import STEP, Workload
 
 
 def step_workload(model: str, seq_len: int) -> Workload:

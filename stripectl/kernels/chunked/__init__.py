@@ -7,8 +7,8 @@ state fades by a decay each token. The output is not normalised: what a model do
 
 import numpy as np
 
-from stripectl.kernels import Kernel
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, TileCount, column_tiles, layouts, row_tiles
+from stripectl.core.kernel import Kernel
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, TileCount, column_tiles, layouts, row_tiles
 
 
 def count(bands: list[Rectangle], tile: Tile) -> TileCount:

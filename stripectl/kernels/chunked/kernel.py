@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.layout import UNBOUNDED, WHOLE, Rectangle, Tile, column_tiles, kept, row_tiles
+from stripectl.core.layout import UNBOUNDED, WHOLE, Rectangle, Tile, column_tiles, kept, row_tiles
 
 EMPTY = 0.0  # there is no maximum of scores
 

@@ -6,8 +6,8 @@ asks the library only where there is a GPU: what it says ahead of time leaves ou
 
 from typing import Any
 
-from stripectl.kernels import Kernel, unsupported_parts_of_sequences
-from stripectl.layout import Tile
+from stripectl.core.kernel import Kernel, unsupported_parts_of_sequences
+from stripectl.core.layout import Tile
 
 # What a time from a datasheet takes for granted, since the library's own are not published: the tiles of
 # FlashAttention-2 (arXiv:2307.08691, section 3.3), and of a GPU's hundred multiprocessors, each with a row of them, so

@@ -18,7 +18,7 @@ The library works delta out itself, as rowsum(dout * out), from an output that i
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import compat
+import stripectl.compat as compat
 from stripectl.errors import BadInput
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import NOTHING, fold

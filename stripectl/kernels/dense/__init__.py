@@ -3,8 +3,8 @@
 It takes no tile: a tile is a whole piece of a shard. A pair that the mask leaves nothing of is not computed.
 """
 
-from stripectl.kernels import Kernel
-from stripectl.layout import Tile
+from stripectl.core.kernel import Kernel
+from stripectl.core.layout import Tile
 
 about = Kernel(
     "dense",

@@ -6,7 +6,7 @@ Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S c
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.layout import Tile, column_tiles, kept, row_tiles
+from stripectl.core.layout import Tile, column_tiles, kept, row_tiles
 
 EMPTY = -1e30  # a score that the mask drops: finite, because -inf gives NaN where two of them are subtracted
 

@@ -7,8 +7,8 @@ tile's sides are multiples of the 128 lanes of a TPU and divide the rows of a sh
 from functools import partial
 from typing import Any
 
-from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
-from stripectl.layout import Tile
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, unsupported_by_pallas
+from stripectl.core.layout import Tile
 
 # 2048x2048 takes 2 to 6 % fewer bundles a score and more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
 # kernels".

@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.kernels import LANES, Hop
+from stripectl.core.kernel import LANES, Hop
 from stripectl.kernels.pallas_tpu.held import Held
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
@@ -167,7 +167,7 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
 
 
 def named(kernel: str, hop: Hop | None, stripes) -> str:
-    """A kernel's name: of a hop it tells the axis, how many arrays travel and in how many parts (`stripectl.hlo`)."""
+    """A kernel's name: of a hop it tells the axis, how many arrays travel and in how many parts (`hlo.module`)."""
     return f"{kernel}_hop_{hop.axis}_{len(hop.arrays)}_of_{stripes.low.shape[0]}" if hop else kernel
 
 

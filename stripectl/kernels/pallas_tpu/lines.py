@@ -18,11 +18,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.kernels import Hop
+from stripectl.core.kernel import Hop
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
 from stripectl.kernels.xla.kernel import platform
-from stripectl.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry

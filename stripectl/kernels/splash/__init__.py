@@ -6,8 +6,8 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 
 from typing import Any
 
-from stripectl.kernels import LANES, Kernel, PallasKernel, unsupported_by_pallas
-from stripectl.layout import Tile, layouts
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, unsupported_by_pallas
+from stripectl.core.layout import Tile, layouts
 
 SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 

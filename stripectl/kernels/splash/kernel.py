@@ -21,10 +21,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl import compat
+import stripectl.compat as compat
+from stripectl.core.layout import Rectangle, Tile, clip
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
-from stripectl.layout import Rectangle, Tile, clip
 
 EMPTY = rectangles.EMPTY
 # Keys that a kernel multiplies at once, of the block_kv it has fetched; forward, and in the compiler's bundles, the

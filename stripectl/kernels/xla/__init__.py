@@ -4,8 +4,8 @@ Whole tiles take a path without mask, boundary tiles mask, dead tiles are never 
 tile stays in cache and the cost is linear in heads; grouped-query heads read their key/value head in place.
 """
 
-from stripectl.kernels import LEAST_SIDE, Kernel
-from stripectl.layout import Tile
+from stripectl.core.kernel import LEAST_SIDE, Kernel
+from stripectl.core.layout import Tile
 
 # cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
 # tpu, gpu: of the sizes of the striped attention paper's, section 3.1.

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core.layout import Rectangle, Tile, column_tiles, kept, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
-from stripectl.layout import Rectangle, Tile, column_tiles, kept, row_tiles
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 LOG2_E = math.log2(math.e)

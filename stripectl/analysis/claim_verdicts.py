@@ -1,0 +1,246 @@
+"""Whether claims hold of runs.
+
+A claim holds where every measurement that it is about is on its side of the bound: HOLDS. One that is not, that is
+named and was refused, or that failed: FAILS, as a claim does that is about nothing. Where the interval of what was
+measured straddles the bound, nothing is sure: UNSURE. Two sides are compared wherever a workload, target, method and
+flags have both, with the scheme, layout and kernel the same that neither names; of the rest, the mesh and the tiles,
+the fastest counts.
+"""
+
+import difflib
+import operator
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.analysis.claims import Claim, Clause
+from stripectl.analysis.metrics import Interval
+from stripectl.analysis.plan_selector import NAMES, Selector, part
+from stripectl.analysis.ranking import contenders
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.errors import BadInput
+from stripectl.hardware.target import hardware_name
+from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.measurement import Measurement, ratio_interval, with_speedups
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING
+
+VERDICTS = ("FAILS", "UNSURE", "HOLDS")  # the worst first
+HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+MOST_NAMED = 8  # of what there is, where a claim finds nothing
+
+
+@dataclass(frozen=True)
+class Known:
+    """A measurement of a run, named where there are several, its plan, and whether its time counts."""
+
+    run: str
+    m: Measurement
+    plan: Plan
+    counts: bool
+    baseline: bool  # of one device, beside which plans on several stand
+
+    @property
+    def computed(self) -> tuple[str, str]:
+        """Equal for the same workload and flags in one run."""
+        return self.run, self.m.what[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What became of a claim at one measurement, or at two that are compared; `said` is the figure."""
+
+    verdict: str
+    plan: str
+    where: str
+    said: str
+    value: float | None = None
+    interval: Interval | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim, what became of it everywhere, the worst first, and why it is about nothing where it is."""
+
+    claim: Claim
+    findings: Sequence[Finding]
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return self.findings[0].verdict if self.findings else VERDICTS[0]
+
+    @property
+    def holding(self) -> int:
+        return sum(each.verdict == "HOLDS" for each in self.findings)
+
+
+def judge(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judgement]:
+    """Every claim, judged by all runs together, each by its name.
+
+    Raises:
+        BadInput: a claim whose two sides are the same plans, or a run with a plan that cannot be read.
+    """
+    several = len(runs) > 1
+    known = [each for name, run in runs for each in _known(name, run, several)]
+    judged = []
+    for claim in claims:
+        try:
+            judged.append(_judged(claim, known))
+        except BadInput as error:
+            raise BadInput(f"claim {claim.number}: {error}") from error
+    return judged
+
+
+def _known(name: str, run: Run, several: bool) -> list[Known]:
+    try:
+        measurements = [m for m in with_speedups(run.measurements) if not m.rough]
+        plans = [parse_plan(m.plan) for m in measurements]
+    except BadInput as error:
+        raise BadInput(f"{name} has a plan that cannot be read: {error}") from error
+    counted = {id(m) for m in contenders(measurements)}
+    wide = any(plan.devices > 1 for plan in plans)
+    return [
+        Known(name * several, m, plan, id(m) in counted, wide and plan.devices == 1 and bool(schemes[plan.scheme].axes))
+        for m, plan in zip(measurements, plans, strict=True)
+    ]
+
+
+def _judged(claim: Claim, known: Sequence[Known]) -> Judgement:
+    try:
+        plans = _meant(claim.plans, claim.clauses, known)
+        found = _compared(claim, plans, _meant(claim.others, claim.clauses, known)) if claim.others else None
+        found = _figures(claim, plans) if found is None else found
+    except _Nothing as nothing:
+        return Judgement(claim, [], str(nothing))
+    up = 1.0 if claim.op[0] == ">" else -1.0
+    worst = sorted(
+        found, key=lambda each: (VERDICTS.index(each.verdict), each.value is not None, up * (each.value or 0))
+    )
+    return Judgement(claim, worst)
+
+
+class _Nothing(Exception):
+    """What a claim is about is not there; the message says what is."""
+
+
+def _meant(selector: Selector | None, clauses: Sequence[Clause], known: Sequence[Known]) -> list[Known]:
+    """The measurements that are meant, narrowed word by word: the first that leaves none is the one to tell of."""
+    kept = [k for k in known if not k.baseline or (selector and selector.names_mesh)]
+    steps: list[tuple[str, Callable[[Known], bool], Callable[[Known], str]]] = [
+        (clause.text, lambda k, clause=clause: clause.fits(k.m), lambda k, clause=clause: clause.shown(k.m))
+        for clause in clauses
+    ]
+    if selector:
+        steps.insert(0, (selector.text, lambda k: selector.fits(k.plan), lambda k: plan_cell(k.m)))
+    said = list[str]()
+    for text, fits, shown in steps:
+        said.append(text)
+        there, kept = kept, [k for k in kept if fits(k)]
+        if not kept:
+            raise _Nothing(f"nothing is {' '.join(said)}; there is {_nearest(text, map(shown, there))}")
+    return kept
+
+
+def _nearest(text: str, there: Iterable[str]) -> str:
+    """What there is, the nearest names where it is much."""
+    names = list(dict.fromkeys(there))
+    near = names if len(names) <= MOST_NAMED else difflib.get_close_matches(text, names, n=MOST_NAMED, cutoff=0.0)
+    more = f" and {len(names) - len(near)} more" * (len(names) > len(near))
+    return ", ".join(near) + more if near else "no measurement"
+
+
+def _figures(claim: Claim, meant: Sequence[Known]) -> list[Finding]:
+    """Of every measurement that has the figure, and of plans without a time."""
+    found = []
+    for k in meant:
+        if k.m.status == "failed" or (k.m.status == "refused" and claim.plans):
+            found.append(_without(k))
+        elif k.m.status == "ok" and (value := claim.metric.of(k.m)) is not None:
+            found.append(_finding(claim, k, plan_cell(k.m), value, claim.metric.interval(k.m)))
+    if not found:
+        raise _Nothing(f"of {len(meant)} that are meant none has {claim.metric.name}. {claim.metric.source}")
+    return found
+
+
+def _compared(claim: Claim, plans: Sequence[Known], others: Sequence[Known]) -> list[Finding]:
+    """Of every workload, target, method and flags that have both sides."""
+    assert claim.plans and claim.others
+    known = set(map(id, others))
+    if both := [k for k in plans if id(k) in known]:
+        names = _nearest(claim.others.text, (plan_cell(k.m) for k in both))
+        raise BadInput(f"it is ambiguous: {names} is on both sides. Name more of the plans that you mean.")
+    named = claim.plans.parts.keys() | claim.others.parts.keys()
+    free = [name for name in NAMES if name not in named]
+    groups: dict[Hashable, list[Known]] = {}
+    for k in plans:
+        groups.setdefault((*k.computed, k.m.target, *_parts(k, free)), []).append(k)
+    found = []
+    for members in groups.values():
+        beside = [k for k in others if _alike(members[0], k, free)]
+        for side in (members, beside):
+            if side and not any(k.counts for k in side):
+                found.append(_without(next((k for k in side if k.m.status != "ok"), side[0])))
+        for method in dict.fromkeys(k.m.method for k in members):
+            sides = [[k for k in side if k.counts and k.m.method == method] for side in (members, beside)]
+            if all(sides):
+                found.append(_speed(claim, *(min(side, key=lambda k: k.m.median_s or 0.0) for side in sides)))
+    if not found:
+        pair = f"{claim.plans.text} and {claim.others.text}"
+        alike = ", ".join(["workload", "target", "method", "flags", *free])
+        raise _Nothing(f"no {pair} have the same {alike}")
+    return found
+
+
+def _parts(k: Known, names: Iterable[str]) -> list[Any]:
+    return [part(k.plan, name) for name in names]
+
+
+def _alike(k: Known, other: Known, free: Sequence[str]) -> bool:
+    """Whether two compare; one device does with several of its hardware."""
+    if k.computed != other.computed or _parts(k, free) != _parts(other, free):
+        return False
+    if k.m.target == other.m.target:
+        return True
+    return 1 in (k.plan.devices, other.plan.devices) and hardware_name(k.m.target) == hardware_name(other.m.target)
+
+
+def _speed(claim: Claim, fast: Known, slow: Known) -> Finding:
+    """How many times as fast one is as the other."""
+    assert fast.m.median_s and slow.m.median_s
+    value = slow.m.median_s / fast.m.median_s
+    sampled = fast.m.method == "measured"
+    interval = ratio_interval(slow.m.samples_s, fast.m.samples_s) if sampled else (value, value)
+    return _finding(claim, fast, f"{plan_cell(fast.m)} over {plan_cell(slow.m)}", value, interval)
+
+
+def _finding(claim: Claim, k: Known, plan: str, value: float, interval: Interval | None) -> Finding:
+    shown, bound = claim.metric.shown, claim.metric.shown(claim.bound)
+    sides = {HOLDS[claim.op](end, claim.bound) for end in interval or ()}
+    verdict = "UNSURE" if len(sides) != 1 else "HOLDS" if sides == {True} else "FAILS"
+    said = shown(value)
+    if interval and interval[0] < interval[1]:
+        said += f" [{shown(interval[0])}, {shown(interval[1])}]"
+    reason = {
+        "HOLDS": "",
+        "UNSURE": f"its interval holds {bound}" if interval else "fewer than 3 samples have no interval",
+        "FAILS": f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
+    }[verdict]
+    return Finding(
+        verdict=verdict, plan=plan, where=_where(k), said=said, value=value, interval=interval, reason=reason
+    )
+
+
+def _without(k: Known) -> Finding:
+    """Of a plan that was to have a time, and has none that counts."""
+    said, reason = k.m.status, k.m.reason or ""
+    if k.m.status == "ok":
+        said, reason = ("refused", "a stronger method refuses it") if k.m.median_s else (NOTHING, "it has no time")
+    return Finding(verdict="FAILS", plan=plan_cell(k.m), where=_where(k), said=said, reason=reason)
+
+
+def _where(k: Known) -> str:
+    m: Measurement = k.m
+    return f"{m.workload.passes}, {describe(m.workload)} on {m.target}, {m.method}" + f", {k.run}" * bool(k.run)

@@ -1,0 +1,153 @@
+"""At what sequence length another plan takes over.
+
+Seen from the length that a plan was chosen at, towards shorter and towards longer ones, the first length at which it
+is surely beaten. Times come from the lengths that the run holds; where it holds one, from the scaling of its plans.
+Between two lengths the logarithm of the ratio of times is taken to be linear in that of the length.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from stripectl.analysis.ranking import LEAST_MARGIN, Ranking
+from stripectl.core.plan import parse_plan
+from stripectl.results.measurement import Measurement, spelled
+
+
+@dataclass(frozen=True)
+class Point:
+    """What plans take at one length, by name; `ranking` is that of the run where the run holds the length."""
+
+    seq_len: int
+    seconds: Mapping[str, float]
+    plans: Mapping[str, str]  # printed, by name
+    method: str
+    ranking: Ranking | None = None
+
+    @cached_property
+    def leaders(self) -> list[str]:
+        """The two fastest."""
+        return heapq.nsmallest(2, self.seconds, key=lambda name: self.seconds[name])
+
+    @cached_property
+    def known(self) -> dict[str, Measurement]:
+        """The run's measurements, by plan."""
+        return {each.plan + spelled(each.flags): each for each in self.ranking.rivals} if self.ranking else {}
+
+    def rival(self, name: str) -> str | None:
+        """The fastest other plan where it surely beats this one."""
+        fastest = next((other for other in self.leaders if other != name), None)
+        if name not in self.seconds or fastest is None:
+            return None
+        if self.ranking is None:
+            return fastest if self.seconds[name] > self.seconds[fastest] * (1 + LEAST_MARGIN) else None
+        fast, slow = self.known[self.plans[fastest]], self.known[self.plans[name]]
+        beaten = self.seconds[name] > self.seconds[fastest] and not self.ranking.too_close(fast, slow)
+        return fastest if beaten else None
+
+
+Curves = tuple[list[Point], Callable[[Measurement], str]]
+
+
+def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
+    """(what plans take at each length, the shortest first; what a plan is called there)."""
+    alike = [other for other in others if but_for_length(other) == but_for_length(ranking)]
+    if len(alike) > 1:
+        return _of_run(alike), _named(alike)
+    return _of_scaling(ranking), lambda m: m.plan + spelled(m.flags)
+
+
+def crossover(
+    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Any, Curves]
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(at most one change towards each side, the lengths that were compared); no lengths where only one is known.
+    Curves that were `drawn` for another ranking of the run are not drawn again."""
+    best, of_run = ranking.best, but_for_length(ranking)
+    points, named = drawn.get(of_run) or curves(ranking, others)
+    if points and points[0].ranking:
+        drawn[of_run] = points, named
+    name = named(best)
+    points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
+    if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:
+        return [], None
+    at = [point.seq_len for point in points].index(best.workload.seq_len)
+    changes = [_change(points[at::-1], name), _change(points[at:], name)]
+    compared = {
+        "first": points[0].seq_len,
+        "last": points[-1].seq_len,
+        "count": len(points),
+        "methods": list(dict.fromkeys(point.method for point in points)),
+        "source": "run" if points[0].ranking else "scaling",
+    }
+    return [change for change in changes if change], compared
+
+
+def but_for_length(ranking: Ranking) -> Any:
+    """Equal for rankings that differ in nothing but their length."""
+    return ranking.workload.but_for("seq_len"), ranking.best.target
+
+
+def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
+    """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
+
+    def short(m: Measurement) -> str:
+        return str(replace(parse_plan(m.plan), tile=None)) + spelled(m.flags)
+
+    if all(len({short(m) for m in each.rivals}) == len(each.rivals) for each in alike):
+        return short
+    return lambda m: m.plan + spelled(m.flags)
+
+
+def _of_run(alike: Sequence[Ranking]) -> list[Point]:
+    name = _named(alike)
+    found = []
+    for each in sorted(alike, key=lambda ranking: ranking.workload.seq_len):
+        seconds = {name(m): m.median_s or 0.0 for m in each.rivals}
+        plans = {name(m): m.plan + spelled(m.flags) for m in each.rivals}
+        found.append(Point(each.workload.seq_len, seconds, plans, each.best.method, each))
+    return found
+
+
+def _of_scaling(ranking: Ranking) -> list[Point]:
+    """The curves of the plans, each through what the plan was found to take at its own length."""
+    curves: dict[int, dict[str, float]] = {}
+    for m in ranking.rivals:
+        known = {int(each["seq_len"]): each["median_s"] for each in m.scaling or () if each["median_s"] > 0}
+        own = known.get(m.workload.seq_len)
+        if own and m.median_s:
+            for seq_len, seconds in known.items():
+                curves.setdefault(seq_len, {})[m.plan + spelled(m.flags)] = seconds * m.median_s / own
+    method = "compiled" if ranking.best.method == "compiled" else "simulated"
+    lengths = sorted(seq_len for seq_len in curves if seq_len > 0)
+    return [Point(seq_len, curves[seq_len], {plan: plan for plan in curves[seq_len]}, method) for seq_len in lengths]
+
+
+def _change(outward: Sequence[Point], name: str) -> dict[str, Any] | None:
+    """The first length, from the plan's own outward, at which it is surely beaten, and where the curves meet."""
+    own = outward[0].seq_len
+    for index, point in enumerate(outward):
+        rival = point.rival(name) if index else None
+        if rival is None:
+            continue
+        ahead = [k for k in range(index) if outward[k].seconds.get(rival, 0.0) >= outward[k].seconds[name]]
+        last = ahead[-1] if ahead else index - 1
+        near, far = outward[last], outward[last + 1]
+        return {
+            "direction": "longer" if point.seq_len > own else "shorter",
+            "seq_len": _meet(near, far, name, rival) if ahead and rival in far.seconds else None,
+            "between": sorted((near.seq_len, far.seq_len)),
+            "plan": point.plans[rival],
+            "method": point.method,
+        }
+    return None
+
+
+def _meet(near: Point, far: Point, name: str, rival: str) -> int:
+    """Where two curves meet between two lengths, at the nearer of which `name` is no slower."""
+    before, after = (math.log(point.seconds[name] / point.seconds[rival]) for point in (near, far))
+    start, end = math.log(near.seq_len), math.log(far.seq_len)
+    share = 1.0 if after <= before else min(1.0, -before / (after - before))
+    return round(math.exp(start + (end - start) * share))

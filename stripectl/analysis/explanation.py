@@ -1,0 +1,212 @@
+"""Why a plan is recommended, in sentences, each with the figures of the run that it stands on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl.analysis.ranking import Ranking, names
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import format_length
+from stripectl.results.measurement import ROUGH, Measurement, twin
+from stripectl.util.units import duration, nbytes, rate, slowest, times
+
+BOUND_BY = {
+    "compute": "Tiles limit it",
+    "communication": "Links limit it",
+    "latency": "What a hop or a call costs whatever its size limits it",
+    "memory": "Memory limits it",
+}
+MOST_NAMED = 3  # plans; of more their number is said
+SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
+
+
+def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measurement]) -> list[str]:
+    """The sentences, most telling first; `found` is the recommendation so far."""
+    said = (
+        gained(found, ranking),
+        limited(found),
+        parted(found),
+        sent(ranking.best, run),
+        wired(ranking.best),
+        remembered(found),
+        tiles_alike(ranking),
+        followed(found, ranking),
+        changed(found),
+        scheduled(ranking.best),
+        left_out(found, ranking),
+    )
+    return [sentence for sentence in said if sentence]
+
+
+def count(m: Measurement) -> str:
+    return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
+
+
+def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
+    best, gain, bound = ranking.best, found["gain"], found["bound"] or {}
+    if not gain:
+        compared = len(ranking.rivals) > 1 and best.devices > 1
+        return "It is itself the plan that the others' speed-ups are over." * compared
+    over = names(ranking.members).get(gain["over"], gain["over"])
+    text = f"{times(gain['value'])} the speed of {over}"
+    if gain["ci95"]:
+        text += f" (95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})"
+    else:
+        text += f" ({count(best) if best.method == 'measured' else best.method}, no interval)"
+    if bound.get("reached"):
+        text += f"; the balance of its tiles alone allows {times(bound['attention_only'])}, of which this is"
+        text += f" {bound['reached']:.0%}"
+    alone = found["over_one_device"]
+    return f"{text}. {best.devices} devices are {times(alone)} as fast as one." if alone else f"{text}."
+
+
+def scheduled(best: Measurement) -> str:
+    """What the compiler's schedule of a ring costs that another schedule would not."""
+    told = best.program or {}
+    alone = [each for each in told.get("collectives") or () if not each["asynchronous"]]
+    size = nbytes(sum(each["sent_bytes"] * each["times"] for each in alone))
+    number = sum(each["times"] for each in alone)
+    waits = f"{number} of its transfers ({size} a device) run synchronously: nothing hides them." if alone else ""
+    copied = told.get("copies") or {}
+    if not copied.get("per_round"):
+        return waits
+    takes = f", about {duration(took)}" if (took := copied.get("s_per_round")) else ""
+    text = f"A round of its loop copies {nbytes(copied['bytes_per_round'])} of what it sends on{takes}"
+    return f"{text}{'; try unroll=2' * (parse_plan(best.plan).unroll == 1)}. {waits}".rstrip()
+
+
+def limited(found: Mapping[str, Any]) -> str:
+    """What the time would lose were a part of the machine twice as fast."""
+    limits, first = found["limits"], found["bound_by"]
+    if not limits:
+        return ""
+    rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
+    how = SAID_BY.get(found["limits_method"], found["limits_method"])
+    return (
+        f"{BOUND_BY[first]}: with {first} twice as fast it would take {limits[first]:.0%} less time ({how}); "
+        f"of the others, {rest}."
+    )
+
+
+def parted(found: Mapping[str, Any]) -> str:
+    """The parts of a training step by their share."""
+    parts = {name: seconds for name, seconds in (found["parts"] or {}).items() if seconds}
+    total = found["median_s"]
+    if not parts or not total:
+        return ""
+    shares = (f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts.items())
+    return f"Of the step: {', '.join(shares)}."
+
+
+def sent(m: Measurement, run: Sequence[Measurement]) -> str:
+    """What a device sends, how long a link takes for it, and what of that hides, where anything says so."""
+    total = sum((m.bytes or {}).values())
+    if not total or m.devices == 1 or not m.median_s:
+        return ""
+    text, per_s = f"A device sends {nbytes(total)}", link_rate(m, run)
+    if per_s:
+        busy_s = total / per_s
+        text += f", for which a link at {rate(per_s, 'B/s')} takes {duration(busy_s)}"
+        share = busy_s / m.median_s
+        text += f": {share:.0%} of the time" if share <= 1 else ", more than it has: it uses several at once"
+    overlap = m.overlap or {}
+    if overlap.get("ratio") is not None:
+        text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"
+    return f"{text}."
+
+
+def wired(m: Measurement) -> str:
+    """How the hops of the mesh lie on the target's links, where times stand on those."""
+    known, axes = m.calibration or {}, list(parse_plan(m.plan).axes)
+    if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *ROUGH):
+        return ""
+    slower = known.get("slower_hops") or {}
+    own = [axis for axis in axes if axis not in slower]
+    said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
+    said += [f"of {axis} the slowest hop has {slowest(slower[axis])}" for axis in axes if axis in slower]
+    return f"On {m.target} {'; '.join(said)}."
+
+
+def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
+    """Bytes/s, one way, of the slowest hop that times stand on: its own calibration's, or that of its simulation."""
+    other = twin(m, run)
+    grounds = [each.calibration or {} for each in (m, other) if each]
+    known = next((each for each in grounds if each.get("hop")), {})
+    hop, slower = known.get("hop"), known.get("slower_hops")
+    found = [hop.get("bytes_per_s_one_way")] if isinstance(hop, dict) else []
+    if isinstance(slower, dict):
+        found += [axis.get("slowest_bytes_per_s") for axis in slower.values() if isinstance(axis, dict)]
+    rates = [each for each in found if isinstance(each, int | float) and each > 0]
+    return min(rates, default=None)
+
+
+def remembered(found: Mapping[str, Any]) -> str:
+    needs, has = found["peak_bytes"], found["hbm_bytes"]
+    if not needs:
+        return ""
+    of = f", {needs / has:.0%} of the {nbytes(has)} it has" if has else ""
+    return f"It needs {nbytes(needs)} of a device's memory{of}."
+
+
+def tiles_alike(ranking: Ranking) -> str:
+    """That the method does not tell tiles apart, where it does not."""
+    many = len(ranking.alike)
+    if not many:
+        return ""
+    method, others = ranking.best.method, f"{many} other choice{'s' * (many > 1)} of tiles"
+    kept = "it keeps those nearest to the kernel's default"
+    return f"Times that are {method} do not tell its tiles from {others}: {kept}."
+
+
+def followed(found: Mapping[str, Any], ranking: Ranking) -> str:
+    """The runner-up and how far it is behind."""
+    second = ranking.runner_up
+    if second is None:
+        return ""
+    doubt = ": too close to tell" * bool(found["too_close"])
+    return f"The runner-up, {found['runner_up']}, takes {found['margin']:.1%} longer{doubt}."
+
+
+def changed(found: Mapping[str, Any]) -> str:
+    """At what length the answer changes."""
+    text = crossing(found)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def crossing(found: Mapping[str, Any]) -> str:
+    """The same, as words to go on with."""
+    lengths = found["lengths"]
+    if not lengths:
+        return ""
+    how = " and ".join(lengths["methods"])
+    first, last = format_length(lengths["first"]), format_length(lengths["last"])
+    if not found["crossover"]:
+        return f"no other plan is surely faster from {first} to {last} tokens ({how})"
+    said = []
+    for change in found["crossover"]:
+        low, high = map(format_length, change["between"])
+        at = f"about {about(change['seq_len'])}, between {low} and {high}" if change["seq_len"] else f"{low} to {high}"
+        side = "below" if change["direction"] == "shorter" else "above"
+        said.append(f"{side} {at} tokens, {change['plan']} is faster ({change['method']})")
+    return "; ".join(said)
+
+
+def about(seq_len: int) -> str:
+    """A length that lies between two others, as exactly as that is known."""
+    return f"{seq_len / 1024:,.0f}k" if seq_len >= 10 * 1024 else f"{seq_len:,}"
+
+
+def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
+    """What was not ranked, and why."""
+    ranked = {m.plan for m in ranking.rivals}
+    others = sorted({m.plan for m in ranking.members if m.status == "ok" and not m.rough} - ranked - {*ranking.broken})
+    rough = len({m.plan for m in ranking.members if m.rough and m.status == "ok"} - ranked)
+    which = ", ".join(others) if len(others) <= MOST_NAMED else f"{len(others)} plans"
+    said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
+    said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
+    said += [f"{rough} more were timed roughly and left behind."] if rough else []
+    for group in found["refused"]:
+        number = len(group["plans"])
+        which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"
+        what = "refused" if group["status"] == "refused" else "not timed"
+        said.append(f"{which} {what}: {group['reason'].rstrip('.')}{'' if group['reason'].endswith('…') else '.'}")
+    return " ".join(said)

@@ -1,0 +1,171 @@
+"""What a claim may be about: figures of a measurement by name, each with the units that it is written in.
+
+A figure that stands on the time has an interval where the time has one: those at both ends of the time's.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from stripectl.errors import BadInput
+from stripectl.results.measurement import Measurement, badness
+from stripectl.util.files import unknown
+from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
+
+NUMBER = re.compile(r"(\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?)([^\d.].*)?")
+SHARE = {"": 1.0, "%": 0.01}
+RATIO = {"": 1.0, "x": 1.0}
+OF_TIME = dict(SECONDS) | {"min": 60.0}
+OF_BYTES = dict(BYTES) | {"TiB": 2.0**40, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+
+Interval = tuple[float, float]
+
+
+def percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """`of` a measurement is the figure in SI units, or None; `units` are those that a bound may have, and what one is;
+    `source` says what brings the figure about where no measurement has it."""
+
+    name: str
+    of: Callable[[Measurement], float | None]
+    shown: Callable[[float], str]
+    units: Mapping[str, float]
+    source: str
+    timed: bool = False  # it stands on the time
+
+    def interval(self, m: Measurement) -> Interval | None:
+        """Where the figure lies; None where there is none, or where it was sampled and nobody knows."""
+        value = self.of(m)
+        if value is None or not self.timed or m.method != "measured":
+            return None if value is None else (value, value)
+        over = (m.speedup or {}).get("ci95") if self.name == "speedup" else None
+        ends = over or [self.of(replace(m, median_s=end)) for end in m.ci95_s or () if self.name != "speedup"]
+        known = [end for end in ends if end is not None]
+        return (min(known), max(known)) if known else None
+
+    def bound(self, text: str) -> float:
+        """A value as it is written: `30 GiB`, `90%`, `1e-2`.
+
+        Raises:
+            BadInput: no number, a unit that the figure does not have, or none where it needs one.
+        """
+        match = NUMBER.fullmatch(text.strip())
+        size = self.units.get((match[2] or "").strip()) if match else None
+        if match is None or size is None:
+            known = ", ".join(name or "none" for name in self.units)
+            raise BadInput(f"{text!r} is not a value of {self.name}. Write a number and its unit: {known}.")
+        value = float(match[1]) * size
+        if not math.isfinite(value):
+            raise BadInput(f"{text!r} is too large a value of {self.name}.")
+        return value
+
+
+def sent_bytes(m: Measurement) -> float | None:
+    return None if m.bytes is None or m.devices == 1 else float(sum(m.bytes.values()))
+
+
+def fits(m: Measurement) -> float | None:
+    """1 of what ran, compiled or is predicted to fit, 0 of what needs more memory than there is."""
+    if m.peak_bytes and m.hbm_bytes:
+        return float(m.peak_bytes <= m.hbm_bytes)
+    return 1.0 if m.method != "simulated" else None
+
+
+def rates(unit: str, bare: float) -> dict[str, float]:
+    """Units of a rate; a number alone is in `bare`."""
+    return {"": bare} | {prefix + unit: size for prefix, size in PREFIXES}
+
+
+TIME = "A plan that has a time has it."
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(name="time", of=lambda m: m.median_s, shown=duration, units=OF_TIME, source=TIME, timed=True),
+        Metric(
+            name="tokens_per_s",
+            of=lambda m: m.tokens_per_s,
+            shown=lambda value: rate(value, "tokens/s"),
+            units=rates("tokens/s", 1.0) | {"k": 1e3, "M": 1e6},
+            source=TIME,
+            timed=True,
+        ),
+        Metric(
+            name="tflops_per_s_per_device",
+            of=lambda m: m.flops_per_s_per_device,
+            shown=lambda value: rate(value, "FLOP/s"),
+            units=rates("FLOP/s", 1e12),
+            source=TIME,
+            timed=True,
+        ),
+        Metric(
+            name="mfu",
+            of=lambda m: m.mfu,
+            shown=percent,
+            units=SHARE,
+            source="Hardware whose peak is published has it.",
+            timed=True,
+        ),
+        Metric(
+            name="speedup",
+            of=lambda m: m.speedup["value"] if m.speedup else None,
+            shown=times,
+            units=RATIO,
+            source="It is over the contiguous ring of the same run.",
+            timed=True,
+        ),
+        Metric(
+            name="overlap",
+            of=lambda m: (m.overlap or {}).get("ratio"),
+            shown=percent,
+            units=SHARE,
+            source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
+        ),
+        Metric(
+            name="peak",
+            of=lambda m: m.peak_bytes,
+            shown=nbytes,
+            units=OF_BYTES,
+            source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
+        ),
+        Metric(name="sent", of=sent_bytes, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."),
+        Metric(
+            name="max_rel_error",
+            of=lambda m: None if m.check is None else badness(m.check),
+            shown=lambda value: f"{value:.2g}",
+            units=SHARE,
+            source="Measured plans have it: --method measured.",
+        ),
+        Metric(
+            name="tiles",
+            of=lambda m: m.tiles["efficiency"] if m.tiles else None,
+            shown=percent,
+            units=SHARE,
+            source="Kernels that compute in tiles have it.",
+        ),
+        Metric(
+            name="fits",
+            of=fits,
+            shown=lambda value: "it fits" if value else "it does not fit",
+            units={},
+            source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
+        ),
+    )
+}
+ALIASES = {"speed-up": "speedup", "hidden": "overlap", "memory": "peak", "tiles efficiency": "tiles"}  # of the tables
+
+
+def metric(words: Sequence[str]) -> Metric:
+    """A metric by its name, or by the title of its column.
+
+    Raises:
+        BadInput: there is none.
+    """
+    name = " ".join(words).lower()
+    if (known := ALIASES.get(name, name)) not in METRICS:
+        raise unknown("metric", name, METRICS)
+    return METRICS[known]

@@ -1,0 +1,69 @@
+"""Which plans are meant: a scheme, a layout, a kernel, or the beginning of a plan as it is printed.
+
+What a selector names must be so, whatever else a plan is: `ring` is every plan of that scheme, `ring/striped@ring=8` a
+striped ring of 8 with any kernel and tile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import AXES, Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.util.files import unknown
+
+NAMES = {"scheme": schemes, "layout": layouts, "kernel": kernels}
+
+
+@dataclass(frozen=True)
+class Selector:
+    """`parts` are what it names, by `scheme`, `layout`, `kernel`, and the names of axes and options."""
+
+    text: str
+    parts: Mapping[str, Any]
+
+    @property
+    def names_mesh(self) -> bool:
+        return any(name in AXES for name in self.parts)
+
+    def fits(self, plan: Plan) -> bool:
+        return all(part(plan, name) == value for name, value in self.parts.items())
+
+    def beside(self, other: "Selector") -> "Selector":
+        """What it means compared with another: the same scheme where only the other names one, and as a scheme beside
+        a layout, that scheme with contiguous shards, as ring attention is beside striped attention."""
+        meant = {}
+        if "layout" in other.parts and "layout" not in self.parts and "scheme" in self.parts:
+            meant["layout"] = "contiguous"
+        if "scheme" in other.parts and "scheme" not in self.parts:
+            meant["scheme"] = other.parts["scheme"]
+        if not meant:
+            return self
+        parts, (_, at, options) = {**self.parts, **meant}, self.text.partition("@")
+        return Selector("/".join(parts[name] for name in NAMES if name in parts) + at + options, parts)
+
+
+def part(plan: Plan, name: str) -> Any:
+    """A part of a plan by the name that it has there."""
+    return plan.size(name) if name in AXES else getattr(plan, name)
+
+
+def parse_selector(text: str) -> Selector:
+    """A selector as it is written.
+
+    Raises:
+        BadInput: no name of a scheme, layout or kernel, and no beginning of a plan.
+    """
+    text = text.strip()
+    if "/" not in text and "@" not in text:
+        kind = next((kind for kind, known in NAMES.items() if text in known.names()), None)
+        if kind is None:
+            raise unknown(
+                "scheme, layout or kernel", text, [name for known in NAMES.values() for name in known.names()]
+            )
+        return Selector(text, {kind: text})
+    plan, (names, _, options) = parse_plan(text), text.partition("@")
+    named = [*list(NAMES)[: names.count("/") + 1], *(each.partition("=")[0] for each in options.split(",") if each)]
+    return Selector(text, {name: part(plan, name) for name in named})

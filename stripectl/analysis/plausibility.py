@@ -1,0 +1,108 @@
+"""Predictions against what no machine can beat: its FLOPs, its links, its number of devices, the balance of its tiles.
+
+A prediction that beats one of these is a defect of the prediction. It is marked and never recommended.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import hardware_name
+from stripectl.results.measurement import Measurement, attention_bound, beside, plan_of, together
+from stripectl.util.units import duration, rate, times
+
+SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
+
+
+def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
+    """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
+    if m.method == "measured" or m.status != "ok" or not m.median_s or not plan_of(m):
+        return None
+    return next(_broken(m, run), None)
+
+
+def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
+    reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
+    if reached and peak and reached > peak * (1 + SLACK):
+        yield f"it computes {rate(reached, 'FLOP/s')} a device, {reached / peak - 1:.0%} above the peak"
+    if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + SLACK):
+        over = least_s / m.median_s - 1
+        yield f"all links of a device take {duration(least_s)} for the bytes it sends, {over:.0%} longer"
+    alone = together(run).alone.get(beside(m))
+    if alone and alone.median_s and m.median_s and same_tiles(m, alone):
+        gain = alone.median_s / m.median_s
+        if m.devices > 1 and gain > m.devices * dearest_tile(m) * (1 + SLACK):
+            yield f"{m.devices} devices are {times(gain)} as fast as one of them with the same kernel and tile"
+    if (found := over_contiguous(m, run)) and found[0] > found[1] * (1 + SLACK):
+        gain, most = map(times, found)
+        yield f"it is {gain} as fast as the contiguous layout, which the balance of tiles limits to {most}"
+
+
+def sending_s(m: Measurement) -> float | None:
+    """The least time for the bytes that a device sends, over all the links it has at once."""
+    if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(hardware_name(m.target))):
+        return None
+    return sum(m.bytes.values()) / links
+
+
+@lru_cache
+def _links_bytes_per_s(hardware: str) -> float | None:
+    """Of all links of a device, one way, where its profile says it."""
+    known = Hardware.load(hardware) if hardware in hardware_names() else None
+    link = known and known.figure("link_bytes_per_s_one_way")
+    return link * max(1, 2 * known.torus_dims) if known and link else None
+
+
+def same_tiles(m: Measurement, other: Measurement) -> bool:
+    """Whether two plans compute with the same kernel and tiles."""
+    mine, theirs = parse_plan(m.plan), parse_plan(other.plan)
+    return (mine.kernel, mine.tile, mine.backward) == (theirs.kernel, theirs.tile, theirs.backward)
+
+
+def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, float] | None:
+    """(speed-up over the same plan in the contiguous layout, the most that it can be): the bound of its tiles, and what
+    the contiguous plan waits for communication besides."""
+    plan, bound = parse_plan(m.plan), attention_bound(m)
+    base = together(run).contiguous.get((*beside(m), m.target, replace(plan, layout="contiguous")))
+    if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
+        return None
+    waits = min(0.9, 2 * (base.limits or {}).get("communication", 0.0))
+    return base.median_s / m.median_s, bound * dearest_tile(m) / (1 - waits)
+
+
+def dearest_tile(m: Measurement) -> float:
+    """How much dearer tiles of one plan may be than those of another: on one device a kernel may mask all its tiles and
+    visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
+    known = m.calibration or {}
+    costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))
+    masked = ((each.get("boundary_s", 0.0) + each.get("dead_s", 0.0), each.get("whole_s")) for each in costs)
+    return max([1.0, *(most / whole for most, whole in masked if whole)])
+
+
+def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
+    """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
+    neither is so."""
+    if m.status != "ok" or not m.median_s or not plan_of(m):
+        return None
+    alone = together(run).alone.get(beside(m))
+    if alone and alone.median_s and m.devices > 1:
+        gain = alone.median_s / m.median_s
+        if gain > m.devices:
+            mine, theirs = parse_plan(m.plan), parse_plan(alone.plan)
+            why = "which masks more, and visits dead tiles"
+            if not same_tiles(m, alone):
+                own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "
+                why = f"which has {own}tiles of {tiles_of(theirs)}, not {tiles_of(mine)}"
+            return f"{times(gain)} as fast as one device, {why}"
+    found, bound = over_contiguous(m, run), attention_bound(m)
+    if found and bound and bound * (1 + SLACK) < found[0] <= found[1] * (1 + SLACK):
+        gain, most = times(found[0]), times(bound)
+        return f"{gain} over contiguous, above its bound of {most}: contiguous waits for hops, or masks more"
+    return None
+
+
+def tiles_of(plan: Plan) -> str:
+    own = f" (backward {plan.backward})" if plan.backward and plan.backward != plan.tile else ""
+    return f"{plan.tile}{own}"

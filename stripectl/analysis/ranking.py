@@ -1,0 +1,203 @@
+"""Which plan is fastest, and whether that is sure.
+
+Plans are ranked by workload and target, within the strongest method that timed them, since a measured and a simulated
+time do not compare.
+"""
+
+import functools
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from stripectl.analysis.plausibility import implausible
+from stripectl.core.kernel import kernels
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import PASSES, STEP, Workload
+from stripectl.hardware.target import hardware_kind, hardware_name
+from stripectl.results.measurement import (
+    Measurement,
+    ratio_interval,
+    simulation_error,
+    spelled,
+    together,
+    twin,
+)
+from stripectl.results.schema import METHODS
+
+LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
+
+
+class Pair(NamedTuple):
+    """A plan that was measured and simulated; how far the simulation is off, of its time and of its speed-up."""
+
+    measured: Measurement
+    simulated: Measurement
+    error: float
+    speedup_error: float | None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The plans of a workload on a target: `rivals` are those that the strongest method timed, the fastest first;
+    `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are. `alike` are the plans
+    that differ from the best in their tiles alone, and that the method does not tell from it; `broken` says of plans
+    whose predictions are implausible which bound they break."""
+
+    members: Sequence[Measurement]
+    rivals: Sequence[Measurement]
+    pairs: Sequence[Pair]
+    alike: Sequence[Measurement] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Measurement:
+        return self.rivals[0]
+
+    @property
+    def runner_up(self) -> Measurement | None:
+        others = (m for m in self.rivals[1:] if not any(m is other for other in self.alike))
+        return next(others, None)
+
+    @property
+    def workload(self) -> Workload:
+        return self.best.workload
+
+    def too_close(self, fast: Measurement, slow: Measurement) -> bool:
+        """Whether the slower may be as fast: the interval of the ratio holds 1, or the simulation's error is larger."""
+        if interval := ratio_interval(slow.samples_s, fast.samples_s):
+            return interval[0] <= 1
+        known = speedup_error(self.pairs) if fast.method == "simulated" else None
+        least = 0.0 if fast.method == "measured" else max(LEAST_MARGIN, known or 0.0)
+        return margin(fast, slow) <= least
+
+
+def is_timed(m: Measurement) -> bool:
+    return m.status == "ok" and bool(m.median_s) and not m.rough
+
+
+def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Those with a time, but for what a stronger method refuses, as a compiler does what does not fit into memory: it
+    is asked of one layout, and answers for those that differ in nothing else."""
+    measurements, refused = list(measurements), dict[tuple[str, ...], int]()
+    for m in measurements:
+        if m.status == "refused":
+            refused[m.what] = min(strength(m.method), refused.get(m.what, len(METHODS)))
+    timed = [(m, _but_for_layout(m)) for m in measurements if is_timed(m)]
+    overruled = {key for m, key in timed if strength(m.method) > refused.get(m.what, len(METHODS))}
+    return [m for m, key in timed if key not in overruled]
+
+
+def _but_for_layout(m: Measurement) -> Hashable:
+    return m.workload, m.target, m.method, spelled(m.flags), _alike(m.plan, m.workload.passes == STEP)
+
+
+@functools.lru_cache(2**14)
+def _alike(text: str, step: bool) -> Plan:
+    plan = parse_plan(text)
+    return replace(plan, scheme=plan.cut_by, layout="", chunk=plan.chunk_asked if step else None)
+
+
+def margin(fast: Measurement, slow: Measurement) -> float:
+    """How much longer the slower takes."""
+    assert fast.median_s and slow.median_s
+    return slow.median_s / fast.median_s - 1
+
+
+def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
+    """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
+    plan of several has a time on such hardware."""
+    run, errors = together(measurements), dict[str, list[Pair]]()
+    told = [(m, implausible(m, run)) for m in contenders(measurements)]
+    timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
+    for pair in pairs(measurements):
+        errors.setdefault(pair.measured.workload.passes, []).append(pair)
+    members: dict[tuple[Workload, str], list[Measurement]] = {}
+    for m in measurements:
+        members.setdefault((m.workload, m.target), []).append(m)
+    wide = {(m.workload, hardware_name(m.target)) for m in timed if m.devices > 1}
+    groups: dict[tuple[Workload, str], list[Measurement]] = {}
+    for m in timed:
+        if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
+            groups.setdefault((m.workload, m.target), []).append(m)
+    return [
+        replace(
+            _ranking(group, members[key], errors.get(key[0].passes, [])),
+            broken={m.plan: broken[id(m)] for m in members[key] if id(m) in broken},
+        )
+        for key, group in groups.items()
+    ]
+
+
+def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]:
+    """Of every workload and target the `most` fastest plans, and what times are compared with, in the order of the run.
+    `measurements` have their speed-ups."""
+    best = [m for each in rankings(measurements) for m in each.rivals[:most]]
+    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
+    chosen = {id(m) for m in best}
+    return [
+        m
+        for m in measurements
+        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
+    ]
+
+
+def strongest(ranked: Sequence[Ranking]) -> Ranking:
+    """That of the pass that holds most and, of it, the longest sequence."""
+    return min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
+
+
+def _ranking(candidates: Sequence[Measurement], members: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
+    method = min((m.method for m in candidates), key=strength)
+    rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
+    if method == "measured":
+        return Ranking(members, rivals, errors)
+    near = [m for m in rivals if margin(rivals[0], m) <= LEAST_MARGIN]
+    alike = [m for m in near if _but_for_tiles(m) == _but_for_tiles(rivals[0])]
+    best = min(alike, key=_from_default)  # of equals the first, which is the fastest
+    others = [m for m in rivals if m is not best]
+    return Ranking(members, [best, *others], errors, [m for m in alike if m is not best])
+
+
+def _but_for_tiles(m: Measurement) -> Hashable:
+    return spelled(m.flags), replace(parse_plan(m.plan), tile=None, backward=None)
+
+
+def _from_default(m: Measurement) -> float:
+    """How far a plan's tiles lie from its kernel's default."""
+    plan = parse_plan(m.plan)
+    default = kernels[plan.kernel].default_tile(hardware_kind(m.target))
+    return sum(tile.apart(default) for tile in plan.tiles.values())
+
+
+def strength(method: str) -> int:
+    """0 for the strongest."""
+    return METHODS.index(method) if method in METHODS else len(METHODS)
+
+
+def pairs(measurements: Sequence[Measurement]) -> list[Pair]:
+    """Every plan that was measured and simulated."""
+    found, measurements = [], together(measurements)
+    for m in measurements:
+        other, error = twin(m, measurements), simulation_error(m, measurements)
+        if other is not None and error is not None:
+            ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
+            found.append(Pair(m, other, error, clocked / ran - 1 if ran and clocked else None))
+    return found
+
+
+def speedup_error(errors: Iterable[Pair]) -> float | None:
+    """The largest error of a simulated speed-up, where one is known."""
+    return max((abs(each.speedup_error) for each in errors if each.speedup_error is not None), default=None)
+
+
+def names(measurements: Iterable[Measurement]) -> dict[str, str]:
+    """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
+    plans = {m.plan: parse_plan(m.plan) for m in measurements if is_timed(m)}
+    several = {text: plan for text, plan in plans.items() if plan.devices > 1}
+    for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
+        found = {text: short(plan) for text, plan in several.items()}
+        if len(set(found.values())) == len(found):
+            break
+    else:
+        found = {text: text for text in several}
+    return {text: text for text in plans} | found

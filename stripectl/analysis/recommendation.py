@@ -1,0 +1,242 @@
+"""What a run recommends: a plan, how sure that is, what limits it, and at what length the answer changes.
+
+A pure function of the measurements: whoever reads a run draws the recommendation anew, so that it cannot say what the
+measurements do not. The recommendation is of the strongest pass and, of that, the longest sequence; the other workloads
+of the run have theirs in `others`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.crossover import Curves, crossover
+from stripectl.analysis.explanation import count, reasons
+from stripectl.analysis.ranking import (
+    LEAST_MARGIN,
+    Ranking,
+    margin,
+    names,
+    rankings,
+    speedup_error,
+    strongest,
+)
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import STEP
+from stripectl.export.usage import use
+from stripectl.hardware.target import hardware_kind, hardware_name
+from stripectl.results.measurement import (
+    Measurement,
+    attention_bound,
+    over_one_device,
+    ratio_interval,
+    spelled,
+    twin,
+    with_speedups,
+    without_time,
+)
+from stripectl.results.noise import disturbances
+from stripectl.results.run import Run
+from stripectl.simulate.cost_model import PARTS
+
+WIDE = 0.05  # half an interval over its median
+LONGEST_REASON = 200  # characters of why a plan was refused
+
+
+def recommend(run: Run) -> dict[str, Any] | None:
+    """The recommendation of a run as plain data, seconds and bytes; None where no plan has a time."""
+    measurements = with_speedups(run.measurements)
+    ranked = rankings(measurements)
+    if not ranked:
+        return None
+    first = strongest(ranked)
+    drawn: dict[Any, Curves] = {}
+    others = [entry(each, ranked, measurements, drawn) for each in ranked if each is not first]
+    return entry(first, ranked, measurements, drawn) | {"use": use(first.best), "others": others}
+
+
+def entry(
+    ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Any, Curves]
+) -> dict[str, Any]:
+    """What is recommended for one workload and target."""
+    best, second = ranking.best, ranking.runner_up
+    changes, lengths = crossover(ranking, ranked, drawn)
+    limits = limits_of(best, run)
+    found = {
+        "workload": best.workload.to_json(),
+        "target": best.target,
+        "plan": best.plan,
+        "flags": dict(best.flags) if best.flags else None,
+        "method": best.method,
+        "headline": headline(ranking),
+        "median_s": best.median_s,
+        "ci95_s": list(best.ci95_s) if best.ci95_s else None,
+        "tokens_per_s": best.tokens_per_s,
+        "gain": gain(ranking),
+        "over_one_device": over_one_device(best, run),
+        "limits": limits,
+        "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
+        "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
+        "bound": bound(best),
+        "runner_up": second and second.plan + spelled(second.flags),
+        "margin": second and margin(best, second),
+        "too_close": ranking.too_close(best, second) if second else None,
+        "crossover": changes,
+        "lengths": lengths,
+        "confidence": confidence(ranking),
+        "peak_bytes": best.peak_bytes,
+        "hbm_bytes": best.hbm_bytes,
+        "memory": dict(best.memory) if best.memory else None,
+        "parts": dict(best.parts) if best.parts else None,
+        "refused": refused(ranking),
+    }
+    return found | {"reasons": reasons(found, ranking, run)}
+
+
+def headline(ranking: Ranking) -> str:
+    """The plan by its short name, and no more than is known of its place."""
+    best, second = ranking.best, ranking.runner_up
+    short = names(ranking.members)
+    name = short[best.plan] + spelled(best.flags)
+    if second is None:
+        return f"{name}: the only plan timed"
+    if ranking.too_close(best, second):
+        return f"{name} or {short[second.plan]}{spelled(second.flags)}: too close to tell"
+    once = best.method == "measured" and not best.ci95_s
+    return f"{name} was fastest in {count(best)}" if once else f"{name} is fastest"
+
+
+def gain(ranking: Ranking) -> dict[str, Any] | None:
+    """How many times faster than the plan with the default tile and mesh, where the run holds that beside others; else
+    than the contiguous ring. Measured plans were taken in turns, so the interval is of pairs."""
+    best, usual = ranking.best, default_plan(ranking.best)
+    base = next((m for m in ranking.rivals if m.plan == usual and m.flags == best.flags), None)
+    if base is None or base is best or not base.median_s or not best.median_s:
+        return dict(best.speedup) if best.speedup else None
+    interval = ratio_interval(base.samples_s, best.samples_s)
+    return {"over": base.plan, "value": base.median_s / best.median_s, "ci95": interval and list(interval)}
+
+
+def default_plan(m: Measurement) -> str:
+    """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
+    plan = parse_plan(m.plan)
+    softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
+    bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None, softmax=softmax), plan.devices)
+    return str(with_tile(bare, m.workload, hardware_kind(m.target)))
+
+
+def limits_of(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
+    """Its own, else those of its simulation."""
+    other = twin(m, run)
+    known = m.limits or (other.limits if other else None) or {}
+    found = {part: min(1.0, known[part]) for part in PARTS if part in known}
+    return found or None
+
+
+def bound(m: Measurement) -> dict[str, float | None] | None:
+    """The most that its layout can gain over the contiguous one, and the share of it that was reached, by attention and
+    not by a step that holds more; None where nobody knows one."""
+    most, layer = attention_bound(m), (m.bound or {}).get("layer")
+    if m.devices == 1 or most is None:
+        return None
+    own = replace(parse_plan(m.plan), layout="contiguous")
+    alike = m.speedup is not None and parse_plan(m.speedup["over"]) == own and m.workload.passes != STEP
+    reached = m.speedup["value"] / most if m.speedup and alike else None
+    return {"attention_only": most, "layer": layer, "reached": reached}
+
+
+def confidence(ranking: Ranking) -> dict[str, str]:
+    """A word and a sentence: how the time was obtained, and whether that tells the plan from the next."""
+    best, second = ranking.best, ranking.runner_up
+    word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
+    if second is None or not ranking.too_close(best, second):
+        return {"word": word, "sentence": said}
+    doubt = "is smaller than clocks can tell"
+    if best.method == "measured":
+        doubt = "has an interval that holds zero"
+    elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > LEAST_MARGIN:
+        doubt = "is within the simulation's error"
+    return {"word": "ambiguous", "sentence": f"{said} The margin over the runner-up {doubt}."}
+
+
+def _measured(ranking: Ranking) -> tuple[str, str]:
+    best = ranking.best
+    if not best.ci95_s or not best.median_s:
+        return "ambiguous", f"Measured once or twice ({count(best)}), so nothing is known about noise."
+    half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
+    noisy = " That is wide: another run may rank close plans otherwise." if half > WIDE else ""
+    said = f"Measured on {best.target}: the median of {count(best)}, known to ±{half:.1%}.{noisy}"
+    disturbed = f" Disturbed while it ran: {', '.join(found)}." if (found := disturbances(best)) else ""
+    return "measured", said + disturbed
+
+
+def _simulated(ranking: Ranking) -> tuple[str, str]:
+    best, source = ranking.best, str((ranking.best.calibration or {}).get("source"))
+    grounds = {
+        "measured_tile": f"Simulated: the {best.devices} devices were not run. Tiles were timed on this machine.",
+        "datasheet": "Simulated from published figures: nothing was run.",
+        **{each: f"Simulated and not run: tiles take {taken}." for each, taken in TABLED.items()},
+    }
+    words = grounds.get(source, f"Simulated from {source}: the plan was not run.")
+    word = "datasheet" if source == "datasheet" else "simulated"
+    if not ranking.pairs:
+        return word, f"{words} {accuracy(best)}"
+    worst, ratio = max(abs(pair.error) for pair in ranking.pairs), speedup_error(ranking.pairs)
+    also = "" if ratio is None else f" and speed-ups by up to {ratio:.0%}"
+    return word, f"{words} Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."
+
+
+TABLED = {
+    "estimated_cycles": "the compiler's estimated cycles",
+    "bundles": "the bundles of the compiler's final schedule",
+    "published": "published times of the kernel",
+}
+
+
+def accuracy(m: Measurement) -> str:
+    """How far times that were predicted this way are off published ones of attention on one such device."""
+    from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
+
+    known = known_error(hardware_name(m.target), m.workload.passes)
+    unknown = "No plan was both measured and simulated here, so its error is not known."
+    if known is None or (m.calibration or {}).get("source") not in ("bundles", "published"):
+        return unknown
+    error = known.error
+    fitted = ", to which its costs were fitted" * known.fitted
+    return (
+        f"Times of attention on one device that are predicted this way were within {error.mean:.0%} of {error.rows} "
+        f"published measurements on {known.hardware} (geometric mean; the worst {error.worst:.0%}; {known.passes} "
+        f"passes of {known.measured}{fitted})."
+    )
+
+
+def _predicted(ranking: Ranking) -> tuple[str, str]:
+    words = {**TABLED, "datasheet": "what the published figures allow"}
+
+    def taken(known: Mapping[str, Any]) -> str:
+        return words.get(str(known.get("source")), f"what {known.get('source')} says")
+
+    known = ranking.best.calibration or {}
+    tiles = f"tiles take {taken(known)}"
+    if beside := known.get("softmax"):
+        tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
+    lacking = known.get("memory_left_out")
+    memory = "the compiler's word" + (f", without {lacking}" if lacking else "")
+    said = f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
+    return "predicted", f"{said} {found}" if "within" in (found := accuracy(ranking.best)) else said
+
+
+def refused(ranking: Ranking) -> list[dict[str, Any]]:
+    """What came of the plans of the workload that have no time, those whose reasons differ in numbers only together."""
+    return [
+        {
+            "status": those[0].status,
+            "reason": shortened(those[0].reason or "no reason was given"),
+            "plans": [m.plan + spelled(m.flags) for m in those],
+        }
+        for those in without_time(ranking.members)
+    ]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"

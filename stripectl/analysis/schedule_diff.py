@@ -1,0 +1,112 @@
+"""Two runs by what the compiler says of their plans: the same on any machine, so a gate for runners without devices.
+
+A plan is worse where it no longer fits, sends more, has more transfers or more of them that are synchronous or beside
+no tiles, computes more tiles, needs more memory, copies more, or is predicted to hide less.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stripectl.errors import BadInput
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING, nbytes
+
+Verdict = Literal["WORSE", "BETTER", "SAME", "MISSING"]
+FAILURES = ("WORSE", "MISSING")
+MORE_IS_BETTER = ("fits", "predicted overlap")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What the compiler says of the same plan in two runs, as numbers; None where it does not say."""
+
+    base: Measurement
+    new: Measurement
+    name: str
+    was: float | None
+    now: float | None
+    verdict: Verdict
+
+    def shown(self, value: float | None) -> str:
+        """A value in words."""
+        return NOTHING if value is None else shape_of(self.name)(value)
+
+
+def shape_of(name: str) -> Callable[[float], str]:
+    """How a fact is printed."""
+    if name == "fits":
+        return lambda value: "yes" if value else "no"
+    if name.startswith(("sent", "memory", "copied")):
+        return nbytes
+    return (lambda value: f"{value:.1%}") if name == "predicted overlap" else (lambda value: f"{value:,.0f}")
+
+
+def gate(base: Run, new: Run, threshold: float) -> list[Fact]:
+    """Every fact of the base's compiled plans, as the new run has it; changes within `threshold` are the same. A plan
+    is paired with itself under other compiler flags where either run has it with one set of flags only.
+
+    Raises:
+        BadInput: the base has no compiled plan.
+    """
+    known = {m.key: m for m in compiled(base) if m.status == "ok"}
+    if not known:
+        raise BadInput("BASE holds no compiled plan. Make it by: stripectl bench --method compiled --target v5e:4x4")
+    found, alike = {m.key: m for m in compiled(new)}, alone(new)
+    return [
+        fact
+        for key, was in known.items()
+        for fact in compared(was, found.get(key) or (alone(base).get(of(was)) and alike.get(of(was))), threshold)
+    ]
+
+
+def compiled(run: Run) -> list[Measurement]:
+    return [m for m in run.measurements if m.method == "compiled"]
+
+
+def of(m: Measurement) -> Any:
+    """What it is a measurement of, but for flags."""
+    return m.workload, m.plan, m.target
+
+
+def alone(run: Run) -> Mapping[Any, Measurement]:
+    """The compiled plans of a run that have one set of flags."""
+    times = Counter(map(of, compiled(run)))
+    return {of(m): m for m in compiled(run) if times[of(m)] == 1}
+
+
+def compared(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[Fact]:
+    """A plan's facts, those of either run; of one that does not fit no other is known."""
+    if now is None:
+        yield Fact(was, was, "fits", 1, None, "MISSING")
+        return
+    before, after = facts(was), facts(now)
+    for name in dict.fromkeys((*before, *after)) if after["fits"] else ("fits",):
+        values = before.get(name, 0), after.get(name, 0)
+        yield Fact(was, now, name, *values, verdict(name, *values, threshold))
+
+
+def verdict(name: str, was: float | None, now: float | None, threshold: float) -> Verdict:
+    if was is None or now is None or abs(now - was) <= threshold * abs(was):
+        return "SAME"
+    return "BETTER" if (now > was) == (name in MORE_IS_BETTER) else "WORSE"
+
+
+def facts(m: Measurement) -> dict[str, float | None]:
+    """What the compiler says of a plan, by name."""
+    program = m.program or {}
+    transfers, copies = program.get("collectives") or [], program.get("copies") or {}
+    found: dict[str, float | None] = {"fits": float(m.status == "ok"), "memory": m.peak_bytes}
+    found["tiles computed"] = (m.tiles or {}).get("computed")
+    found["predicted overlap"] = (m.overlap or {}).get("ratio")
+    found["copied a round"] = copies.get("bytes_per_round", 0)
+    kinds = sorted({each["opcode"] for each in transfers})
+    for kind in kinds:
+        alike = [each for each in transfers if each["opcode"] == kind]
+        found[f"sent by {kind}"] = sum(each["sent_bytes"] * each["times"] for each in alike)
+        found[f"{kind}s"] = sum(each["times"] for each in alike)
+        found[f"synchronous {kind}s"] = sum(each["times"] for each in alike if not each["asynchronous"])
+        found[f"{kind}s beside no tiles"] = sum(each["times"] for each in alike if not each["beside_tiles"])
+    return found

@@ -1,0 +1,177 @@
+"""Series: a metric of one plan, workload, target, flags and method over runs, in order of time.
+
+Times of two machines are two series. Whatever else differs around two runs (versions, flags, system) is said at the
+later one: it may be why a level changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
+
+from stripectl.analysis.history_metrics import Metric, on_a_machine
+from stripectl.results.measurement import Measurement, readable
+from stripectl.results.run import Run
+from stripectl.statistics.change_points import ENOUGH, Change, changes, relative
+
+MOST_MARKS = 3  # that are named
+LEAST_SPAN = 0.1
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a run found of a series: `value` is None where it has none. `change` is over the level before, and `marks`
+    say what is not as it was at the point before."""
+
+    run: Run
+    measurement: Measurement
+    value: float | None
+    change: float | None
+    marks: Sequence[str]
+
+
+class Level(NamedTuple):
+    """Points from `first` up to `end`, and the values of those that have one."""
+
+    first: int
+    end: int
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """`changes` are at indices of `points`; of an `exact` one every difference is one."""
+
+    metric: Metric
+    place: str
+    exact: bool
+    points: Sequence[Point]
+    changes: Sequence[Change]
+
+    @property
+    def newest(self) -> Point:
+        return self.points[-1]
+
+    @property
+    def values(self) -> list[float]:
+        """Of the points that have one."""
+        return [value for level in self.levels for value in level.values]
+
+    @property
+    def levels(self) -> list[Level]:
+        """What lies between changes."""
+        ends = pairwise([0, *(change.at for change in self.changes), len(self.points)])
+        parts = ((first, end, [point.value for point in self.points[first:end]]) for first, end in ends)
+        return [Level(first, end, [each for each in values if each is not None]) for first, end, values in parts]
+
+    @property
+    def enough(self) -> bool:
+        """Whether a change could be sure."""
+        return self.exact or len(self.values) >= ENOUGH
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value that a drawing shows: noise within LEAST_SPAN of the middle looks small."""
+        low, high, middle = min(self.values), max(self.values), median(self.values)
+        more = max(LEAST_SPAN * abs(middle) - (high - low), 0.0) / 2
+        return low - more, high + more
+
+    def to_json(self) -> dict[str, Any]:
+        m, metric = self.newest.measurement, self.metric
+        return {
+            **{name: getattr(m, name) for name in ("plan", "target", "method", "flags")},
+            "workload": m.workload.to_json(),
+            "place": self.place,
+            "exact": self.exact,
+            "enough": self.enough,
+            "points": [
+                {
+                    **{name: getattr(point.run, name) for name in ("id", "created")},
+                    "git": point.run.environment.get("git"),
+                    **{name: getattr(point.measurement, name) for name in ("status", "reason")},
+                    "value": point.value,
+                    "ci95": metric.interval(point.measurement) if point.value is not None else None,
+                    "change": point.change,
+                    "differs": list(point.marks),
+                }
+                for point in self.points
+            ],
+            "changes": [
+                {
+                    **asdict(change),
+                    "run": self.points[change.at].run.id,
+                    "ratio": change.ratio,
+                    "better": (change.after > change.before) == (metric.better > 0),
+                }
+                for change in self.changes
+            ],
+        }
+
+
+def series_of(runs: Sequence[Run], metric: Metric) -> list[Series]:
+    """Of runs in order of time, every series of the metric that has a value: those of the newest run first, in its
+    order."""
+    found: dict[Any, list[tuple[Run, Measurement]]] = {}
+    for run in reversed(runs):
+        for m in map(readable, run.measurements):
+            if not m.rough:
+                found.setdefault((m.key, place(run, m, metric)), []).append((run, m))
+    every = (_series(metric, where, members[::-1]) for (_, where), members in found.items())
+    return [series for series in every if series.values]
+
+
+def _series(metric: Metric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
+    values = [metric.of(m) if m.status == "ok" else None for _, m in members]
+    at = [i for i, value in enumerate(values) if value is not None]
+    known = [value for value in values if value is not None]
+    exact = all(metric.exact(m) for _, m in members)
+    steps = {change.at: change for change in changes(known, exact)}
+    over, begin = dict[int, float](), 0
+    for i, value in enumerate(known):
+        begin = i if i in steps else begin
+        before = steps[i].before if i in steps else median(known[begin:i]) if i > begin else None
+        if before is not None and (share := relative(before, value)) is not None:
+            over[at[i]] = share
+    around = [surroundings(run) for run, _ in members]
+    points = [
+        Point(run, m, values[i], over.get(i), differences(around[i - 1], around[i]) if i else ())
+        for i, (run, m) in enumerate(members)
+    ]
+    return Series(metric, where, exact, points, [replace(each, at=at[each.at]) for each in steps.values()])
+
+
+def place(run: Run, m: Measurement, metric: Metric) -> str:
+    """What a value belongs to beside its key: the machine, where that has a part in it, and what it is over."""
+    return "; ".join(filter(None, (machine(run) if on_a_machine(m) else "", metric.over(m))))
+
+
+def machine(run: Run) -> str:
+    """Its accelerators, or the processor where it has none."""
+    devices = [each for each in _list(run.environment.get("devices")) if isinstance(each, Mapping)]
+    kinds = sorted({str(each.get("kind")) for each in devices if each.get("platform") != "cpu"})
+    host = _mapping(run.environment.get("host"))
+    return ", ".join(kinds) or f"{host.get('processor', 'an unknown processor')}, {host.get('cores', '?')} cores"
+
+
+def surroundings(run: Run) -> dict[str, str]:
+    """What else may matter, by name."""
+    said = run.environment
+    system = _mapping(said.get("host")).get("system")
+    known = {**_mapping(said.get("versions")), **_mapping(said.get("flags"))}
+    return {str(name): str(value) for name, value in known.items()} | ({"system": str(system)} if system else {})
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """What is not as it was, in words."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    said = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:MOST_MARKS]]
+    return said + [f"and {len(names) - MOST_MARKS} more"] * (len(names) > MOST_MARKS)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,77 @@
+"""Measurements beside what papers measured: the striped attention paper's training speed-ups (Brandon et al. 2023,
+tables 2 to 4, `profiles/published/striped-attention.csv`).
+
+Each of its rows is a machine, a model, a mesh of `mp` devices along heads and `sp` along the sequence, and a length;
+the speed-up is striped's over the contiguous ring's.
+"""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+from stripectl.core.bounds import theoretical_max_speedup
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import STEP
+from stripectl.hardware.target import hardware_name
+from stripectl.results.measurement import Measurement
+from stripectl.util.files import data_folder
+
+HARDWARE = {"A100": "a100", "TPUv3": "v3", "TPUv4": "v4"}
+ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense one in bfloat16, there; else 1
+
+
+class Beside(NamedTuple):
+    """A published row and what was found of it here; speed-ups of striped over contiguous."""
+
+    hardware: str
+    model: str
+    mesh: str
+    seq_len: int
+    tms: float
+    bound: float | None  # of a layer, in whole tiles
+    published: float | None
+    ours: float
+    method: str
+
+    @property
+    def error(self) -> float | None:
+        """How far what was found here is off what was measured there."""
+        return self.ours / self.published - 1 if self.published else None
+
+
+@cache
+def rows() -> dict[tuple[str, str, int, int, int], tuple[float, float | None]]:
+    """(TMS, measured speed-up) by (hardware, model, tensor, ring, tokens); not every row was measured."""
+    text = (data_folder("profiles") / "published" / "striped-attention.csv").read_text().splitlines()
+    return {
+        (HARDWARE[row["hw"]], row["model"].lower(), int(row["mp"]), int(row["sp"]), int(row["n_seq"])): (
+            theoretical_max_speedup(
+                model=row["model"].lower(),
+                seq_len=int(row["n_seq"]),
+                ring=int(row["sp"]),
+                attention_cost=ATTENTION_COST.get(row["hw"], 1.0),
+            ),
+            float(row["speedup_measured"]) if row["speedup_measured"] else None,
+        )
+        for row in csv.DictReader(text)
+    }
+
+
+def beside(measurements: Iterable[Measurement]) -> list[Beside]:
+    """Every striped training step of a published row whose contiguous one, on the same mesh, was timed by the same
+    method."""
+    steps = [m for m in measurements if m.workload.passes == STEP and m.median_s]
+    timed = {(m.plan, m.workload, m.target, m.method): m.median_s or 0.0 for m in steps}
+    found = []
+    for m in steps:
+        plan, work, hardware = parse_plan(m.plan), m.workload, hardware_name(m.target)
+        tensor, ring = plan.size("tensor"), plan.size("ring")
+        known = rows().get((hardware, work.model or "", tensor, ring, work.seq_len))
+        slow_s = timed.get((str(replace(plan, layout="contiguous")), work, m.target, m.method))
+        if known and slow_s and m.median_s and plan.layout == "striped" and plan.devices == tensor * ring:
+            mesh, bound = f"ring={ring},tensor={tensor}", (m.bound or {}).get("layer")
+            what = hardware, work.model or "", mesh, work.seq_len
+            found.append(Beside(*what, known[0], bound, known[1], slow_s / m.median_s, m.method))
+    return found

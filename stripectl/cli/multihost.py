@@ -1,0 +1,105 @@
+"""Commands that run on many hosts at once: the same command on each, or one that finds them by the cluster it is in."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stripectl.errors import BadInput, StripectlError
+
+# Variables of clusters that start a command on many hosts, and what a TPU's host has.
+SIGNS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID", "JOB_COMPLETION_INDEX")
+DEVICES = ("/dev/accel0", "/dev/vfio/0")
+
+
+def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
+    """Run a command's body on host 0, which finds the others as `click`'s context object; there, follow it."""
+
+    @functools.wraps(body)
+    def command(**given: Any) -> int:
+        from stripectl.workers.worker_group import interruptible
+
+        with interruptible():
+            hosts = find(given["coordinator"], given["hosts"], given["host"])
+            if hosts is None:
+                return body(**given)
+            return follow_it(hosts, given["quiet"]) if hosts.index else lead(hosts, body, given)
+
+    return command
+
+
+def find(coordinator: str | None, count: int | None, index: int | None) -> Any:
+    """The hosts that options name, or that the cluster around us says; None: this one alone.
+
+    Raises:
+        BadInput: some of the options are missing.
+    """
+    from stripectl.workers.hosts import Hosts
+
+    if count == 1 or (coordinator, count, index) == (None, None, None):
+        return detected() if count is None and has_signs() else None
+    if coordinator is None or count is None or index is None:
+        raise BadInput("--coordinator, --hosts and --host go together: 10.0.0.1:8476, how many, and which this is.")
+    return Hosts(coordinator, count, index)
+
+
+def has_signs() -> bool:
+    return any(name in os.environ for name in SIGNS) or any(Path(path).exists() for path in DEVICES)
+
+
+def detected() -> Any:
+    """The hosts as JAX finds them, asked in a process of its own."""
+    from stripectl.workers.hosts import Hosts
+    from stripectl.workers.worker_group import DeviceSet, PlanFailed
+
+    with DeviceSet(session="workers.host_detection", variables={"JAX_PLATFORMS": "cpu"}) as asked:
+        try:
+            found = asked.ask("hosts")[0]
+        except PlanFailed as failure:
+            raise BadInput(
+                f"JAX cannot tell the hosts: {failure}. Say them by --coordinator, --hosts and --host, or --hosts 1."
+            ) from failure
+    return Hosts(**found) if found and found["count"] > 1 else None
+
+
+def lead(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
+    """Run the command here, on host 0, with all hosts' devices; the others hear how it ended."""
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.workers.coordinator import Cluster
+
+    with Cluster(hosts) as cluster:
+        code, said = 130, "host 0 was interrupted"
+        try:
+            with Reporter(given["quiet"]) as reporter:
+                cluster.gather(functools.partial(reporter.say, "wait for hosts"))
+            click.get_current_context().obj = cluster
+            code, said = body(**given), ""
+        except StripectlError as error:
+            code, said = error.exit_code, str(error)
+            raise
+        finally:
+            cluster.done(code, said)
+        return code
+
+
+def follow_it(hosts: Any, quiet: bool) -> int:
+    """Do as host 0 says; its exit code."""
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.workers.follower import follow
+
+    with Reporter(quiet) as reporter:
+        found = follow(hosts, functools.partial(reporter.say, f"host {hosts.index} of {hosts.count}"))
+    best = f"recommended {found['recommended']}; " if found["recommended"] else ""
+    end = f"ended: {found['said']}" if found["said"] else f"done: {best}all is on host 0, {hosts.address[0]}."
+    click.echo(f"host {hosts.index} of {hosts.count} {end}", err=True)
+    return int(found["code"])
+
+
+def cluster_here() -> Any:
+    """The hosts of the command that is running; None where it runs on this one alone."""
+    from stripectl.workers.coordinator import Cluster
+
+    return click.get_current_context().find_object(Cluster)

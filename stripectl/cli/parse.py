@@ -1,0 +1,312 @@
+"""What options mean: strings end here, workloads, plans and requests begin."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.cli.options import DEFAULT_LEN
+from stripectl.core.layout import MASKS
+from stripectl.core.linear_attention import ATTENTIONS, LINEAR
+from stripectl.core.model_config import SIZES, Model
+from stripectl.core.plan import (
+    DEFAULT_KERNELS,
+    Plan,
+    kernels,
+    layouts,
+    parse_mesh,
+    parse_plan,
+    parse_tile,
+    schemes,
+)
+from stripectl.core.workload import (
+    ATTENTION_PASSES,
+    DTYPES,
+    PASSES,
+    SLIDING,
+    STEP,
+    Workload,
+    format_length,
+    parse_length,
+    parse_lengths,
+    parse_mask,
+)
+from stripectl.errors import BadInput
+from stripectl.hardware.profile import Hardware
+from stripectl.measure.sampler import Effort
+from stripectl.results.schema import MOST_ASKED
+from stripectl.runner.request import Request
+from stripectl.util.files import unknown
+
+EVERY = "all"  # tiles
+LONGEST_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Heads of a workload, and the model they come from."""
+
+    model: str | None
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+def parse_request(given: Mapping[str, Any]) -> Request:
+    """The request that the options make."""
+    shape = parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
+    seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
+    if seqlen != given["seqlen"] != DEFAULT_LEN:
+        raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
+    longest, linear = seqlen.strip() == "max", parse_linear(given)
+    workloads = parse_workloads(
+        given["dtype"] or "bfloat16",
+        seqlen=str(max(parse_lengths(given["query_len"] or "1"))) if longest else seqlen,
+        shape=shape,
+        batch=given["batch"],
+        mask=given["mask"],
+        passes=given["passes"],
+        layers=given["layers"],
+        documents=given["documents"],
+        query_len=given["query_len"],
+        linear=linear,
+    )
+    names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
+    asked = {name: given[name] for name in names}
+    asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", ATTENTIONS[0])}
+    asked |= {"tile": None if (every_tile := given["tile"] == EVERY) else given["tile"]}
+    plans, every_mesh = parse_plans(given["plans"], **asked)
+    flags = parse_flags(given["xla_flags"])
+    check_count(len(workloads) * len(plans) * len(flags))
+    return Request(
+        workloads=workloads,
+        plans=plans,
+        any_kernel=given["kernel"] is None and not given["plans"],
+        target=given["target"],
+        hardware=parse_hardware(given["hardware"]),
+        method=given["method"],
+        any_dtype=given["dtype"] is None,
+        flags=flags,
+        longest=longest,
+        every_mesh=every_mesh,
+        every_tile=every_tile,
+        few=given["few"] or Request.few,
+        cached=given["cache"],
+        effort=parse_effort(given),
+    )
+
+
+def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
+    """The attention that is asked for: the options', of what they leave out the model's, also of one whose heads are
+    replaced, and of a scheme that can nothing else linear."""
+    model = Model.load(given["model"]) if given["model"] else None
+    named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
+    linear = any(schemes[name.strip()].kernels == ("linear",) for name in named if name.strip() in schemes.names())
+    asked = {name: given[name] for name in LINEAR if given[name] is not None}
+    if asked.get("attention") == "softmax":
+        return asked
+    found = {name: getattr(model, name) for name in LINEAR} if model and model.attention != ATTENTIONS[0] else {}
+    return {**({"attention": "linear"} if linear and not found else {}), **found, **asked}
+
+
+def parse_effort(given: Mapping[str, Any]) -> Effort:
+    """How hard to look, by the options."""
+    return Effort(
+        budget_s=parse_duration(given["budget"]),
+        min_samples=given["min_samples"],
+        warmup=given["warmup"],
+        compile_limit_s=parse_duration(given["compile_limit"]),
+    )
+
+
+def parse_shape(model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None) -> Shape:
+    """A model's heads, or those given; a model whose heads are replaced no longer lends its name."""
+    named = Model.load(model or "1b")
+    if heads is None and kv_heads is None and head_dim is None:
+        return Shape(model or "1b", named.heads, named.kv_heads, named.head_dim)
+    own = heads if heads is not None else named.heads
+    shared = kv_heads if kv_heads is not None else own
+    return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim)
+
+
+def grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Every combination of what stands on each axis."""
+    check_count(math.prod(map(len, axes)))
+    return itertools.product(*axes)
+
+
+def check_count(count: int) -> None:
+    """That a run can hold so many measurements.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    if count > MOST_ASKED:
+        raise BadInput(f"the options make a grid of {count:,}, and a command measures {MOST_ASKED:,}. Ask for a part.")
+
+
+def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
+    """A comma list of known names, or `all`.
+
+    Raises:
+        BadInput: a name that is not known, with the nearest ones.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if "all" in names:
+        return list(known)
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
+    return list(dict.fromkeys(names))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `90s`, `3m`, `1h`, or a plain number.
+
+    Raises:
+        BadInput: not a duration, or longer than any wait.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if not 0 < seconds <= LONGEST_S:
+        raise BadInput(f"{text!r} is not a duration of at most {LONGEST_S // 3600} hours. Write 90s, 3m or 1h.")
+    return seconds
+
+
+def parse_workloads(
+    dtype: str,
+    *,
+    seqlen: str,
+    shape: Shape,
+    batch: int,
+    mask: str,
+    passes: str | None,
+    layers: int | None = None,
+    documents: str | None = None,
+    query_len: str | None = None,
+    linear: Mapping[str, str] | None = None,
+) -> list[Workload]:
+    """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward one.
+
+    Raises:
+        BadInput: something is not known, or a step has no model.
+    """
+    packed = None if documents is None else tuple(map(parse_length, documents.split(",")))
+    axes = (
+        words(dtype, "dtype", DTYPES),
+        list(MASKS) if mask.strip() == "all" else list(dict.fromkeys(map(plain_mask, mask.split(",")))),
+        parse_lengths(seqlen),
+        [None] if query_len is None else parse_lengths(query_len),
+        words(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
+    )
+    steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
+    if layers and not steps:
+        raise BadInput("--layers are those of a training step. Add --pass step.")
+    return [
+        Workload(
+            **{**vars(shape), "batch": batch, "documents": packed, **(steps if each_pass == STEP else {})},
+            **(linear or {}),
+            **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
+        )
+        for each_dtype, each_mask, seq_len, queries, each_pass in grid(*axes)
+    ]
+
+
+def plain_mask(text: str) -> str:
+    """A mask in one spelling: `sliding:4k` for `sliding:4096`."""
+    left, _ = parse_mask(text.strip())
+    return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
+
+
+def step_sizes(shape: Shape, layers: int | None) -> dict[str, Any]:
+    """What a training step's workload has beside its attention."""
+    if shape.model is None:
+        raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
+    model = Model.load(shape.model)
+    return {name: getattr(model, name) for name in SIZES} | ({"layers": layers} if layers else {})
+
+
+def parse_plans(
+    plans: Sequence[str],
+    *,
+    scheme: str | None,
+    layout: str,
+    kernel: str | None,
+    tile: str | None,
+    unroll: str,
+    meshes: Sequence[str],
+    inference: bool = False,
+    attention: str = ATTENTIONS[0],
+) -> tuple[list[Plan], bool]:
+    """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
+    A layout or kernel that a scheme does not have is left out where `all` were asked for, and of all schemes those of
+    inference, or the others; where no kernel is asked for it is the scheme's own.
+
+    Raises:
+        BadInput: something is not known, or a mesh is named beside `auto`.
+    """
+    auto = "auto" in meshes
+    if auto and len(meshes) > 1:
+        raise BadInput("--mesh auto is every mesh; leave the others out.")
+    if plans and scheme is not None:
+        raise BadInput("--plan names whole plans. Leave --scheme out, or put its schemes in plans.")
+    if plans:
+        return list(dict.fromkeys(map(parse_plan, plans))), auto
+    every = grid(
+        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, attention),
+        [None] if auto else [parse_mesh(text) for text in meshes] or [None],
+        words(kernel, "kernel", kernels.names()) if kernel else [""],
+        [parse_tile(text) for text in tile.split(",")] if tile else [None],
+        parse_turns(unroll),
+        words(layout, "layout", layouts.names()),
+    )
+    return [
+        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels[0]], mesh, size, turns)
+        for name, mesh, computed, size, turns, laid in every
+        if layout != "all" or laid in (schemes[name].layouts or layouts.names())
+        if kernel != "all" or kernels[computed].family in schemes[name].kernels
+    ], auto
+
+
+def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
+    """A comma list of schemes, or all of training, or of inference, that compute such attention."""
+    names = words(text, "scheme", schemes.names())
+    if "all" not in text.split(","):
+        return names
+    families = {"softmax", "scores"} if attention == "softmax" else {"linear"}
+    able = [name for name in names if families & {*schemes[name].kernels}]
+    return [name for name in able if (schemes[name].queries != "all") == inference]
+
+
+def parse_turns(unroll: str) -> list[int]:
+    """A comma list of rounds to unroll.
+
+    Raises:
+        BadInput: not one.
+    """
+    turns = [each.strip() for each in unroll.split(",")]
+    if not all(re.fullmatch(r"0*[1-9]\d{0,5}", each) for each in turns):
+        raise BadInput(f"--unroll {unroll!r} is not a list of numbers from 1. Write 1 or 1,2,7.")
+    return list(map(int, turns))
+
+
+def parse_hardware(name: str | None) -> Hardware | None:
+    return Hardware.load(name) if name else None
+
+
+def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
+    """The grid of compiler flags: every combination of their values, or none at all.
+
+    Raises:
+        BadInput: not name=value, or the same name twice.
+    """
+    flags: dict[str, list[str]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        name = name.strip().removeprefix("--")
+        if not equals or not re.fullmatch(r"\w+", name) or name in flags:
+            raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name is there twice.")
+        flags[name] = [value.strip() for value in values.split(",")]
+    return [dict(zip(flags, values, strict=True)) for values in grid(*flags.values())]

@@ -1,0 +1,271 @@
+"""What commands that run plans share: what a request measures becomes a run in a folder, and that a table, a report and
+an exit code."""
+
+import contextlib
+import itertools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stripectl.cli.multihost import cluster_here
+from stripectl.cli.options import RUNS
+from stripectl.errors import BadInput, StripectlError
+
+if TYPE_CHECKING:
+    from stripectl.results.writer import Kept
+
+REPORT = "report.html"
+SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was tried, or there are many
+
+
+def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
+    """Run what is requested, save and show all of it however it ends; the exit code."""
+    from stripectl.profiling.profiler import Tracer
+    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.runner.bench import bench
+    from stripectl.workers.hosts import lost
+    from stripectl.workers.worker_group import interruptible
+
+    with opened(given) as kept:
+        run, screen = kept.run, console(stderr=given["as_json"])
+        stopped: BaseException | None = None
+        try:
+            with (
+                interruptible(),
+                Reporter(given["quiet"]) as reporter,
+                Tracer(kept.folder, given.get("steps", Tracer.steps)) as tracer,
+            ):
+                for request in requests:
+                    effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.add)
+                    asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
+                    for measurement in bench(
+                        asked, reporter.say, run.environment["devices"], cluster_here(), run.searches
+                    ):
+                        kept.add(measurement)
+        except (KeyboardInterrupt, StripectlError) as error:
+            stopped = lost(error) or error
+        if kept.gathered().measurements or stopped is None:
+            many = len(run.measurements) > MANY or any(each.searches for each in requests)
+            shown, left_out = fewer(run) if many else (run, [])
+            finish(kept, screen, given, shown, left_out)
+        if profile and stopped is None and not any(m.trace for m in run.measurements):
+            screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
+        if stopped is not None:
+            raise stopped
+        return exit_code(run, explicit=bool(given["plans"]))
+
+
+def fewer(run: Any) -> tuple[Any, list[str]]:
+    """(the run with the fastest plans of each workload, what their times are compared with, and what has no time; a
+    line on what is left out): meshes come by the hundred, and most are slow."""
+    from stripectl.analysis.ranking import fastest
+    from stripectl.results.measurement import with_speedups
+
+    measurements = with_speedups(run.measurements)
+    chosen = set(map(id, fastest(measurements, SHOWN)))
+    kept = [m for m in measurements if id(m) in chosen or m.status != "ok"]
+    more = len(measurements) - len(kept)
+    return replace(run, measurements=kept), [f"others  {more:,} plans are in run.json and the report"] * bool(more)
+
+
+@contextlib.contextmanager
+def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
+    """A new run in a folder for it, or with --resume the run to go on with, where nobody else writes meanwhile."""
+    from stripectl.results.environment import environment
+    from stripectl.results.history import History
+    from stripectl.results.lock import writing_in
+    from stripectl.results.run import FILE, Run, newest_run
+    from stripectl.results.writer import Kept
+    from stripectl.util.files import remove_leftovers
+
+    if given["history"]:
+        History(given["history"]).check_writable()
+    with contextlib.ExitStack() as stack:
+        if given["resume"]:
+            folder: Path = given["out"] or newest_run(RUNS).parent
+            stack.enter_context(writing_in(folder))
+            run = Run.load(folder)
+            check_plans(run, folder)
+            run.measurements = [tried_again(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+        else:
+            now = datetime.now(UTC)
+            identity = now.strftime("%Y%m%d-%H%M%S")
+            folder = given["out"] or unused(RUNS / identity, stack)
+            stack.enter_context(writing_in(folder) if given["out"] else contextlib.nullcontext())
+            if os.path.exists(folder / FILE):
+                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
+            command_line = shlex.join(["stripectl", *sys.argv[1:]])
+            around = environment([])
+            if cluster := cluster_here():
+                around["hosts"] = cluster.places
+                around["warnings"] += cluster.differences()
+            run = Run(identity, now.isoformat(timespec="milliseconds"), command_line, around)
+        remove_leftovers(folder, FILE, REPORT)
+        yield Kept(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
+
+
+def check_plans(run: Any, folder: Path) -> None:
+    """Fail before anything is measured where a plan of a run that is resumed means nothing to this stripectl."""
+    from stripectl.core.plan import parse_plan
+
+    for plan in dict.fromkeys(m.plan for m in run.measurements):
+        try:
+            parse_plan(plan)
+        except (BadInput, ValueError) as error:
+            why = f"this stripectl cannot read a plan in it: {error}"
+            raise BadInput(f"{folder} cannot be gone on with: {why}") from error
+
+
+def tried_again(m: Any) -> Any:
+    """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
+    from stripectl.measure.sampler import UNFINISHED
+
+    return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
+
+
+def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
+    """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
+    compared at several lengths, which wins at which; where there were plans to choose from, what is recommended.
+
+    Raises:
+        BadInput: the run or its report could not be written where they should lie; all else was done.
+    """
+    from stripectl.analysis.recommendation import recommend
+    from stripectl.reporters.html.page import write_report
+    from stripectl.reporters.terminal.recommendation import card, has_choice
+    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.results.history import History
+    from stripectl.results.noise import told
+    from stripectl.results.run import FILE
+
+    run = kept.run
+    if not run.environment["devices"]:  # nothing was timed, so nothing was disturbed
+        run.environment["warnings"] = []
+    found = run.recommendation = recommend(run)
+    if found and (cluster := cluster_here()):
+        cluster.recommended = found["plan"]
+    unsaved = [kept.rescue()]
+    if given["as_json"]:
+        click.echo(json.dumps(run.to_json(), indent=1))
+    show(run, screen, shown, notes)
+    show_traces(run, kept.folder, screen)
+    for warning in (*run.environment["warnings"], *told(run.measurements)):
+        screen.print(f"warning {warning}", markup=False)
+    page, history = kept.folder / REPORT, History(given["history"]) if given["history"] else None
+    try:
+        with Reporter(given["quiet"]) as reporter:
+            write_report(run, page, reporter.say, history.before(run) if history else None)
+        if history:
+            history.add(run)
+    except BadInput as error:
+        unsaved.append(error)
+    if found and has_choice(found):
+        screen.print(card(found, screen.width, str(page)))
+    kept_at = [("run", kept.folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
+    for name, path in kept_at:
+        screen.print(f"{name:8}{path}" if path.exists() else f"{name:8}not written", markup=False)
+    for error in filter(None, unsaved):
+        raise error
+
+
+def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
+    """The table of `shown`, and what follows from the whole run."""
+    from stripectl.reporters.terminal.by_length import scoreboards
+    from stripectl.reporters.terminal.footnotes import (
+        beside_published,
+        calibrations,
+        exchanges,
+        longest,
+        packing,
+        pass_rules,
+        plausibility,
+        searched,
+        too_large,
+    )
+    from stripectl.reporters.terminal.tables import tables
+
+    for part in [
+        *tables(shown, screen.width),
+        *beside_published(shown.measurements, screen.width),
+        *longest(shown.measurements),
+        *packing(run.measurements),
+        *pass_rules(run.measurements),
+        *exchanges(run.measurements),
+        *calibrations(shown),
+        *plausibility(run.measurements),
+        *too_large(run.measurements),
+        *searched(run.searches),
+    ]:
+        screen.print(part)
+    for note in notes:
+        screen.print(note, markup=False)
+    for part in scoreboards(run.measurements, screen.width):
+        screen.print(part)
+
+
+def show_traces(run: Any, folder: Path, screen: Any) -> None:
+    """What the run's profiles say, and where they open."""
+    from stripectl.profiling.profiler import FOLDER
+    from stripectl.reporters.profile_text import opening
+    from stripectl.reporters.terminal.profile import screen_parts
+    from stripectl.reporters.terminal.tables import describe, plan_cell
+    from stripectl.results.measurement import predicted_overlap
+
+    traced = [m for m in run.measurements if m.trace]
+    for m in traced:
+        title = f"{plan_cell(m)} {m.workload.passes}, {describe(m.workload)} on {m.target}"
+        predicted = predicted_overlap(m, run.measurements)
+        for part in screen_parts(m.trace, title, screen.width, predicted, m.median_s):
+            screen.print(part)
+        screen.print()
+    if any("profile" in m.trace for m in traced):
+        screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
+
+
+def unused(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
+    from stripectl.results.lock import writing_in
+
+    for candidate in (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in itertools.count(1)):
+        with contextlib.suppress(FileExistsError):
+            stack.enter_context(writing_in(candidate, new=True))
+            break
+    return candidate
+
+
+def exit_code(run: Any, explicit: bool) -> int:
+    """4: wrong numbers; 1: a plan or its profile failed; 2: a plan that was named was refused, or all were; 0: done."""
+    from stripectl.measure.sampler import WRONG_NUMBERS
+    from stripectl.profiling.profiler import UNPROFILED
+
+    failed = [m for m in run.measurements if m.status == "failed"]
+    if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
+        return 4
+    unprofiled = (str((m.trace or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
+    if failed or any(unprofiled):
+        return 1
+    refused = [m.status == "refused" for m in run.measurements]
+    return 2 if all(refused) or (explicit and any(refused)) else 0
+
+
+def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
+    """What would run, on stdout; the exit code."""
+    from stripectl.reporters.terminal.tables import describe
+
+    title = ""
+    for case in cases:
+        if title != (title := describe(case.workload)):
+            click.echo(title)
+        reason = f"  refused: {case.reason}" if case.reason else ""
+        click.echo(f"  {case.workload.passes:17} {case.plan}  {case.target}{reason}")
+    refused = sum(case.status == "refused" for case in cases)
+    click.echo(f"{len(cases) - refused} {what}, {refused} refused; {rest}.")
+    return 2 if refused == len(cases) else 0

@@ -1,0 +1,243 @@
+"""Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
+
+import math
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stripectl.compile.cost_model import compiled_machine
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_arguments
+from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput, Missing
+from stripectl.hardware.placement import wire
+from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import Target
+from stripectl.hlo.llo_bundles import dump_flags
+from stripectl.measure.sampler import Effort, Say, why
+from stripectl.results.environment import FLAGS, version
+from stripectl.results.measurement import Measurement
+from stripectl.runner.static_facts import SMALLER, check_memory
+from stripectl.simulate.cost_entries import Shape, canonical, entries_of, masks_of, source_of
+from stripectl.simulate.cost_tables import Costs, shapes_of, shipped_costs
+from stripectl.simulate.sensitivity import explained
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_memory import memory_of_step
+from stripectl.simulate.training_step import PREDICTED, compiled_step, told
+from stripectl.util import disk_cache as cache
+from stripectl.workers.worker_group import DeviceSet, PlanFailed
+
+FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
+CHIPS = 4  # of the smallest slice that every TPU's compiler knows
+SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
+OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
+NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
+HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
+
+
+@dataclass
+class Compilers:
+    """The compiling workers of a command, by kind of hardware, ended together."""
+
+    say: Say
+    limit_s: float = Effort.compile_limit_s
+    cached: bool = True  # take from the disk what is there
+    sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
+    folders: ExitStack = field(default_factory=ExitStack)
+    shapes: dict[tuple[str, Shape], Costs | None] = field(default_factory=dict)
+
+    def __enter__(self) -> "Compilers":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each in self.sets.values():
+            each.stop()
+        self.folders.close()
+
+    def toolchain(self, target: Target) -> Toolchain:
+        """The compiler for a target.
+
+        Raises:
+            Missing: it is not here, or not of the version that this JAX needs.
+        """
+        found = TOOLCHAINS.get(target.hardware.kind)
+        if found is None:
+            raise Missing(f"{target} is compiled where it runs. Try --method measured.")
+        if found.missing:
+            raise Missing(f"{target} cannot be compiled for here: {found.missing}")
+        return found
+
+    def facts(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> dict[str, Any]:
+        """What the compiler says of a plan's program (`compile.Session.compile`), or what it said before.
+
+        Raises:
+            Missing: the compiler is not here.
+            BadInput: the target cannot be described to it.
+            PlanFailed: it crashed, took longer than the limit, or does not know a flag.
+        """
+        tools = self.toolchain(target)
+        request = {
+            "workload": workload.to_json(),
+            "plan": str(plan),
+            "topology": topology_arguments(target) | {"order": wire(target, plan.mesh or ()).order},
+            "flags": dict(flags),
+        }
+        around = {name: os.environ.get(name) for name in FLAGS}
+        packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
+        key = {**request, "versions": list(map(version, packages)), "around": around}
+        if self.cached and isinstance(known := cache.get(key), dict):
+            return known
+        alike = layers_of(workload, plan)
+        pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
+        dump = self.dump if pallas and workload.passes != STEP else None
+        found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
+        found |= {"compiler": tools.name}
+        if "refused" not in found and (len(alike) > 1 or (pallas and workload.passes == STEP)):
+            # in a program of both kinds their tiles cannot be told apart, and a dump of a whole step is a GiB
+            alone = [self.facts(own.of_layer("forward-backward"), each, target, flags) for _, own, each in alike]
+            found["bundles"] = next((each["bundles"] for each in alone if each.get("bundles")), None)
+            found |= {"alone": alone} if len(alike) > 1 else {}
+            found = next((each for each in alone if "refused" in each), found)
+        if not pallas or found.get("bundles") or "refused" in found:
+            cache.put(key, found)
+        return found
+
+    def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, Costs] | None:
+        """The costs of a plan's tiles by pass: by the table that ships, where that has their shape; else by small
+        programs, compiled once; else by the nearest shapes of the table; None where there are none."""
+        if kernels[plan.kernel].family != "softmax":
+            return None
+        near = shipped_costs(hardware, workload, plan)
+        if near and not any("interpolated_from" in each.detail for each in near.values()):
+            return near
+        found = {passes: self.compiled_costs(shape, hardware) for passes, shape in shapes_of(workload, plan).items()}
+        known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
+        return known if len(known) == len(found) else near
+
+    def compiled_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+        """The costs of a shape by its canonical programs, compiled for the smallest slice that every compiler knows;
+        None where they do not compile."""
+        key = hardware.name, shape
+        if key not in self.shapes:
+            self.shapes[key] = self._compile_costs(shape, hardware)
+        return self.shapes[key]
+
+    def _compile_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+        small = next((each for each in hardware.slices if math.prod(each) >= CHIPS), None)
+        if hardware.kind != "tpu" or small is None:
+            return None
+        try:
+            alike = [self.facts(*canonical(shape, m), Target(hardware, small), {}) for m in masks_of(shape.kernel)]
+        except (BadInput, PlanFailed):
+            return None
+        if any("refused" in each for each in alike):
+            return None
+        bundles = [kernel for each in alike for kernel in each.get("bundles") or ()]
+        entries = entries_of(alike[0] | {"bundles": bundles}, shape, hardware)
+        made_by = {"made_by": alike[0]["compiler"], "program": str(canonical(shape)[1])}
+        return Costs(entries, source_of(shape.kernel), made_by)
+
+    @cached_property
+    def dump(self) -> str:
+        """The folder for the bundles of a compiler that is told to leave them: which it is when it starts."""
+        return self.folders.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-bundles-"))
+
+    def _set(self, tools: Toolchain, dump: str | None) -> DeviceSet:
+        """The worker of a compiler, started: what that takes is not of any plan's time."""
+        own = {"LIBTPU_INIT_ARGS": dump_flags(Path(dump))} if dump else {}
+        variables = {**tools.environment, **own}
+        for name in variables.keys() & FLAG_LISTS:
+            variables[name] = f"{os.environ.get(name, '')} {variables[name]}".strip()
+        found = self.sets.setdefault((tools.kind, dump), DeviceSet(session="compile.session", variables=variables))
+        if not found.workers:
+            found.ask("ready")
+        return found
+
+
+def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measurement:
+    """The case with what the compiler says of it; refused where it will not have the plan."""
+    if case.status != "ok":
+        return case
+    case, plan = replace(case, method="compiled"), parse_plan(case.plan)
+    try:
+        facts = compilers.facts(case.workload, plan, target, case.flags or {})
+        if "refused" in facts:
+            needs, has = memory_of(facts["refused"])
+            reason = refusal(facts["refused"], compilers.toolchain(target))
+            return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
+        return predicted(with_facts(case, facts, target), target, facts, compilers)
+    except BadInput as error:
+        return replace(case, status="refused", reason=str(error))
+    except PlanFailed as failure:
+        reason, status = why(failure)
+        return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
+
+
+def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> Measurement:
+    """The case with what the compiler said of its program, and what its copies take; refused where the program does not
+    fit the memory."""
+    told = ("compiler", "collectives", "rewrites", "copies", "cycles", "beside", "bundles")
+    copies, rate = facts["copies"], target.hardware.figure("hbm_bytes_per_s")
+    takes = 2 * copies["bytes_per_round"] / rate if rate else None  # what is copied is read and written
+    case = replace(
+        case,
+        compile_s=facts["compile_s"],
+        bytes=facts["bytes"],
+        peak_bytes=facts["peak_bytes"],
+        program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
+    )
+    return check_memory(case)
+
+
+def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compilers: Compilers) -> Measurement:
+    """The case with the time that the compiler's cycles and schedule make on clocks; without one where the hardware's
+    profile lacks a figure that this needs."""
+    if case.status != "ok":
+        return case
+    plan = parse_plan(case.plan)
+    try:
+        wired, alike = wire(target, plan.mesh or ()), layers_of(case.workload, plan)
+        alone = facts.get("alone", [facts])
+        machines = [
+            compiled_machine(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
+            for (_, own, each), said in zip(alike, alone, strict=True)
+        ]
+    except BadInput as error:  # what the compiler said stands without a time
+        return replace(case, calibration={"source": "none", "left_out": str(error)})
+    case = replace(case, calibration=told(machines) | {"predicted": True})
+    if case.workload.passes == STEP:
+        case = replace(case, memory=memory_of_step(case.workload, plan, target.hardware.kind))
+        return compiled_step(case, target.hardware, machines, facts)
+    machine, kind = machines[0], target.hardware.kind
+    found = simulate(case.workload, plan, machine)
+    overlap = found.overlap and found.overlap.told(PREDICTED)
+    return explained(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
+
+
+def memory_of(message: str) -> tuple[int | None, int | None]:
+    """(bytes that are needed, bytes there are) from the compiler's words, where it is memory that is short."""
+    if not OUT_OF_MEMORY.search(message):
+        return None, None
+    needs, has = NEEDS.search(message), HAS.search(message)
+    sizes = [int(float(found[1]) * SIZES[found[2]]) if found else None for found in (needs, has)]
+    return sizes[0], sizes[1]
+
+
+def refusal(message: str, tools: Toolchain) -> str:
+    """Why the compiler will not have a plan: its own words, and what to do."""
+    if "Mosaic" in message:
+        return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
+    words = message.partition(": ")[2] or message
+    needs, has = memory_of(message)
+    if needs and has:
+        over = (needs - has) / 2**30
+        return f"does not fit: {over:.2f} GiB more than there is. {tools.name}: {words[:300]} {SMALLER}"
+    return f"{tools.name}: {words[:400]}"

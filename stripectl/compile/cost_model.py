@@ -1,0 +1,141 @@
+"""A machine as its compiler has it: tiles by the table of their costs, hidden what the schedule hides."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import count_pairs
+from stripectl.core.plan import Plan
+from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import Wiring
+from stripectl.hardware.profile import Hardware
+from stripectl.hlo.module import ITEM_BYTES
+from stripectl.hlo.schedule import ATTENTION
+from stripectl.simulate.cost_entries import Entry, entries_of
+from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
+from stripectl.simulate.cost_tables import COSTS, Costs, shapes_of, tabled_machine
+from stripectl.simulate.datasheet import datasheet_machine, linked
+from stripectl.simulate.simulation import simulate
+
+LEFT_OUT = (
+    "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
+)
+APART = 0.1  # of a cost: what the program of a plan may differ by from the table before it is said
+PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
+
+
+def compiled_machine(
+    hardware: Hardware,
+    workload: Workload,
+    plan: Plan,
+    facts: Mapping[str, Any],
+    wiring: Wiring,
+    known: Mapping[str, Costs] | None,
+) -> Machine:
+    """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
+    attention and for kernels that keep all scores, and whose collectives hide where its schedule computes tiles beside
+    them; links, and tiles without an estimate, are the datasheet's.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    assert plan.tile
+    exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
+    shown: dict[str, Any] = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
+    if kernels[plan.kernel].counted:
+        shown["memory_left_out"] = f"the workspace of {plan.kernel}'s library"
+    if known:
+        machine = tabled_machine(hardware, workload, plan, known, wiring)
+        if differs := list(disagreements(hardware, workload, plan, facts, known)):
+            shown["disagrees"] = differs
+        return replace(machine, exposed=exposed, detail=machine.detail | shown)
+    costs = estimated_costs(hardware, workload, plan, facts)
+    if costs is None:
+        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
+        missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
+        if "memory_left_out" in shown:
+            missing += f"; in memory, {shown['memory_left_out']}"
+        return replace(machine, exposed=exposed, detail=machine.detail | shown | {"left_out": missing})
+    none = TileCost(0.0, 0.0)
+    detail = {
+        "clock_hz": hardware.figure("clock_hz"),
+        **{passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()},
+        "sources": {"clock_hz": hardware.sources["clock_hz"]},
+        "left_out": LEFT_OUT,
+        **shown,
+    }
+    both = costs.get("forward", none), costs.get("backward", none)
+    made = linked(hardware, Machine(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
+    return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
+
+
+def disagreements(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, Costs]
+) -> Iterator[dict[str, Any]]:
+    """Where the plan's own program implies another cost of a tile than the table: which, and both in cycles."""
+    shapes = shapes_of(workload, plan)
+    for passes, shape in shapes.items():
+        table, own = known[passes].by_pass[passes], entries_of(facts, shape, hardware).get(passes)
+        if not own or not isinstance(table, Entry):
+            continue
+        for kind in ("whole", "boundary"):
+            here, there = getattr(own, kind), getattr(table, kind)
+            if here and there and abs(here / there - 1) > APART:
+                yield {"pass": passes, "tile": kind, "program_cycles": here, "table_cycles": there}
+
+
+def estimated_costs(
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any]
+) -> dict[str, TileCost] | None:
+    """Costs by pass, as the compiler estimates them for this program; None where it estimates no tiles."""
+    clock, cycles = hardware.figure("clock_hz"), facts["cycles"]
+    if not clock or not cycles or kernels[plan.kernel].bundles:
+        return None
+    live = live_rectangles(workload, plan)
+    calls = calls_of(workload, plan, list(cycles))
+    return {passes: cycle_cost(each, clock, calls[passes], live) for passes, each in cycles.items()}
+
+
+def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str, float]:
+    """How often a device calls the kernel in each of such passes, parts of calls in proportion to their work."""
+    found = {}
+    for each in (each for each in PASS_BY_NAME if each in passes):
+        rounds = simulate(replace(workload, passes=PASS_BY_NAME[each]), plan, COUNTING).rounds
+        found[each] = math.fsum(one.part * one.share for one in rounds) - sum(found.values())
+    return found
+
+
+def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: float, live: float) -> TileCost:
+    """Seconds from cycles; what is no tile, copies and merges of a shard's rows, is spread over the calls of the
+    kernel, branches as far as they are live."""
+    whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))
+    rest = (cycles["other"] + live * cycles["branch"]) / clock_hz
+    return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls, call_grows=True)
+
+
+def live_rectangles(workload: Workload, plan: Plan) -> float:
+    """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
+    shards, pairing = plan.shards, pairing_of(workload, plan)
+    me = np.arange(shards)
+    rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
+    live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
+    return float(np.mean(live, axis=0).max())
+
+
+def exposed_transfers(collectives: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, int], float]:
+    """The share of transfers, by (pass, opcode, itemsize), that the schedule puts no tiles beside: none, half or all,
+    whichever is nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's."""
+    sent: Counter[tuple[str, str, int]] = Counter()
+    alone: Counter[tuple[str, str, int]] = Counter()
+    for each in collectives:
+        key = each["pass"], each["opcode"], ITEM_BYTES[each["dtype"]]
+        sent[key] += each["sent_bytes"] * each["times"]
+        alone[key] += 0 if each["beside_tiles"] else each["sent_bytes"] * each["times"]
+    shares = {key: round(2 * alone[key] / nbytes) / 2 for key, nbytes in sent.items()}
+    return {key: share for key, share in shares.items() if share}

@@ -1,0 +1,123 @@
+"""What a compiling worker does: a plan's program, compiled for devices that are only described."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
+
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import StripectlError
+from stripectl.execute.program import peak_bytes
+from stripectl.hlo.llo_bundles import kernels
+from stripectl.hlo.module import parse, sent_bytes
+from stripectl.hlo.rewrites import rewrites
+from stripectl.hlo.schedule import copies, cycles, scheduled
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_work import again
+from stripectl.training.program import program_of
+
+
+def clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def words(error: Exception) -> str:
+    """The compiler's words in one line, with the name of Mosaic's own errors; what no compiler says is raised again."""
+    kind, said = type(error).__name__, " ".join(str(error).split())
+    if "Mosaic" in kind:
+        return f"{kind}: {said}"
+    if isinstance(error, jax.errors.JaxRuntimeError | ValueError | NotImplementedError):
+        return said
+    raise error
+
+
+def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
+    """The Pallas kernels in a dump; None where it is not what we know: its format is nobody's promise."""
+    try:
+        return [asdict(each) for each in kernels(dump)]
+    except StripectlError:
+        return None
+
+
+def told(workload: Workload, plan: Plan, compiled: Any) -> dict[str, Any]:
+    """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them: of
+    attention by pass, one layer's, and of the other parts of a training step all together."""
+    module, step = parse(compiled.as_text()), workload.passes == STEP
+    every, alike = scheduled(module, plan.axes)
+    estimated, beside = cycles(module, step)
+    layers = workload.layers or 1
+    runs = {"forward": layers * (1 + (step and again(plan))), "backward": layers}
+    changed = [] if step else rewrites(workload, simulate(workload, plan, COUNTING).transfers, every)
+    return {
+        "peak_bytes": peak_bytes(compiled),
+        "bytes": sent_bytes(every),
+        "collectives": [each.to_json() for each in alike],
+        "rewrites": [each._asdict() for each in changed],
+        "copies": copies(module, step),
+        "cycles": estimated and {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
+        "beside": beside,
+    }
+
+
+@dataclass
+class Session:
+    """The requests a compiling worker answers; every argument and result is JSON."""
+
+    machines: dict[str, list[Any]] = field(default_factory=dict)
+
+    def compile(
+        self,
+        workload: Mapping[str, Any],
+        plan: str,
+        topology: Mapping[str, Any],
+        flags: Mapping[str, str],
+        dump: str | None,
+    ) -> dict[str, Any]:
+        """What the compiler says of a plan's program: `refused` with its words where it will not have it, otherwise
+        what it `told`, and the bundles of its kernels.
+
+        `topology` holds the arguments of `get_topology_desc`, and `order`: the devices in the order of the plan's mesh;
+        `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
+
+        Raises:
+            BadInput: the compiler does not know a flag, or was not asked, because the kernel cannot compute this.
+        """
+        if dump:
+            clear(Path(dump))
+        work, parsed = Workload.from_json(workload), parse_plan(plan)
+        program = program_of(work, parsed, self.devices(topology))
+        start = time.perf_counter()
+        try:
+            compiled = program.compile(flags)
+        except Exception as error:
+            return {"refused": words(error), "compile_s": time.perf_counter() - start}
+        compile_s = time.perf_counter() - start
+        said = told(work, parsed, compiled)
+        return {"compile_s": compile_s, **said, "bundles": bundles_of(Path(dump)) if dump else None}
+
+    def probe(self, topology: Mapping[str, Any]) -> bool:
+        """That the compiler compiles a line for one of the described devices; it raises what the compiler raises."""
+        sharding = SingleDeviceSharding(self.devices(topology)[0])
+        square = jax.ShapeDtypeStruct((256, 256), "float32", sharding=sharding)
+        jax.jit(lambda x: jax.numpy.exp(x @ x)).lower(square).compile()
+        return True
+
+    def ready(self) -> bool:
+        """That the worker is there."""
+        return True
+
+    def devices(self, topology: Mapping[str, Any]) -> Sequence[Any]:
+        """The described devices, in the order of the mesh."""
+        arguments = {name: value for name, value in topology.items() if name != "order"}
+        which = str(arguments)
+        if which not in self.machines:
+            self.machines[which] = topologies.get_topology_desc(**arguments).devices
+        return [self.machines[which][at] for at in topology["order"]]

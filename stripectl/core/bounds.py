@@ -1,0 +1,126 @@
+"""The best that arithmetic allows: the critical path of a layout, and the speed-up one layout can have over another.
+
+A round ends when its slowest device ends (Brandon et al. 2023, section 2.2), so the critical path is the sum over
+rounds of the most work any device has, in query/key pairs or in tiles.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from stripectl.core.layout import (
+    MASKS,
+    Layout,
+    Pairing,
+    Tile,
+    TileCount,
+    Window,
+    count_pairs,
+    count_tiles,
+    layouts,
+)
+from stripectl.core.model_config import Model
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each device does in each round of a ring: pairs int[devices, rounds], tiles the same by kind."""
+
+    pairs: np.ndarray
+    tiles: TileCount
+    tile: Tile
+
+    @property
+    def critical_pairs(self) -> int:
+        return int(self.pairs.max(0).sum())
+
+    @property
+    def critical_tiles(self) -> int:
+        return int(self.tiles.computed.max(0).sum())
+
+
+@lru_cache(maxsize=1024)
+def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
+    """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
+    me, every = np.arange(shards)[:, None], (shards, shards)
+    bands = Pairing.square(layout, window, shards, rows).bands(me, (me - np.arange(shards)) % shards)
+    counts = (np.broadcast_to(kind, every) for kind in count_tiles(bands, tile))
+    return Work(np.broadcast_to(count_pairs(bands), every), TileCount(*counts), tile)
+
+
+def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, tile: Tile | None = None) -> float:
+    """The best speed-up of attention over the contiguous layout; 2 - 1/N for balanced layouts and large blocks.
+
+    Quantised by the tile: a layout saves only whole tiles. Without a tile it counts pairs.
+    """
+    size = tile or Tile(rows, rows)
+    works = (ring_work(each, shards, rows, window, size) for each in (layouts["contiguous"], layout))
+    slow, fast = (work.critical_tiles if tile else work.critical_pairs for work in works)
+    return slow / fast
+
+
+def layer_speedup(
+    model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, mlp: str
+) -> float:
+    """The best speed-up of a whole layer whose attention has critical paths `attention` = (slow, fast), in pairs.
+
+    FLOPs per token and layer (Brandon et al. 2023, section 4, "TMS"): D = 8 d^2 + 4 d d_ff + 2 d V / L dense ones, and
+    4 d for each pair of the critical path over the block c, dearer by `cost`. A SwiGLU feed-forward has three matrices
+    where the paper counts two.
+    """
+    d, block = model.hidden, seq_len / ring
+    matrices = {"paper": 2, "swiglu": 3}[mlp]
+    dense = 8 * d * d + 2 * matrices * d * model.feed_forward + 2 * d * model.vocabulary / model.layers
+    slow, fast = (dense + cost * 4 * d * pairs / block for pairs in attention)
+    return slow / fast
+
+
+def theoretical_max_speedup(
+    *,
+    model: str | Model,
+    seq_len: int,
+    ring: int,
+    attention_cost: float = 1.0,
+    mlp: Literal["paper", "swiglu"] = "paper",
+) -> float:
+    """The paper's Theoretical Maximum Speedup (TMS) of striped over contiguous ring attention for a whole layer.
+
+    Args:
+        model: a profile's name, or a Model.
+        seq_len: tokens of the whole sequence.
+        ring: devices of the ring.
+        attention_cost: time of an attention FLOP over that of a dense one: 2 on A100 (TensorFloat-32 against bfloat16),
+            1 on TPU.
+        mlp: "paper" counts two feed-forward matrices as the paper does, "swiglu" three.
+
+    Raises:
+        BadInput: an unknown model, or a ring that the sequence does not fill.
+    """
+    if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
+        raise BadInput(
+            f"a ring of {ring} cannot hold {seq_len} tokens with mlp={mlp!r}: 1 <= ring <= seq_len, paper or swiglu."
+        )
+    sizes = model if isinstance(model, Model) else Model.load(model)
+    paths = (
+        ring_work(layouts[name], ring, seq_len // ring, MASKS["causal"], Tile(seq_len, seq_len)).critical_pairs
+        for name in ("contiguous", "striped")
+    )
+    slow, fast = paths
+    return layer_speedup(sizes, seq_len, ring, (slow, fast), attention_cost, mlp)
+
+
+def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:
+    """The longest sequence whose activations of a layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
+    Table 1: 2 b n s^2, 8 b s h, 2 b s h and 6 b c h bytes, for n heads, hidden size h and blocks c = s / N)."""
+    b, n, h = workload.batch, workload.heads, workload.heads * workload.head_dim
+    return {
+        "vanilla": int(math.sqrt(hbm_bytes / (2 * b * n))),
+        "memory-efficient attention": int(hbm_bytes / (8 * b * h)),
+        "and blockwise feed-forward": int(hbm_bytes / (2 * b * h)),
+        "ring attention": int(shards * hbm_bytes / (6 * b * h)),
+    }

@@ -1,0 +1,181 @@
+"""The kernels, a folder each; `kernels` finds them by listing this folder.
+
+A folder's `__init__.py` says what the kernel is (`about`), without JAX; its `kernel.py` computes, with JAX.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+from stripectl.core.layout import Rectangle, Tile, TileCount, count_tiles
+from stripectl.util.files import Catalogue
+
+LANES = 128  # of a TPU's vector registers
+LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
+PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1)
+
+
+def never(*_: Any) -> None:
+    """Nothing is unsupported."""
+
+
+def unsupported_parts_of_sequences(name: str, workload: Any) -> str | None:
+    """Why a kernel of whole sequences cannot compute a workload, or None."""
+    if workload.query_len is not None:
+        return f"{name} has as many queries as keys. Try --kernel xla."
+    if workload.documents is not None:
+        return f"{name} has masks of whole sequences, no documents. Try --kernel xla."
+    return None
+
+
+def unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+    """Why a Pallas kernel for TPUs, of whole sequences, cannot run a plan, or None."""
+    if kind != "tpu":
+        return f"{name} runs on TPUs. Try --kernel xla."
+    if reason := unsupported_parts_of_sequences(name, workload):
+        return reason
+    if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
+        return f"{name} needs parts of multiples of {LANES} rows. Try a smaller parts."
+    return None
+
+
+class PallasKernel(NamedTuple):
+    """One of the Pallas kernels that a pass is made of."""
+
+    name: str  # a part of what the HLO calls it, which no other of the pass has
+    matmuls: int  # of a tile
+    per_kv_head: bool = False  # its tiles lie in columns, of a key/value head, not in rows
+    only_live: bool = False  # its grid holds live tiles alone, and whole ones go without a mask
+    shared: bool = True  # the cores of a device share its grid; else all of it runs on one of them
+
+
+class Hop(NamedTuple):
+    """What travels to the next of `size` devices round an axis of the mesh while a kernel computes: arrays of (B, K, S,
+    H)."""
+
+    axis: str
+    size: int
+    arrays: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Computes the scores of a pair of shards in tiles.
+
+    default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
+    unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    count(bands, tile) -> its tiles of a pair of shards by kind.
+    least_side(kind) -> that of a default tile, however short the shards: below it tiles are too dear for the balance
+        they bring.
+    tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
+    counted: of a library's kernel, which chooses its tiles itself: the tile in which its work is counted; no plan can
+        name another, and no compiler knows the workspace.
+    sharing: how many rows of tiles share a fetch of keys and values from memory, as they run at once beside a cache.
+    score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
+        kernel takes no tile: a tile is a whole piece of a shard.
+    bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
+        for a kernel that XLA compiles.
+    hops: it makes the hops of a ring itself, beside its tiles: forward and backward take a `Hop` besides, and give
+        (what they give without it, what the hop has brought).
+    tiles_as: the kernel whose tiles it computes, where that is another: they cost the same.
+    moves[pass] -> bytes that a call reads and writes in memory for each element of its queries, beside its tiles:
+        queries that are scaled beforehand, results that are merged afterwards.
+    copies[pass] -> how many copies of the queries a call holds in memory meanwhile.
+    scores_kept[pass] -> how many arrays of a tile's scores in float32 it holds meanwhile.
+
+    `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
+    (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
+
+    forward(q, k, v, state, bands, tile) -> state, where state is (out_BNTH, max_BNT, sum_BNT) in float32: the output
+        not yet divided by the sum of exponentials, the running maximum, and that sum.
+    backward(q, k, v, dout, lse, delta, dq, bands, tile) -> (dq, dk, dv) in float32, dq added to what came in. With
+        lse the log-sum-exp and delta = rowsum(dout * out) - dlse these are attention's gradients; with the maximum, the
+        cotangent of `out` and minus the cotangent of `sum` they are those of the state.
+
+    Of the family `linear` both take `rates_K` besides, the logarithms of the decay of a token of every key/value head;
+    the output is not normalised. forward may compute a part (i, n), a share of the heads; and backward comes in two:
+    backward_q(k, v, dout, dq, bands, tile, rates, part) -> dq and backward_kv(q, k, v, dout, bands, tile, rates) ->
+    (dk, dv). With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
+    own, rate, rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of
+    gradients dstate(q, dout, rates) -> that of `before`, state_backward(k, v, behind, rates) -> (dk, dv) from that of
+    the state behind.
+
+    Of the family `scores` it holds three, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
+    (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.
+    """
+
+    name: str
+    paper: str
+    family: Literal["softmax", "scores", "linear"]
+    default_tile: Callable[[str], Tile]
+    unsupported: Callable[[Any, Any, str], str | None] = never
+    count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
+    tile_multiple: int = 1
+    least_side: Callable[[str], int] = lambda kind: LEAST_SIDE
+    counted: Tile | None = None
+    sharing: int = 1
+    score_touches: Mapping[str, int] = field(default_factory=dict)
+    bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
+    hops: bool = False
+    tiles_as: str = ""
+    moves: Mapping[str, int] = field(default_factory=dict)
+    copies: Mapping[str, int] = field(default_factory=dict)
+    scores_kept: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def attention(self) -> str:
+        """The kind of attention that it computes."""
+        return "linear" if self.family == "linear" else "softmax"
+
+    @property
+    def masks_all(self) -> bool:
+        """Whether it masks every tile of a pair of shards that has a boundary, and visits the dead ones."""
+        parts = [part for of_pass in self.bundles.values() for part in of_pass]
+        return bool(parts) and not any(part.only_live for part in parts)
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.score_touches)
+
+    def fitting(self, tile: Tile, rows: int) -> Tile:
+        """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the
+        kernel's smallest where there is none."""
+        unit, tile = self.tile_multiple, self.counted or tile
+
+        def side(most: int) -> int:
+            sizes = range(min(most, rows) // unit * unit, 0, -unit)
+            return next((size for size in sizes if unit == 1 or rows % size == 0), unit)
+
+        return Tile(side(tile.block_q), side(tile.block_kv))
+
+    def tiles(self, rows: int) -> list[Tile]:
+        """Tiles worth trying on pieces of `rows` rows: powers of two a side that the kernel can run, and the papers',
+        which may not fit."""
+        if self.whole:
+            return [Tile(rows, rows)]
+        if self.counted:
+            return [self.fitting(self.counted, rows)]
+        sides = [2**n for n in range(min(LEAST_SIDE, rows).bit_length() - 1, min(MOST_SIDE, rows).bit_length())]
+        fit = [side for side in sides if self.misfit(Tile(side, side), rows) is None]
+        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPERS]))
+
+    def misfit(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
+        """Why a tile, which is an option of a plan, cannot run on pieces of `rows` rows, or None."""
+        unit = self.tile_multiple
+        if self.counted and tile != self.fitting(tile, rows):
+            return f"{self.name} chooses its tiles itself. Leave {option}={tile} out."
+        if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
+            return None
+        pass_of = "" if option == "tile" else f"{option} "
+        need = f"{self.name} needs {pass_of}tiles of multiples of {unit} that divide the {rows} rows of a piece"
+        fitting = f"{tile} is not. Try {option}={self.fitting(tile, rows)}." if rows % unit == 0 else "none does."
+        return f"{need}; {fitting}"
+
+    def load(self) -> ModuleType:
+        """The module that computes; imports JAX."""
+        return importlib.import_module(f"stripectl.kernels.{self.name}.kernel")
+
+
+kernels = Catalogue("stripectl.kernels", "kernel", "about")

@@ -1,0 +1,72 @@
+"""The sizes of a transformer, from a YAML file."""
+
+import reprlib
+from dataclasses import dataclass, fields
+
+from stripectl.core.linear_attention import ATTENTIONS, FEATURES, LINEAR, check_linear
+from stripectl.errors import BadInput
+from stripectl.util.files import profile, unknown
+
+SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
+LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
+MOST_HEADS = 2**16  # each has a decay of its own
+
+
+def largest(name: str) -> int:
+    """What a size may be."""
+    return MOST_HEADS if name in ("heads", "kv_heads") else LONGEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The sizes of a transformer that decide its arithmetic, and what its attention is (as of a Workload) where that is
+    not softmax; a YAML file in `profiles/models/`."""
+
+    name: str
+    hidden: int
+    feed_forward: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    attention: str = ATTENTIONS[0]
+    decay: str = "1"
+    features: str = FEATURES[0]
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of a layer's matrices: projections to heads and back, and the three of a SwiGLU."""
+        heads = 2 * self.heads + 2 * self.kv_heads
+        return self.hidden * (heads * self.head_dim + 3 * self.feed_forward)
+
+    @property
+    def head_parameters(self) -> int:
+        """Of the matrix that makes logits; the embedding has as many."""
+        return self.hidden * self.vocabulary
+
+    @classmethod
+    def load(cls, name: str) -> "Model":
+        """A model by name or by the path of a YAML file.
+
+        Raises:
+            BadInput: unknown name, missing or unknown field, or a value that is not a positive integer.
+        """
+        path, content = profile("model", "models", name)
+        given = {key: value for key, value in content.items() if key not in ("source", "name")}
+        wanted = [field.name for field in fields(cls) if field.name not in ("name", *LINEAR)]
+        for key in given:
+            if key not in (*wanted, *LINEAR):
+                raise unknown(f"field in the model {path}:", key, [*wanted, *LINEAR])
+        for key in wanted:
+            if key not in given:
+                raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
+            if type(given[key]) is not int or not 1 <= given[key] <= largest(key):
+                said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
+                raise BadInput(f"{said}; it must be a positive integer, of at most {largest(key)}.")
+        linear = {key: str(given[key]) for key in LINEAR if key in given}
+        try:
+            check_linear(heads=given["kv_heads"], layers=given["layers"], **linear)
+        except BadInput as error:
+            raise BadInput(f"the model {path}: {error}") from error
+        return cls(name=path.stem, **{**given, **linear})

@@ -1,0 +1,283 @@
+"""A plan says how a workload is computed: scheme/layout/kernel@mesh,tile,options.
+
+    ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
+
+Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
+is not the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` matter to a training step only: how many
+rows of a device feed-forward and loss take at once, what the backward pass finds kept, what of a parameter the devices
+of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel, tile and backward
+tile of the latter (`softmax=all_gather/xla/512x1024`): the plan's own tiles are those of linear layers. `states` says
+whether linear attention keeps for its backward pass what shards told each other, or asks again. `parts` matters to
+schemes that can take K/V in parts. Whether a plan can compute a workload is one question, `refusal.unsupported`,
+answered with a reason.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from stripectl.core.kernel import Kernel, kernels
+from stripectl.core.layout import Layout, Tile, layouts
+from stripectl.core.scheme import Scheme, schemes
+from stripectl.errors import BadInput
+from stripectl.util.files import unknown
+
+BATCH_AXES = ("data", "fsdp")
+HEAD_AXES = ("tensor",)
+MEETING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to the shards that meet along these
+SEQUENCE_AXES = (*MEETING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
+AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
+STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
+MOST_ROWS_OF_TILES = 2**22
+MOST_SHARDS = 2**10  # that meet: every pair of them is counted
+GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
+DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
+DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
+BESIDE_LINEAR = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563)
+# What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
+# parameters; everything. Where parameters are sharded, gathered ones are never kept.
+REMAT = ("full", "attention", "dots", "none")
+# The stage of ZeRO (Rajbhandari et al. 2020): parameters, gradients and the optimizer's state in shards; that state
+# alone; nothing.
+ZERO = ("3", "1", "0")
+STATES = ("kept", "recomputed")
+WORDS = {"remat": REMAT, "zero": ZERO, "states": STATES}  # options whose value is a word; the first is the default
+UNCUT = "unsharded"  # in place of a scheme
+TILES = ("tile", "backward")  # options whose value is a tile
+NUMBERS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """How the softmax layers of a model are computed whose others are linear: on the same layout and mesh."""
+
+    scheme: str
+    kernel: str
+    tile: Tile | None = None
+    backward: Tile | None = None
+
+    def __str__(self) -> str:
+        return "/".join([self.scheme, self.kernel, *(str(tile) for tile in (self.tile, self.backward) if tile)])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`mesh` holds the axes of more than one device, in the order of AXES, and None is a mesh to be chosen; `tile` None
+    is the kernel's default, `backward` None the tile of the forward pass, `chunk` None the largest divisor of a shard's
+    rows up to DEFAULT_CHUNK, 0 all of them."""
+
+    scheme: str
+    layout: str
+    kernel: str
+    mesh: tuple[tuple[str, int], ...] | None = None
+    tile: Tile | None = None
+    unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
+    chunk: int | None = None
+    remat: str = REMAT[0]
+    zero: str = ZERO[0]
+    states: str = STATES[0]
+    backward: Tile | None = None
+    parts: int = 1  # K/V are gathered in so many
+    softmax: Softmax | None = None
+
+    def __str__(self) -> str:
+        one = [(axis, 1) for axis in schemes[self.scheme].axes[:1]] if self.mesh == () else []
+        options = [f"{axis}={size}" for axis, size in [*(self.mesh or ()), *one]]
+        if self.tile:
+            options.append(f"tile={self.tile}")
+        if self.backward and self.backward != self.tile:
+            options.append(f"backward={self.backward}")
+        if self.unroll != 1:
+            options.append(f"unroll={self.unroll}")
+        if self.parts != 1:
+            options.append(f"parts={self.parts}")
+        if self.chunk is not None:
+            options.append(f"chunk={self.chunk}")
+        options += [f"{key}={value}" for key in WORDS if (value := getattr(self, key)) != WORDS[key][0]]
+        if self.softmax:
+            options.append(f"softmax={self.softmax}")
+        return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
+
+    @property
+    def axes(self) -> dict[str, int]:
+        return dict(self.mesh or ())
+
+    def size(self, axis: str) -> int:
+        return self.axes.get(axis, 1)
+
+    def product(self, axes: Iterable[str]) -> int:
+        sizes = self.axes
+        return math.prod(sizes.get(axis, 1) for axis in axes)
+
+    @functools.cached_property
+    def devices(self) -> int:
+        return self.product(AXES)
+
+    @property
+    def shards(self) -> int:
+        """How many shards the layout deals the sequence to."""
+        return self.product(MEETING_AXES)
+
+    @property
+    def cut(self) -> int:
+        """How many devices a sequence lies on."""
+        return self.product((*SEQUENCE_AXES, *schemes[self.scheme].rows_over))
+
+    @property
+    def stored_over(self) -> tuple[str, ...]:
+        """The axes whose devices store a parameter together, beside those of `tensor`."""
+        return STORED_AXES if self.zero == "3" else ()
+
+    @property
+    def updated_over(self) -> tuple[str, ...]:
+        """The axes whose devices store the optimizer's state of a parameter together."""
+        return () if self.zero == "0" else STORED_AXES
+
+    def of(self, attention: str) -> "Plan":
+        """The plan of a model's layers of such attention, beside others of the other kind. Where it says nothing of
+        softmax layers, they have its own scheme if that can, or else BESIDE_LINEAR, and its kernel where that is one of
+        theirs."""
+        linear = kernels[self.kernel].attention == "linear"
+        if attention == "linear":
+            return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[attention], softmax=None)
+        scheme = BESIDE_LINEAR if schemes[self.scheme].kernels == ("linear",) else self.scheme
+        usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernels[0]] if linear else self.kernel)
+        said = self.softmax or usual
+        parts = self.parts if said.scheme == self.scheme else 1
+        return replace(self, **vars(said), parts=parts, states=STATES[0], softmax=None)
+
+    @property
+    def cut_by(self) -> str:
+        """The scheme that cuts the sequence; UNCUT of a plan that leaves each on one device."""
+        return self.scheme if self.mesh is None or self.cut > 1 else UNCUT
+
+    @property
+    def tiles(self) -> dict[str, Tile]:
+        """The tile of each pass, of a plan that names its tile."""
+        if self.tile is None:
+            raise ValueError(f"{self} has no tile")
+        return {"forward": self.tile, "backward": self.backward or self.tile}
+
+    @property
+    def chunk_asked(self) -> int | None:
+        """The plan's, or else its scheme's."""
+        return schemes[self.scheme].chunk if self.chunk is None else self.chunk
+
+    def chunk_rows(self, rows: int) -> int:
+        """Rows that feed-forward and loss take at once, of a device that has so many."""
+        if self.chunk_asked is not None:
+            return min(self.chunk_asked, rows) or rows
+        return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
+
+
+def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The mesh of a plan: known axes in their order, those of one device left out.
+
+    Raises:
+        BadInput: an unknown axis, or a size below 1.
+    """
+    for axis, size in axes.items():
+        if axis not in AXES:
+            raise unknown("mesh axis", axis, AXES)
+        if size < 1:
+            raise BadInput(f"the mesh axis {axis} must have at least 1 device, not {size}.")
+    return tuple((axis, axes[axis]) for axis in AXES if axes.get(axis, 1) > 1)
+
+
+def parse_tile(text: str) -> Tile:
+    """`2048x4096`, or `1024` for `1024x1024`.
+
+    Raises:
+        BadInput: not a tile.
+    """
+    match = re.fullmatch(r"(\d{1,7})(?:x(\d{1,7}))?", text.strip())
+    if (
+        not match
+        or not 1 <= min(int(match[1]), int(match[2] or match[1])) <= max(map(int, match.groups(match[1]))) <= 2**20
+    ):
+        raise BadInput(f"{text!r} is not a tile. Write 1024, or 2048x4096 (queries x keys).")
+    return Tile(int(match[1]), int(match[2] or match[1]))
+
+
+def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
+    """`ring=4,tensor=2`.
+
+    Raises:
+        BadInput: not a mesh.
+    """
+    axes: dict[str, int] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\w+)=(\d{1,6})\s*", part)
+        if not match or match[1] in axes:
+            raise BadInput(f"{text!r} is not a mesh. Write ring=4,tensor=2.")
+        axes[match[1]] = int(match[2])
+    return make_mesh(axes)
+
+
+def parse_softmax(text: str) -> Softmax:
+    """`all_gather/xla/512x1024`; kernel and tile may be left out, and a backward tile may follow.
+
+    Raises:
+        BadInput: not a scheme and kernel of softmax attention, or more than that.
+    """
+    name, *rest = text.split("/")
+    scheme: Scheme = schemes[name]
+    kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernels[0]]]
+    if kernel.attention == "linear" or len(rest) > 3:
+        raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
+    tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
+    return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None)
+
+
+@functools.lru_cache(2**14)
+def parse_plan(text: str) -> Plan:
+    """A plan by its printed form; layout and kernel may be left out (`ring@ring=4`).
+
+    Raises:
+        BadInput: not a plan, or a scheme, layout, kernel, axis or option that is not known.
+    """
+    names, _, options = text.strip().partition("@")
+    parts = names.split("/")
+    if len(parts) > 3 or not all(re.fullmatch(r"\w+", part) for part in parts):
+        raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
+    scheme: Scheme = schemes[parts[0]]
+    layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
+    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernels[0]]]
+    axes, seen = dict[str, int](), set[str]()
+    plan = Plan(scheme.name, layout.name, kernel.name)
+    for option in filter(None, options.split(",")):
+        key, equals, value = option.partition("=")
+        if key in seen:
+            raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
+        if key in TILES:
+            plan = replace(plan, **{key: parse_tile(value)})
+        elif key == "softmax":
+            plan = replace(plan, softmax=parse_softmax(value))
+        elif key in WORDS:
+            if value not in WORDS[key]:
+                raise unknown(f"{key} in the plan:", value, WORDS[key])
+            plan = replace(plan, **{key: value})
+        elif not equals or not re.fullmatch(r"\d{1,6}", value):
+            raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
+        elif int(value) < NUMBERS.get(key, 0):
+            raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBERS[key]}.")
+        elif key in NUMBERS:
+            plan = replace(plan, **{key: int(value)})
+        elif key not in AXES:
+            raise unknown("axis or option in the plan:", key, (*AXES, *TILES, *NUMBERS, *WORDS, "softmax"))
+        else:
+            axes[key] = int(value)
+        seen.add(key)
+    own = plan.backward if plan.backward != plan.tile else None
+    return replace(plan, mesh=make_mesh(axes) if axes or not scheme.axes else None, backward=own)
+
+
+def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write `devices` as a product of `axes` sizes."""
+    if axes <= 1:
+        yield (devices,) * axes
+        return
+    for first in (size for size in range(1, devices + 1) if devices % size == 0):
+        yield from ((first, *rest) for rest in factorisations(devices // first, axes - 1))

@@ -1,0 +1,59 @@
+"""How a plan gives the queries, keys and documents of a workload to its shards.
+
+Queries are the last of the keys' positions: all of them in training, the new ones behind a cached prefix in inference.
+There the layout deals them to shards as it does keys, or where they are too few, requests are dealt. A *document* is a
+stretch of positions whose queries see its own keys alone. Its first and last position follow from a query's, so every
+device knows them from the starts of all documents, and nothing about them travels with K/V.
+"""
+
+import numpy as np
+
+from stripectl.core.layout import Documents, Index, Pairing, layouts
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, MEETING_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import Workload
+
+
+def pairing_of(workload: Workload, plan: Plan) -> Pairing:
+    """Of a plan's attention."""
+    dealt, rows = dealing(workload, plan) == "rows", workload.seq_len // plan.shards
+    queries = workload.queries // plan.shards if dealt else workload.queries
+    return Pairing(layouts[plan.layout], workload.window, plan.shards, rows, queries, dealt)
+
+
+def dealing(workload: Workload, plan: Plan) -> str:
+    """How queries lie on the shards: `rows` of them, `requests` of the batch where those are too few, or `whole`."""
+    scheme, each = schemes[plan.scheme], plan.shards * layouts[plan.layout].pieces
+    if scheme.queries == "whole":
+        return "whole"
+    return "requests" if workload.query_len is not None and workload.query_len % each else "rows"
+
+
+def fewest_kv_heads(workload: Workload, plan: Plan) -> int:
+    """How many key/value heads a plan needs, in the groups that the workload has: one a device, or as many as it
+    repeats."""
+    local, ulysses = workload.kv_heads // plan.product(HEAD_AXES), plan.size("ulysses")
+    return plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
+
+
+def lie(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The axes of the mesh that batch, heads and positions lie over, of keys and values (`keys`) and of queries and
+    outputs, by how these are dealt."""
+    if how == "keys":
+        return BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
+    if how == "requests":
+        return (*BATCH_AXES, *MEETING_AXES), HEAD_AXES, ()
+    rows_over = schemes[plan.scheme].rows_over
+    heads = tuple(axis for axis in HEAD_AXES if axis not in rows_over)
+    return BATCH_AXES, heads, () if how == "whole" else (*SEQUENCE_AXES, *rows_over)
+
+
+def among(starts: np.ndarray, seq_len: int) -> Documents:
+    """The documents of a sequence whose documents begin at `starts`, ascending from 0."""
+    edges = np.append(starts, seq_len)
+
+    def find(positions: Index) -> tuple[Index, Index]:
+        index = np.searchsorted(edges, positions, side="right")
+        return edges[index - 1], edges[index]
+
+    return find

@@ -1,0 +1,279 @@
+"""What is computed: a model or its attention, batch, sequence length, dtype, mask and pass."""
+
+import functools
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from stripectl.core.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
+from stripectl.core.linear_attention import (
+    ATTENTIONS,
+    FEATURES,
+    LINEAR,
+    check_linear,
+    parse_decay,
+    pattern_of,
+)
+from stripectl.core.model_config import LONGEST, SIZES, Model, largest
+from stripectl.errors import BadInput
+from stripectl.util.files import unknown
+
+Pass = Literal["forward", "forward-backward", "step"]
+Dtype = Literal["bfloat16", "float32"]
+PASSES: tuple[str, ...] = get_args(Pass)
+STEP = "step"
+ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
+OPTIONAL = (*SIZES, "query_len", "documents", *LINEAR)  # not written where they are as usual
+DTYPES: tuple[str, ...] = get_args(Dtype)
+DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
+MOST_DOCUMENTS, LONGEST_PACKED = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
+SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One attention layer's work on one batch, or a training step of a model.
+
+    `heads` query heads share `kv_heads` key/value heads in equal groups. `attention` is `softmax`, or `linear`: then
+    `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`: TransNormerLLM's) and `features` the map of
+    queries and keys; of a step it may be a pattern of both, a letter a layer, again and again: `LLLS`. `query_len`
+    queries at the end of `seq_len` keys are the new ones of an inference with a cached prefix; None is all of them.
+    `documents` are the lengths of the documents that are packed in the sequence, in turn until it is full; a query sees
+    its own. A `forward-backward` pass computes the output and, from a cotangent of the output, the gradients of
+    queries, keys and values. A `step` is the whole model's: loss, gradients and the optimizer's update; only it has the
+    sizes beside attention.
+    """
+
+    seq_len: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    batch: int = 1
+    dtype: str = "bfloat16"
+    mask: str = "causal"
+    passes: str = "forward"
+    attention: str = ATTENTIONS[0]
+    decay: str = "1"
+    features: str = FEATURES[0]
+    query_len: int | None = None
+    documents: tuple[int, ...] | None = None
+    model: str | None = None
+    hidden: int | None = None
+    feed_forward: int | None = None
+    layers: int | None = None
+    vocabulary: int | None = None
+
+    def __post_init__(self) -> None:
+        sizes = SIZES if self.passes == STEP else ()
+        for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch", *sizes):
+            value, most = getattr(self, name), largest(name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise BadInput(f"{name} must be an integer from 1 to {most}, not {reprlib.repr(value)}.")
+        if not isinstance(self.model, str | None):
+            raise BadInput(f"model must be a name, not {self.model!r}.")
+        if self.heads % self.kv_heads:
+            raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} key/value heads evenly.")
+        for kind, value, known in (
+            ("dtype", self.dtype, DTYPES),
+            ("pass", self.passes, PASSES),
+        ):
+            if value not in known:
+                raise unknown(kind, value, known)
+        parse_mask(self.mask)
+        check_linear(self.attention, self.decay, self.features, heads=self.kv_heads, layers=self.layers)
+        if self.attention not in ATTENTIONS and self.passes != STEP:
+            raise BadInput(
+                f"layers of {self.attention} are those of a training step. Add --pass step, or for one layer's "
+                f"--attention {' or '.join(ATTENTIONS)}."
+            )
+        if self.query_len is not None:
+            self._check_queries()
+        if self.documents is not None:
+            self._check_documents()
+
+    def _check_queries(self) -> None:
+        if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
+            raise BadInput(f"query_len must be from 1 to the {self.seq_len} keys, not {self.query_len!r}.")
+        if self.passes != "forward":
+            raise BadInput("queries behind a cached prefix are inference. Use --pass forward.")
+        if self.documents is not None:
+            raise BadInput("documents are packed for training, without --query-len.")
+
+    def _check_documents(self) -> None:
+        lengths = self.documents
+        if not isinstance(lengths, tuple) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
+            raise BadInput(f"documents have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
+        if self.seq_len > LONGEST_PACKED:
+            raise BadInput(f"documents are packed in up to {LONGEST_PACKED} tokens (16M), not {self.seq_len}.")
+        if self.seq_len * len(lengths) > MOST_DOCUMENTS * sum(lengths):
+            raise BadInput(
+                f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
+            )
+
+    def but_for(self, *names: str) -> tuple[Any, ...]:
+        """Equal for workloads that differ in such fields alone."""
+        return tuple(getattr(self, field.name) for field in fields(self) if field.name not in names)
+
+    @property
+    def window(self) -> Window:
+        return parse_mask(self.mask)
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many layers of a step have attention of which kind; of one layer's attention, that."""
+        count = Counter(pattern_of(self.attention))
+        return {kind: (self.layers or 1) * times // count.total() for kind, times in count.items()}
+
+    @property
+    def rates(self) -> np.ndarray | None:
+        """float64 (kv_heads,): the logarithm of the decay of a token, of every key/value head; None of softmax."""
+        return parse_decay(self.decay, self.kv_heads) if self.attention == "linear" else None
+
+    @property
+    def queries(self) -> int:
+        """Of a sequence."""
+        return self.query_len or self.seq_len
+
+    @property
+    def starts(self) -> np.ndarray | None:
+        """int32 (documents,): where each document begins, or None where the sequence is one."""
+        if self.documents is None:
+            return None
+        turns = -(-self.seq_len // sum(self.documents))
+        ends = np.cumsum(np.tile(np.asarray(self.documents, np.int64), turns))
+        return np.concatenate([[0], ends[ends < self.seq_len]]).astype(np.int32)
+
+    @property
+    def pairs(self) -> int:
+        """Query/key pairs that the mask keeps, for one head of one sequence."""
+        return _pairs(self)
+
+    @functools.cached_property
+    def flops(self) -> float:
+        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward, or
+        of 2 d^2 a token of linear attention, where a key is added to a state and a query meets it; of a step besides 6
+        a parameter of its matrices and token, the embedding's not counted.
+
+        Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
+        in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
+        """
+        matmuls = 2 if self.passes == "forward" else 6
+        met = {"softmax": self.pairs, "linear": self.queries * self.head_dim}
+        layers = sum(count * met[kind] for kind, count in self.kinds.items())
+        attention = 2.0 * matmuls * layers * self.head_dim * self.heads * self.batch
+        if self.passes != STEP:
+            return attention
+        sizes = self.sizes
+        parameters = sizes.layers * sizes.layer_parameters + sizes.head_parameters
+        return attention + 6.0 * parameters * self.seq_len * self.batch
+
+    @property
+    def sizes(self) -> Model:
+        """Of a step's model."""
+        own = {name: getattr(self, name) for name in (*SIZES, *LINEAR, "heads", "kv_heads", "head_dim")}
+        return Model(name=self.model or "", **own)
+
+    def of_kind(self, kind: str) -> "Workload":
+        """The workload were all its attention of one kind."""
+        if kind == self.attention:
+            return self
+        linear = {} if kind == "linear" else {"decay": "1", "features": FEATURES[0]}
+        return replace(self, attention=kind, **linear)
+
+    def of_layer(self, passes: str) -> "Workload":
+        """One layer's attention of a step whose layers are alike."""
+        return replace(self, passes=passes, **dict.fromkeys(SIZES))
+
+    def to_json(self) -> dict[str, Any]:
+        known = ((field, getattr(self, field.name)) for field in fields(self))
+        content = {field.name: value for field, value in known if field.name not in OPTIONAL or value != field.default}
+        content["pass"] = content.pop("passes")
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Workload":
+        known = {"passes" if key == "pass" else key: value for key, value in content.items()}
+        if isinstance(documents := known.get("documents"), list):
+            known["documents"] = tuple(documents)
+        return cls(**known)
+
+
+@functools.lru_cache(4096)  # measurements of a run share their workloads
+def _pairs(workload: Workload) -> int:
+    left, right = workload.window
+
+    def kept(queries: int, keys: int) -> int:
+        first = keys - queries
+        low = -UNBOUNDED if left is None else first - left
+        high = UNBOUNDED if right is None else first + right
+        return int(count_pairs([Rectangle(0, 0, queries, keys, low, high)]))
+
+    if workload.starts is None:
+        return kept(workload.queries, workload.seq_len)
+    lengths = Counter(np.diff(workload.starts, append=workload.seq_len).tolist())
+    return sum(times * kept(length, length) for length, times in lengths.items())
+
+
+def parse_mask(text: str) -> Window:
+    """How far a query sees under a mask: `causal`, `full`, or `sliding:4k`.
+
+    Raises:
+        BadInput: not a mask.
+    """
+    if not isinstance(text, str):
+        raise BadInput(f"a mask is a word, not {text!r}. Write causal, full or {SLIDING}4k.")
+    if text in MASKS:
+        return MASKS[text]
+    if not text.startswith(SLIDING):
+        raise unknown("mask", text, [*MASKS, f"{SLIDING}4k"])
+    return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
+
+
+def parse_length(text: str) -> int:
+    """A sequence length: `262144`, `256k` (k, M and G are 1024-based, the papers' notation).
+
+    Raises:
+        BadInput: not a length, or not between 1 and 1G.
+    """
+    match = re.fullmatch(r"(\d{1,18})\s*([kmg]?)i?", text.strip().lower())
+    if not match:
+        raise BadInput(f"{text!r} is not a length. Write tokens, or k, M: 262144, 256k, 1M.")
+    value = int(match[1]) * SUFFIXES[match[2]]
+    if not 1 <= value <= LONGEST:
+        raise BadInput(f"a length of {text} is out of range: from 1 to {LONGEST} (1G) tokens.")
+    return value
+
+
+def parse_lengths(text: str) -> list[int]:
+    """A grid of lengths: commas separate, `16k..1M` doubles from the first to the last."""
+    lengths: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.partition("..")
+        value, end = parse_length(first), parse_length(last if dots else first)
+        if value > end:
+            raise BadInput(f"the range {part} runs backwards. Write the shorter length first.")
+        while value <= end:
+            lengths.append(value)
+            value *= 2
+    return list(dict.fromkeys(lengths))
+
+
+def format_length(length: int) -> str:
+    """`256k` for 262144; lengths that are no multiple of 1024 stay as they are."""
+    for suffix in ("M", "k"):
+        unit = SUFFIXES[suffix.lower()]
+        if length % unit == 0:
+            return f"{length // unit}{suffix}"
+    return str(length)
+
+
+def at_lengths(lengths: Sequence[int]) -> str:
+    """Where neighbouring lengths lie, the shortest first: `at 64k`, `from 64k to 1M`."""
+    first, last = (format_length(lengths[end]) for end in (0, -1))
+    return f"at {first}" if len(lengths) == 1 else f"from {first} to {last}"

@@ -1,0 +1,81 @@
+"""A ring whose hops a kernel makes: what is to be shifted waits for the next pair of shards to be computed, and goes
+while it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+
+from stripectl.core.kernel import Hop
+from stripectl.core.layout import WHOLE
+from stripectl.execute.attend import Attend
+from stripectl.execute.comm import Comm
+
+
+@dataclass(eq=False)
+class Coming:
+    """What a hop brings, once a kernel has made it."""
+
+    x: Any
+    axis: str
+    brought: Any = None
+
+
+def settled(tree: Any) -> Any:
+    """A tree of arrays in place of one that holds some that have come."""
+
+    def brought(x: Any) -> Any:
+        if not isinstance(x, Coming):
+            return x
+        assert x.brought is not None, "no pair of shards was computed since"
+        return x.brought
+
+    return jax.tree.map(brought, tree, is_leaf=lambda x: isinstance(x, Coming))
+
+
+@dataclass(frozen=True)
+class HopComm(Comm):
+    waiting: list[Coming] = field(default_factory=list)
+
+    def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
+        if by != 1 or self.size(axis) == 1 or senders:
+            return super().shift(x, axis, what, by, senders)
+        self.waiting.append(Coming(x, axis))
+        return self.waiting[-1]
+
+    def loop(self, first: int, last: int, body: Callable, state):
+        return super().loop(first, last, lambda i, state: settled(body(i, state)), settled(state))
+
+    def along(self, compute: Callable) -> Any:
+        """What compute(hop) gives first, with what waits taken along where anything does."""
+        coming = [*self.waiting]
+        self.waiting.clear()
+        if not coming:
+            return compute(None)
+        (axis,) = {each.axis for each in coming}
+        leaves, tree = jax.tree.flatten([each.x for each in coming])
+        found, brought = compute(Hop(axis, self.size(axis), leaves))
+        for each, arrays in zip(coming, jax.tree.unflatten(tree, brought), strict=True):
+            each.brought = arrays
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class HopAttend(Attend):
+    comm: HopComm = field(kw_only=True)
+
+    def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
+        bands = self.bands(me, src, part)
+
+        def compute(hop: Hop | None):
+            return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
+
+        with jax.named_scope("attend_forward"):
+            return self.computed(compute, kv)
+
+    def computed(self, compute: Callable, kv) -> Any:
+        return self.comm.along(compute)
+
+    def add(self, a: Any, b: Any):
+        return super().add(settled(a), settled(b))

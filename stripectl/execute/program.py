@@ -1,0 +1,175 @@
+"""A plan's program on a mesh of devices: its attention inside shard_map, compiled, with the inputs that it takes.
+
+Arrays are (batch, heads or key/value heads, positions in the layout's order, head_dim).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import stripectl.compat as compat
+from stripectl.compile.toolchain import typed, unknown_flag
+from stripectl.core.plan import Plan
+from stripectl.core.sequence_sharding import dealing, lie, pairing_of
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.execute.attention import bound
+
+
+def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
+    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
+    is dealt (`pairing.lie`)."""
+    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in lie(plan, how))
+    return PartitionSpec(*(tuple(axes) or None for axes in used), None)
+
+
+def placed(plan: Plan) -> list[Any]:
+    """The devices here for a plan, in the order of its mesh, as JAX lays meshes on the links it finds."""
+    axes = plan.axes or {"ring": 1}
+    here = jax.devices()[: plan.devices]
+    types = (AxisType.Auto,) * len(axes)
+    return list(jax.make_mesh(tuple(axes.values()), tuple(axes), types, devices=here).devices.flat)
+
+
+def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
+    """A plan's mesh over devices in its order: the last axis varies fastest."""
+    axes = plan.axes or {"ring": 1}
+    grid = np.array(list(devices)[: plan.devices]).reshape(tuple(axes.values()))
+    return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+# A TPU's compiler starts at most five permutes before it ends one, and those that start late find no tiles left to run
+# beside; a round of the bidirectional ring's backward pass has eight. Jit a function of your own with the same options.
+HOPS_AT_ONCE = {"xla_max_concurrent_async_collective_permutes": "16"}
+
+
+def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:
+    """A plan's lowered program, compiled for a kind of hardware with flags of its compiler.
+
+    Raises:
+        BadInput: the compiler does not know a flag; the message has the nearest that it does know.
+    """
+    if kind == "tpu":
+        flags = {**HOPS_AT_ONCE, **flags}
+    if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
+        flags = {**compat.keep_barriers_on_cpu(), **flags}
+    try:
+        return lowered.compile(compiler_options=typed(flags))
+    except jax.errors.JaxRuntimeError as error:
+        if unknown := unknown_flag(str(error), kind):
+            raise BadInput(unknown) from error
+        raise
+
+
+@dataclass(frozen=True)
+class Program:
+    """A plan, which has its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
+
+    workload: Workload
+    plan: Plan
+    devices: Sequence[Any]
+
+    @cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        return mesh_of(self.plan, self.devices)
+
+    @property
+    def specs(self) -> list[PartitionSpec]:
+        """Of q, k, v and the cotangent of the output."""
+        queries = dealing(self.workload, self.plan)
+        return [partition(self.plan, how) for how in (queries, "keys", "keys", queries)]
+
+    @property
+    def shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The arguments: q, k, v, and for a backward pass the cotangent of the output."""
+        w, given = self.workload, 3 if self.workload.passes == "forward" else 4
+        sizes = (w.heads, w.queries), *[(w.kv_heads, w.seq_len)] * 2, (w.heads, w.queries)
+        return [
+            jax.ShapeDtypeStruct((w.batch, n, rows, w.head_dim), w.dtype, sharding=NamedSharding(self.mesh, spec))
+            for (n, rows), spec in zip(sizes[:given], self.specs, strict=False)
+        ]
+
+    @property
+    def own_shapes(self) -> list[jax.ShapeDtypeStruct]:
+        """The argument behind those: where documents start, (batch, documents), if there are any."""
+        starts = self.workload.starts
+        if starts is None:
+            return []
+        sharding = NamedSharding(self.mesh, PartitionSpec(self.specs[0][0]))
+        return [jax.ShapeDtypeStruct((self.workload.batch, len(starts)), starts.dtype, sharding=sharding)]
+
+    def body(self, *arrays):
+        """One device's part of (q, k, v, cotangent if any, starts if any): out, or (out, dq, dk, dv)."""
+        given = len(self.shapes)
+        attend, starts = bound(self.plan, self.workload), arrays[given:]
+        if given == 3:
+            return attend(*arrays)
+        out, backward = jax.vjp(lambda q, k, v: attend(q, k, v, *starts), *arrays[:3])
+        return out, *backward(arrays[3])
+
+    @cached_property
+    def function(self) -> Callable:
+        """The jitted program over global arrays."""
+        q, k, v, out = self.specs
+        out_specs = out if self.workload.passes == "forward" else (out, q, k, v)
+        in_specs = tuple(x.sharding.spec for x in (*self.shapes, *self.own_shapes))
+        mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.jit(mapped)
+
+    def compile(self, flags: Mapping[str, str]) -> Any:
+        """The compiled program (`compile_with`)."""
+        lowered = self.function.lower(*self.shapes, *self.own_shapes)
+        return compile_with(lowered, self.plan, flags, self.devices[0].platform)
+
+    @property
+    def key(self) -> Any:
+        """Equal for programs that can take each other's inputs."""
+        return self.plan.mesh, [(x.shape, x.dtype, x.sharding.spec) for x in self.shapes]
+
+    def random_inputs(self) -> list[jax.Array]:
+        """Normal deviates, made where they lie."""
+
+        def draw():
+            keys = jax.random.split(jax.random.key(0), len(self.shapes))
+            return [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
+
+        return jax.jit(draw, out_shardings=[x.sharding for x in self.shapes])()
+
+    def own_inputs(self) -> list[Any]:
+        """What other programs of the same key could not take: where documents start."""
+        starts = np.asarray(self.workload.starts)
+        return [laid(np.broadcast_to(starts, x.shape), x.sharding) for x in self.own_shapes]
+
+    def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
+        """All arguments: host arrays in natural order, onto the devices in the layout's order, and its own."""
+        given = zip(arrays_BNTH, self.shapes, self.orders, strict=False)
+        return [*(laid(x[:, :, order], like.sharding) for x, like, order in given), *self.own_inputs()]
+
+    @property
+    def orders(self) -> list[np.ndarray]:
+        """Of q, k, v and what is like q: stored = natural[order] along positions."""
+        queries, keys = pairing_of(self.workload, self.plan).orders()
+        return [queries, keys, keys, queries]
+
+
+def laid(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """A host array that every process has, on the devices."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def peak_bytes(compiled: Any) -> int | None:
+    """The most memory a device holds while a compiled program runs, arguments and results included."""
+    memory = compiled.memory_analysis()
+    if memory is None:
+        return None
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes  # donated arguments become results
+    whole = memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
+    leaves = jax.tree.leaves(compiled.input_shardings)
+    if any(device.platform == "cpu" for leaf in leaves for device in leaf.device_set):
+        return whole  # what a CPU's compiler calls the peak leaves its temporaries out
+    return memory.peak_memory_in_bytes or whole

@@ -1,0 +1,88 @@
+"""Attention in float64, values and gradients: dense, and linear attention token by token. What every plan is compared
+with; NumPy only, no tiles."""
+
+import numpy as np
+
+from stripectl.core.layout import Window
+from stripectl.core.linear_attention import FEATURES
+from stripectl.core.workload import Workload
+
+
+def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
+    """bool (queries, keys): what a mask keeps for queries at the end of the keys' positions, whose documents begin at
+    `starts`."""
+    position, key = np.arange(keys - queries, keys)[:, None], np.arange(keys)
+    keep = np.ones((queries, keys), bool)
+    if window.left is not None:
+        keep &= key >= position - window.left
+    if window.right is not None:
+        keep &= key <= position + window.right
+    if starts is not None:
+        keep &= np.searchsorted(starts, position, "right") == np.searchsorted(starts, key, "right")
+    return keep
+
+
+def by_definition(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
+    if workload.rates is None:
+        return dense(q, k, v, dout, workload.window, workload.starts)
+    slopes, looks_on = [1.0, 1.0], workload.window.looks_on
+    if workload.features != FEATURES[0]:
+        q, k = (np.asarray(x, np.float64) for x in (q, k))
+        slopes = [np.where(x > 0, 1.0, np.exp(x)) for x in (q, k)]
+        q, k = (np.where(x > 0, 1 + x, np.exp(x)) for x in (q, k))
+    out, dq, dk, dv = recurrent(q, k, v, dout, workload.rates, looks_on)
+    return out, dq * slopes[0], dk * slopes[1], dv
+
+
+def dense(
+    q_BNTH, k_BKSH, v_BKSH, dout_BNTH, window: Window, starts: np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
+    q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
+    out, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
+    keep = kept(q.shape[2], k.shape[2], window, starts)
+    for b, n in np.ndindex(q.shape[:2]):
+        m = n // group
+        s_TS = np.where(keep, q[b, n] @ k[b, m].T * scale, -np.inf)
+        p_TS = np.exp(s_TS - s_TS.max(1, keepdims=True))
+        p_TS /= p_TS.sum(1, keepdims=True)
+        out[b, n] = p_TS @ v[b, m]
+        dv[b, m] += p_TS.T @ dout[b, n]
+        dp_TS = dout[b, n] @ v[b, m].T
+        ds_TS = p_TS * (dp_TS - (dout[b, n] * out[b, n]).sum(1, keepdims=True)) * scale
+        dq[b, n] = ds_TS @ k[b, m]
+        dk[b, m] += ds_TS.T @ q[b, n]
+    return out, dq, dk, dv
+
+
+def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv) of linear attention in float64, token by token: a state fades by exp(rate), takes in k v^T, and
+    is met by q; gradients by the recurrence backward in time. With `looks_on` every query meets the state of all."""
+    q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
+    group, tokens = q.shape[1] // k.shape[1], q.shape[2]
+    wide_k, wide_v = (np.repeat(x, group, axis=1) for x in (k, v))
+    kept = np.repeat(np.exp(rates_K), group)[:, None, None]
+    out, dq, dk, dv = (np.empty_like(x) for x in (q, q, wide_k, wide_v))
+    state = given = np.zeros((*q.shape[:2], q.shape[3], v.shape[3]))
+    if looks_on:
+        state = np.einsum("bnth,bnte->bnhe", wide_k, wide_v)
+        given = np.einsum("bnth,bnte->bnhe", q, dout)
+    for t in range(tokens):
+        if not looks_on:
+            state = kept * state + wide_k[:, :, t, :, None] * wide_v[:, :, t, None]
+        out[:, :, t] = np.einsum("bnh,bnhe->bne", q[:, :, t], state)
+        dq[:, :, t] = np.einsum("bne,bnhe->bnh", dout[:, :, t], state)
+    for t in reversed(range(tokens)):
+        if not looks_on:
+            given = kept * given + q[:, :, t, :, None] * dout[:, :, t, None]
+        dk[:, :, t] = np.einsum("bnhe,bne->bnh", given, wide_v[:, :, t])
+        dv[:, :, t] = np.einsum("bnhe,bnh->bne", given, wide_k[:, :, t])
+    by_key = (x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dk, dv))
+    return out, dq, *by_key
+
+
+def max_relative_error(value, reference) -> float:
+    """The largest difference over the largest reference value; NaN where the value holds one."""
+    return float(np.max(np.abs(np.asarray(value, np.float64) - reference)) / np.max(np.abs(reference)))

@@ -1,0 +1,113 @@
+"""A plan's program against dense attention in float64, at a size that dense attention can do.
+
+The program is the one that is measured, on the same devices, with its workload and tiles cut in proportion.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.layout import Tile, layouts
+from stripectl.core.plan import Plan
+from stripectl.core.sequence_sharding import dealing, fewest_kv_heads, lie, pairing_of
+from stripectl.core.workload import SLIDING, STEP, Workload
+from stripectl.execute.program import Program
+from stripectl.execute.reference import by_definition
+from stripectl.results.measurement import badness
+
+CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
+TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
+
+
+def tolerance(dtype: str, platform: str) -> float:
+    """The largest relative error a plan may have. Accelerators multiply float32 in TensorFloat-32 or bfloat16."""
+    return TOLERANCES[dtype if platform == "cpu" else "bfloat16"]
+
+
+def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
+    """The workload cut to a size that dense attention can do, and the plan with its tiles cut in proportion: as many
+    devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
+    pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
+    unit = math.lcm(kernel.tile_multiple, plan.cut // plan.shards, plan.parts)
+    piece = -(-max(16, CHECKED_LEN // pieces) // unit) * unit
+    if kernel.whole:
+        small = smaller(workload, plan, pieces * piece)
+        return small, with_tile(replace(plan, tile=None), small, "cpu")
+    assert plan.tile is not None
+    backward = plan.backward or plan.tile
+    shrink = min(1.0, piece / 2 / max(*plan.tile, *backward))
+
+    def cut(tile: Tile) -> Tile:
+        return kernel.fitting(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
+
+    small = smaller(workload, plan, pieces * piece)
+    queries = pairing_of(small, plan).query_piece
+    tile = cut(plan.tile)
+    tile = tile._replace(block_q=min(tile.block_q, queries))
+    return small, replace(plan, tile=tile, backward=plan.backward and cut(backward))
+
+
+def smaller(workload: Workload, plan: Plan, seq_len: int) -> Workload:
+    """A workload of so many keys, no longer than they are, with as few heads and requests as the plan divides, and
+    queries, documents and a sliding window in proportion."""
+    devices = plan.product(lie(plan, dealing(workload, plan))[0])
+    kv_heads, group = fewest_kv_heads(workload, plan), workload.heads // workload.kv_heads
+    part = seq_len / workload.seq_len
+
+    def scaled(length: int, unit: int = 1) -> int:
+        return max(1, round(length * part / unit)) * unit
+
+    dealt = plan.shards * layouts[plan.layout].pieces if dealing(workload, plan) == "rows" else 1
+    left = workload.window.left
+    return replace(
+        workload,
+        seq_len=seq_len,
+        batch=devices,
+        kv_heads=kv_heads,
+        heads=kv_heads * group,
+        query_len=workload.query_len and min(workload.query_len, scaled(workload.query_len, dealt)),
+        documents=workload.documents and tuple(map(scaled, workload.documents)),
+        mask=workload.mask if left is None else f"{SLIDING}{scaled(left + 1)}",
+    )
+
+
+def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+    """The plan's attention at a checkable size against dense attention: the largest error of the shards this process
+    holds; of a training step that of a layer, of layers of two kinds that of the worse."""
+    passes = "forward-backward" if workload.passes == STEP else workload.passes
+    found = [check_layer(own.of_layer(passes), each, devices) for _, own, each in layers_of(workload, plan)]
+    worst = max(found, key=badness)
+    return worst | {"reference": "; ".join(each["reference"] for each in found)}
+
+
+def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+    """What `check` says of one layer's attention."""
+    workload, plan = checkable(workload, plan)
+    program = Program(workload, plan, devices)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
+    q, k, v = arrays[:3]
+    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
+    found = program.function(*program.place(arrays))
+    expected = by_definition(workload, q, k, v, cotangent)
+    queries, keys = pairing_of(workload, plan).orders()
+    worst = 0.0
+    values = found if isinstance(found, tuple) else (found,)
+    for value, reference, order in zip(values, expected, (queries, queries, keys, keys), strict=False):
+        laid, scale = reference[:, :, order], np.max(np.abs(reference))
+        for shard in value.addressable_shards:
+            error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
+            worst = error if np.isnan(error) else max(worst, error)
+    kind = "dense" if workload.rates is None else "token by token,"
+    return {
+        "max_rel_error": worst,
+        "tolerance": tolerance(workload.dtype, devices[0].platform),
+        "reference": f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
+        + (f", backward {plan.backward}" if plan.backward else ""),
+    }

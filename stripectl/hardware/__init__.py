@@ -1,0 +1,1 @@
+"""Machines: profiles, targets, and where a mesh lies on their links."""

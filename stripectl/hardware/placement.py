@@ -1,0 +1,347 @@
+"""Where the axes of a mesh lie on the links of a target, and what each hop along them crosses.
+
+Slices (and nodes of GPUs) part the outermost axes, since only a network joins them. Within a slice every axis gets a
+box of chips and goes round it: a box with an even number of chips on two sides or more has a cycle of single links
+whether or not its axes wrap around; a straight line has one only where a link leads back to its start. The boxes nest,
+one axis repeating at strides of another's box. Of all ways to divide the slice, the one with the shortest hops is
+taken, those of the sequence's axes first.
+
+A transfer takes the shortest way, one axis of the torus after the other; transfers share a link when all devices shift
+at once.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from stripectl.core.plan import AXES, SEQUENCE_AXES
+from stripectl.errors import BadInput
+from stripectl.hardware.target import Target
+from stripectl.simulate.cost_model import Hops, Spread
+
+Box = tuple[int, ...]  # chips on each axis of the torus, then cores of a chip
+Place = tuple[int, ...]  # of a chip on each axis of the torus, then of the core
+
+
+class Crossed(NamedTuple):
+    """What the hops of an axis cross in one direction: entry i is the hop that leaves place i of the axis, the worst of
+    those that run side by side."""
+
+    links: np.ndarray  # 0 within a chip, and across the network
+    sharing: np.ndarray  # transfers on the busiest of its links, in its direction
+    network: np.ndarray  # whether it leaves the slice
+    wrapped: np.ndarray  # whether it takes a wrap-around link
+
+
+class Link(NamedTuple):
+    """The link that leads on from a chip along an axis of the torus."""
+
+    slice: int
+    chip: tuple[int, ...]
+    dimension: int
+
+
+class Crossings(NamedTuple):
+    """Transfers over each link, both ways together, and over the network between slices."""
+
+    links: Mapping[Link, int]
+    network: int
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """A mesh on a target. `order[k]` is the index in `target.positions`, and so in JAX's list of such devices, of the
+    k-th device of the mesh in row-major order of its axes, the last varying fastest:
+    `Mesh(np.array(devices)[order].reshape(sizes), axes)`. `onward` and `back` are by axis."""
+
+    target: Target
+    mesh: tuple[tuple[str, int], ...]
+    order: tuple[int, ...]
+    onward: Mapping[str, Crossed]
+    back: Mapping[str, Crossed]
+
+    @cached_property
+    def hops(self) -> dict[str, Hops]:
+        """Seconds and bytes/s of every hop of every axis: links add their latency and divide their rate among the
+        transfers that share them; the network's latency is not published and not counted. A hop between the cores of
+        a chip takes what a link takes.
+
+        Raises:
+            BadInput: the profile lacks the rate of its links, or of the network that the mesh crosses.
+        """
+        hardware = self.target.hardware
+        link, network = (hardware.figure(f"{name}_bytes_per_s_one_way") for name in ("link", "network"))
+        crosses = [axis for axis, crossed in self.onward.items() if crossed.network.any()]
+        if link is None or (crosses and network is None):
+            lacking = "link" if link is None else "network"
+            raise BadInput(
+                f"the profile of {hardware.name} has no {lacking}_bytes_per_s_one_way, so hops cannot be timed on "
+                f"{self.target}. Try a target of one slice, or --hardware with a profile that has it."
+            )
+        latency_s = hardware.figure("hop_latency_s") or 0.0
+
+        def rates(crossed: Crossed) -> np.ndarray:
+            return np.where(crossed.network, network or link, link / np.maximum(crossed.sharing, 1))
+
+        def latencies(crossed: Crossed) -> np.ndarray:
+            return np.where(crossed.network, 0.0, latency_s * np.maximum(crossed.links, 1))
+
+        both = {axis: (self.onward[axis], self.back[axis]) for axis, _ in self.mesh}
+        return {
+            axis: Hops(np.stack(list(map(rates, ways))), np.stack(list(map(latencies, ways))))
+            for axis, ways in both.items()
+        }
+
+    def _along(self, axis: str) -> tuple[np.ndarray, int]:
+        """(devices by their places in the mesh, which of its axes that is)."""
+        names, sizes = zip(*self.mesh, strict=True)
+        return np.array(self.order).reshape(sizes), names.index(axis)
+
+    def crossings(self, axis: str) -> "Crossings":
+        """What transfers cross when every device sends to the next one of an axis."""
+        transfers = _Transfers(self.target, *self._along(axis), 1)
+        found: Counter[Link] = Counter()
+        if torus(self.target):
+            ways, shape = _ways(self.target, transfers)[0], self.target.shape
+            for way in ways[ways >= 0].tolist():
+                (chip, dimension), onward = divmod(way // 2, len(shape)), way % 2
+                slice, place = divmod(chip, math.prod(shape))
+                at = list(map(int, np.unravel_index(place, shape)))
+                at[dimension] = at[dimension] if onward else (at[dimension] - 1) % shape[dimension]
+                found[Link(slice, tuple(at), dimension)] += 1
+        return Crossings(found, int(transfers.network.sum()))
+
+    @cached_property
+    def spreads(self) -> dict[frozenset[str], Spread]:
+        """How collectives over each choice of axes lie on the links: those whose devices are boxes of the torus."""
+        if not torus(self.target):
+            return {}
+        names = [axis for axis, size in self.mesh if size > 1]
+        chosen = (axes for count in range(1, len(names) + 1) for axes in itertools.combinations(names, count))
+        return {frozenset(axes): found for axes in chosen if (found := self._spread(axes))}
+
+    def _spread(self, axes: tuple[str, ...]) -> Spread | None:
+        """Of the devices that share their places on all other axes; groups are alike, so the first stands for all. On
+        a side of the torus that wraps around, as long as the box, both directions bring what is gathered, else one
+        does. Groups whose devices lie between each other's share links, as do the cores of a chip that are in
+        different groups."""
+        names, sizes = zip(*self.mesh, strict=True)
+        grid = np.array(self.order).reshape(sizes)
+        group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
+        places = [self.target.positions[k] for k in group.tolist()]
+        if len({place.slice for place in places}) > 1:
+            return None
+        sides = [sorted({place.coords[side] for place in places}) for side in range(len(self.target.shape))]
+        cores = len({place.core for place in places})
+        if math.prod(map(len, sides)) * cores != len(group):
+            return None
+        between = self.target.hardware.devices_per_chip / cores
+        ways, load = 0.0, 0.0
+        for side, at in enumerate(sides):
+            if len(at) == 1:
+                continue
+            stride = (at[1] - at[0]) * between
+            closed = self.target.wrap[side] and (at[1] - at[0]) * len(at) == self.target.shape[side] and len(at) > 2
+            ways += (2 if closed else 1) / stride
+            load = max(load, len(at) / (8 if closed else 4) * stride)
+        return Spread(ways, load) if ways else None
+
+    def apart(self, axis: str) -> float:
+        """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in
+        another slice, of all devices together."""
+        grid, line = self._along(axis)
+        slices = np.array([position.slice for position in self.target.positions])[grid]
+        others = np.stack([np.roll(slices, by, line) != slices for by in range(1, grid.shape[line])])
+        return float(others.mean(0).sum())
+
+
+def torus(target: Target) -> bool:
+    """Whether its chips lie on a torus; else any of a slice reaches any other."""
+    return len(target.shape) == target.hardware.torus_dims
+
+
+def wire(target: Target, mesh: Sequence[tuple[str, int]]) -> Wiring:
+    """The mesh (axes in the order of plan.AXES) on the target's links, or on as much of the target as it needs.
+
+    Raises:
+        BadInput: the mesh needs more devices than there are.
+    """
+    axes, sizes = [axis for axis, _ in mesh], [size for _, size in mesh]
+    assert axes == [axis for axis in AXES if axis in axes]
+    devices = math.prod(sizes)
+    if devices > target.devices:
+        raise BadInput(f"the mesh needs {devices} devices and {target} has {target.devices}. Try another --mesh.")
+    outer = _across_slices(target, sizes)
+    inner = [size // over for size, over in zip(sizes, outer, strict=True)]
+    places = _within_a_slice(target, tuple(inner), tuple(axis in SEQUENCE_AXES for axis in axes))
+    index: dict[tuple[int, Place], int] = {(p.slice, (*p.coords, p.core)): k for k, p in enumerate(target.positions)}
+    order = np.empty((math.prod(outer), math.prod(inner)), int)
+    for slice, place in itertools.product(range(order.shape[0]), range(order.shape[1])):
+        order[slice, place] = index[slice, places[place]]
+    # (outer axes, inner axes) -> outer and inner part of each axis side by side
+    pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
+    grid = order.reshape([*outer, *inner]).transpose(pairs).reshape(sizes)
+    ways = [{axis: _crossed(target, grid, line, by) for line, axis in enumerate(axes)} for by in (1, -1)]
+    return Wiring(target, tuple(mesh), tuple(grid.reshape(-1).tolist()), *ways)
+
+
+def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
+    """How many slices each axis spans: no more than the devices need, the outermost axes first."""
+    devices = math.prod(sizes)
+    fits = (s for s in range(1, target.slices + 1) if devices % s == 0 and devices // s <= target.slice_devices)
+    left = next(fits, None)
+    if left is None:
+        raise BadInput(
+            f"a mesh of {devices} devices does not divide evenly over the {target.slices} slices of {target}. Try a "
+            f"mesh of {target.devices}."
+        )
+    spans = []
+    for size in sizes:
+        spans.append(math.gcd(size, left))
+        left //= spans[-1]
+    return spans
+
+
+def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, ...]) -> list[Place]:
+    """Where each device of a mesh lies in a slice, in row-major order; `first` marks the axes whose hops count most.
+    Where no box has so many devices, as seven of a 2x4 slice, they lie along one path through the slice."""
+    shape, cores = target.shape, target.hardware.devices_per_chip
+    room, wrap = (*shape, cores), (*target.wrap, False)
+    best: tuple[tuple[float, ...], list[list[Place]]] | None = None
+    for boxes in _divisions(sizes, room):
+        wide = [axis for axis, size in enumerate(sizes) if size > 1]
+        for nest in itertools.permutations(wide):
+            strides = dict[int, Box]()
+            reach = (1,) * len(room)
+            for axis in nest:
+                strides[axis], reach = reach, tuple(r * b for r, b in zip(reach, boxes[axis], strict=True))
+            lines, cost = list[list[Place]](), [0.0, 0.0]
+            for axis, box in enumerate(boxes):
+                stride = strides.get(axis, (1,) * len(room))
+                line, longest = _line(box, stride, room, wrap)
+                lines.append(line)
+                beside = 1 if box[-1] == cores or reach[-1] == 1 else cores  # cores of another axis share the links
+                cost[0 if first[axis] else 1] += beside * longest
+            if best is None or tuple(cost) < best[0]:
+                best = tuple(cost), lines
+    if best is None:
+        return around(room)[: math.prod(sizes)]
+    start = [(0,) * len(room)]
+    return [tuple(map(sum, zip(*each, strict=True))) for each in itertools.product(start, *best[1])]
+
+
+@lru_cache(2**14)
+def _line(box: Box, stride: Box, room: Box, wrap: tuple[bool, ...]) -> tuple[list[Place], int]:
+    """The places of an axis whose devices lie in a box, so far apart, and the links of the longest hop round them."""
+    places = [tuple(s * x for s, x in zip(stride, at, strict=True)) for at in around(box)]
+    return places, _longest(places, room, wrap)
+
+
+def _divisions(sizes: Sequence[int], room: Box) -> Iterator[tuple[Box, ...]]:
+    """Every choice of a box for each axis, of as many devices as it has, such that together they fit the room."""
+    if not sizes:
+        yield ()
+        return
+    for box in _boxes(sizes[0], room):
+        left = tuple(most // size for most, size in zip(room, box, strict=True))
+        yield from ((box, *rest) for rest in _divisions(sizes[1:], left))
+
+
+def _boxes(devices: int, room: Box) -> Iterator[Box]:
+    if not room:
+        yield from [()] * (devices == 1)
+        return
+    for size in (size for size in range(1, min(devices, room[0]) + 1) if devices % size == 0):
+        yield from ((size, *rest) for rest in _boxes(devices // size, room[1:]))
+
+
+@cache
+def around(box: Box) -> list[Place]:
+    """Every place of the box, each a single link from the next, and the last from the first where two sides are longer
+    than one and one of them is even: that many rows of a path over the other sides are taken there and back, all but
+    their starts, along which it comes home. Cores of a chip follow each other."""
+    *chips, cores = box
+    wide = [axis for axis, size in enumerate(chips) if size > 1]
+    even = next((axis for axis in wide if chips[axis] % 2 == 0), None)
+    if even is None or len(wide) < 2:
+        found = _snake(chips)
+    else:
+        path = _snake([1 if axis == even else size for axis, size in enumerate(chips)])
+
+        def at(row: int, step: int) -> Place:
+            return (*path[step][:even], row, *path[step][even + 1 :])
+
+        rows, steps = range(chips[even]), range(1, len(path))
+        found = [at(row, step) for row in rows for step in (steps if row % 2 == 0 else reversed(steps))]
+        found += [at(row, 0) for row in reversed(rows)]
+    return [(*place, core) for place in found for core in range(cores)]
+
+
+def _snake(shape: Sequence[int]) -> list[Place]:
+    """Every place of a box, each a single link from the next: there and back along the last axis."""
+    places: list[Place] = [()]
+    for size in shape:
+        line = range(size)
+        places = [(*p, x) for k, p in enumerate(places) for x in (line if k % 2 == 0 else reversed(line))]
+    return places
+
+
+def _longest(line: Sequence[Place], room: Box, wrap: Sequence[bool]) -> int:
+    """Links of the longest hop round a line of places."""
+    return max(
+        sum(
+            min(abs(x - y), size - abs(x - y)) if closed else abs(x - y)
+            for x, y, size, closed in zip(a[:-1], b[:-1], room[:-1], wrap[:-1], strict=True)
+        )
+        for a, b in zip(line, [*line[1:], line[0]], strict=True)
+    )
+
+
+class _Transfers:
+    """Those of every device to its neighbour along one axis of the grid of positions."""
+
+    def __init__(self, target: Target, grid: np.ndarray, line: int, by: int) -> None:
+        places = target.positions
+        self.senders, self.receivers = (each.reshape(-1) for each in (grid, np.roll(grid, -by, line)))
+        self.slices, self.coords = np.array([p.slice for p in places]), np.array([p.coords for p in places])
+        self.network = self.slices[self.senders] != self.slices[self.receivers]
+
+
+def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> Crossed:
+    """What the hops of one axis of the grid of positions cross when all devices send to their neighbour."""
+    transfers = _Transfers(target, grid, line, by)
+    if torus(target):
+        ways, wrapped = _ways(target, transfers)
+        load = np.bincount(ways[ways >= 0], minlength=int(ways.max(initial=0)) + 1)
+        links = (ways >= 0).sum(0)
+        sharing = np.where(ways >= 0, load[ways], 1).max(0, initial=1)
+    else:  # a switch, or a slice whose shape nobody knows: any two devices have a link of their own
+        links = np.where(transfers.network | (transfers.senders == transfers.receivers), 0, 1)
+        sharing, wrapped = np.ones_like(links), np.zeros(len(links), bool)
+    alike = tuple(axis for axis in range(grid.ndim) if axis != line)
+    return Crossed(*(each.reshape(grid.shape).max(alike) for each in (links, sharing, transfers.network, wrapped)))
+
+
+def _ways(target: Target, transfers: _Transfers) -> tuple[np.ndarray, np.ndarray]:
+    """(the links that each transfer takes within its slice, one after the other, int[steps, transfers]: chip, axis of
+    the torus and direction as one number, or -1; whether it wraps around)."""
+    starts, ends = transfers.coords[transfers.senders], transfers.coords[transfers.receivers]
+    slices, at, taken = transfers.slices[transfers.senders], starts.copy(), []
+    wrapped = np.zeros(len(starts), bool)
+    for axis, size in enumerate(target.shape):
+        apart = np.where(transfers.network, 0, ends[:, axis] - starts[:, axis])
+        if target.wrap[axis]:
+            wrapped |= 2 * np.abs(apart) > size
+            apart = (apart + (size - 1) // 2) % size - (size - 1) // 2
+        for step in range(int(np.abs(apart).max(initial=0))):
+            moving, onward = np.abs(apart) > step, apart > 0
+            chip = np.ravel_multi_index((*at.T,), target.shape) + slices * math.prod(target.shape)
+            taken.append(np.where(moving, (chip * len(target.shape) + axis) * 2 + onward, -1))
+            at[:, axis] = np.where(moving, (at[:, axis] + np.sign(apart)) % size, at[:, axis])
+    return np.stack(taken) if taken else np.full((0, len(starts)), -1), wrapped

@@ -1,0 +1,230 @@
+"""A machine as arithmetic sees it: rates, memory and links, every figure with the source it was taken from.
+
+A profile in `profiles/hardware/` gives figures per JAX device, as `{value, source}`; `stripectl topology --measure`
+writes one of the machine at hand. A figure that nobody publishes is left out, and is None here.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from stripectl.errors import BadInput
+from stripectl.util.files import profile, profile_names, unknown
+
+Kind = Literal["cpu", "tpu", "gpu"]
+
+# Figures of a profile -> the unit that the name ends in says it all; `Hardware` holds the same names.
+FIGURES = (
+    "matmul_flops_per_s_bfloat16",
+    "matmul_flops_per_s_float32",
+    "achievable_flops_per_s_bfloat16",
+    "hbm_bytes",
+    "hbm_bytes_per_s",
+    "achievable_hbm_bytes_per_s",
+    "link_bytes_per_s_one_way",
+    "hop_latency_s",
+    "collective_latency_s",
+    "network_bytes_per_s_one_way",
+    "clock_hz",
+)
+LEAST, MOST = 1e-15, 1e24  # that a figure can be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one way."""
+
+    name: str
+    kind: str
+    device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
+    devices_per_chip: int
+    devices_per_host: int
+    torus_dims: int  # 0: any device reaches any other through a switch
+    wrap: str | None  # which axes of a slice close to a ring: those as long as the pod's, or all where all are 4n long
+    host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
+    pod: tuple[int, ...]
+    slices: tuple[tuple[int, ...], ...]  # shapes the cloud sells, in chips
+    counted: int  # what a chip counts in a cloud name: v4-32 has 16 chips of 2 cores
+    chip_config: str | None  # what libtpu calls the chip with as many devices
+    aliases: tuple[str, ...]
+    overlaps: bool  # collectives run beside compute
+    kernel: str  # that its users have
+    compiler: Mapping[str, Any]  # what a GPU's compiler asks of a device that is not there
+    figures: Mapping[str, float]
+    sources: Mapping[str, str]
+
+    @property
+    def cores(self) -> int:
+        """Of a device, that share its programs: two of a TPU v4, which its compiler makes one device."""
+        return max(1, self.counted // self.devices_per_chip)
+
+    def figure(self, name: str) -> float | None:
+        return self.figures.get(name)
+
+    def flops_per_s(self, dtype: str) -> float | None:
+        """The peak matmul rate for inputs of this dtype."""
+        return self.figure(f"matmul_flops_per_s_{dtype}")
+
+    def fields(self) -> dict[str, Any]:
+        """What a profile says besides its figures, as it is written there."""
+        listed = {key: list(value) if isinstance(value := getattr(self, key), tuple) else value for key in FIELDS}
+        return listed | {"slices": [format_shape(shape) for shape in self.slices]}
+
+    @classmethod
+    def load(cls, name: str) -> "Hardware":
+        """A machine by name or by the path of a profile.
+
+        Raises:
+            BadInput: unknown name, or a file that is no profile.
+        """
+        path, content = profile("hardware", "hardware", name)
+        return cls.from_mapping(path, content)
+
+    @classmethod
+    def from_mapping(cls, path: Path, content: Mapping[str, Any]) -> "Hardware":
+        known = {*FIELDS, "figures"}
+        for key, value in content.items():
+            if key not in known:
+                raise unknown(f"field in the hardware {path}:", key, known)
+            if key in FIELDS and not FIELDS[key].fits(value):
+                raise BadInput(f"the hardware {path} says {key}: {value!r}; it must be {FIELDS[key].what}.")
+        if "kind" not in content:
+            raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].what}.")
+        given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
+        figures, sources = _figures(path, content.get("figures") or {})
+        given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "host", "pod")}
+        given |= {"name": given["name"] or path.stem, "slices": tuple(map(parse_shape, given["slices"]))}
+        for name, axes in (
+            *((name, given[name]) for name in ("host", "pod")),
+            *(("slices", x) for x in given["slices"]),
+        ):
+            if axes and len(axes) != given["torus_dims"]:
+                raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, and {len(axes)} in {name}.")
+        _check_compiler(path, given)
+        if given["host"]:
+            given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]
+        return cls(figures=figures, sources=sources, **given)
+
+
+class Field(NamedTuple):
+    """A field of a profile: what it is where it is left out, the test of a value, and the test in words."""
+
+    default: Any
+    fits: Callable[[Any], bool]
+    what: str
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """(2, 2, 4) of `2x2x4`."""
+    return tuple(map(int, text.split("x")))
+
+
+def format_shape(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _axes(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_count(1), value))
+
+
+def _shapes(value: Any) -> bool:
+    return _names(value) and all(re.fullmatch(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){0,7}", each) for each in value)
+
+
+def _count(least: int, most: int = 4096) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+FIELDS = {
+    "name": Field("", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."),
+    "kind": Field(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
+    "device_kinds": Field([], _names, "a list of names"),
+    "devices_per_chip": Field(1, _count(1, 8), "a number from 1 to 8"),
+    "devices_per_host": Field(1, _count(1), "a positive integer"),
+    "torus_dims": Field(0, _count(0, 3), "a number of dimensions, at most 3"),
+    "wrap": Field(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
+    "host": Field([], _axes, "a list of positive integers"),
+    "pod": Field([], _axes, "a list of positive integers"),
+    "slices": Field([], _shapes, "a list of shapes such as 2x2x4"),
+    "counted": Field(1, _count(1), "a positive integer"),
+    "chip_config": Field(None, lambda x: x is None or isinstance(x, str), "a name"),
+    "aliases": Field([], _names, "a list of names"),
+    "kernel": Field("xla", lambda x: isinstance(x, str), "the name of a kernel"),
+    "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
+    "compiler": Field({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
+}
+
+
+def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
+    """That what a compiler asks of a device can be told to it.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    for name, value in given["compiler"].items():
+        what = "a positive number"
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+        if name == "compute_capability":
+            what, fits = "two numbers with a dot, such as 9.0", re.fullmatch(r"\d+\.\d+", str(value))
+        if not fits:
+            raise BadInput(f"the hardware {path} says {name}: {value!r} in compiler; it must be {what}.")
+    if given["compiler"] and not given["device_kinds"]:
+        raise BadInput(
+            f"the hardware {path} has a compiler and no device_kinds, whose first is the device it asks for."
+        )
+
+
+def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]]:
+    """(values, sources) by name."""
+    if not isinstance(entries, dict):
+        raise BadInput(f"the hardware {path} has figures that are not a mapping of names to {{value, source}}.")
+    for key, entry in entries.items():
+        if key not in FIGURES:
+            raise unknown(f"figure in the hardware {path}:", str(key), FIGURES)
+        value = entry.get("value") if isinstance(entry, dict) else None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST <= value <= MOST:
+            raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
+        if not entry.get("source"):
+            raise BadInput(f"the hardware {path} gives {key} no source.")
+    values = {key: float(entry["value"]) for key, entry in entries.items()}
+    return values, {key: str(entry["source"]) for key, entry in entries.items()}
+
+
+def hardware_names() -> tuple[str, ...]:
+    return profile_names("hardware")
+
+
+def named_by_device(device_kind: str) -> Hardware | None:
+    """The profile of a device by what JAX calls it, or None."""
+    for name in hardware_names():
+        hardware = Hardware.load(name)
+        if device_kind in hardware.device_kinds:
+            return hardware
+    return None
+
+
+def hiding_block(
+    hardware: Hardware,
+    dtype: str,
+    dtype_bytes: int,
+    group: int = 1,
+    pairs_share: float = 1.0,
+    bytes_per_s: float | None = None,
+) -> float | None:
+    """The smallest block (rows per shard) whose hop hides behind its tiles: c >= F/B (Liu et al. 2023, section 3).
+
+    A hop moves 2 c d e bytes for each key/value head, a whole block computes 4 c^2 d FLOPs for each of the `group`
+    query heads that share it, of which a causal balanced layout needs only `pairs_share` = 1/2:
+    c = e F / (2 B group pairs_share), with e = `dtype_bytes`. B is `bytes_per_s` where the hop is more than a link.
+    """
+    rate, link = hardware.flops_per_s(dtype), bytes_per_s or hardware.figure("link_bytes_per_s_one_way")
+    if rate is None or link is None:
+        return None
+    return dtype_bytes * rate / (2 * link * group * pairs_share)

@@ -1,0 +1,232 @@
+"""A target is the machine a plan is for: `local`, `cpu:2`, `h100:8`, `v5e:4x4`, `v4-32`, `2*v5e:4x4`.
+
+A slice is devices that meet without a network: a box of TPU chips on a torus, a node of GPUs behind a switch. Its size
+is written in chips on each axis, or by the cloud's name for it; a target is one slice, or several alike.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+from stripectl.errors import BadInput
+from stripectl.hardware.profile import Hardware, format_shape, hardware_names, parse_shape
+from stripectl.util.files import unknown
+
+MOST_CHIPS = 2**16
+
+
+class Position(NamedTuple):
+    """Where a device is: its slice, its chip's place on each axis there, which core of the chip, and its host."""
+
+    slice: int
+    coords: tuple[int, ...]
+    core: int
+    host: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """Slices of one kind of device, alike: (8,) is eight behind a switch or in a row, (4, 4) a part of a torus."""
+
+    hardware: Hardware
+    shape: tuple[int, ...]  # of a slice, in chips
+    slices: int = 1
+
+    def __str__(self) -> str:
+        several = f"{self.slices}*" if self.slices > 1 else ""
+        return f"{several}{self.hardware.name}:{format_shape(self.shape)}"
+
+    @property
+    def slice_devices(self) -> int:
+        return math.prod(self.shape) * self.hardware.devices_per_chip
+
+    @property
+    def devices(self) -> int:
+        return self.slices * self.slice_devices
+
+    @property
+    def host_shape(self) -> tuple[int, ...]:
+        """Chips of one host on each axis; where nobody says, and behind a switch, a slice is one host."""
+        if len(self.hardware.host) != len(self.shape):
+            return self.shape
+        return tuple(map(min, self.hardware.host, self.shape))
+
+    @property
+    def hosts(self) -> int:
+        return self.slices * math.prod(self.shape) // math.prod(self.host_shape)
+
+    @property
+    def wrap(self) -> tuple[bool, ...]:
+        """Whether a link leads from the end of each axis back to its start. A 2D pod has such links on its own edges
+        only; in a 3D pod the optical switches close every slice of whole 4x4x4 cubes."""
+        if self.hardware.wrap == "full_axis" and len(self.hardware.pod) == len(self.shape):
+            return tuple(size == full for size, full in zip(self.shape, self.hardware.pod, strict=True))
+        cubes = self.hardware.wrap == "multiple_of_4" and all(size % 4 == 0 for size in self.shape)
+        return (cubes,) * len(self.shape)
+
+    @cached_property
+    def positions(self) -> list[Position]:
+        """Every device's, in the order in which JAX lists the devices of such a topology: slice by slice, host by
+        host, chip by chip, the first axis fastest, and both cores of a chip together."""
+        host = self.host_shape
+        grid = [size // each for size, each in zip(self.shape, host, strict=True)]
+        places = list(product(range(self.slices), _first_fastest(grid)))
+        return [
+            Position(slice, tuple(w * size + c for w, size, c in zip(where, host, chip, strict=True)), core, number)
+            for number, (slice, where) in enumerate(places)
+            for chip in _first_fastest(host)
+            for core in range(self.hardware.devices_per_chip)
+        ]
+
+    @property
+    def topology_arguments(self) -> dict[str, Any]:
+        """What `jax.experimental.topologies.get_topology_desc` is to be called with for these devices.
+
+        Raises:
+            BadInput: not a TPU slice of a known shape.
+        """
+        if self.hardware.kind != "tpu" or len(self.shape) != self.hardware.torus_dims:
+            raise BadInput(f"{self} is no TPU slice of a known shape. stripectl list targets has them.")
+        ones = (1,) * (3 - len(self.shape))
+        return {
+            "platform": "tpu",
+            "topology_name": f"{self.hardware.name}:{format_shape(self.shape)}",
+            "chip_config_name": self.hardware.chip_config or "default",
+            "chips_per_host_bounds": (*self.host_shape, *ones),
+            "wrap": (*self.wrap, *(False for _ in ones)),
+            **({"num_slices": self.slices} if self.slices > 1 else {}),
+        }
+
+    @property
+    def cloud_name(self) -> str | None:
+        """What the cloud calls one slice, where it sells it."""
+        if self.shape not in self.hardware.slices:
+            return None
+        return f"{self.hardware.name}-{math.prod(self.shape) * self.hardware.counted}"
+
+
+def _first_fastest(shape: list[int] | tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    return (place[::-1] for place in product(*map(range, shape[::-1])))
+
+
+def parse_target(text: str, hardware: Hardware | None = None) -> Target:
+    """A target by name. `hardware` replaces the profile that the name stands for (a measured one, say).
+
+    A number alone is the cloud's shape of so many chips (`v5e:16` is `v5e:4x4`), or so many GPUs, in whole nodes where
+    they are more than one.
+
+    Raises:
+        BadInput: not a target, unknown hardware, or a shape the hardware does not come in.
+    """
+    match = re.fullmatch(r"(?:([1-9]\d{0,3})\*)?([\w.-]+?)(?::(\d{1,6}(?:x\d{1,6}){0,7})|-(\d{1,6}))", text)
+    if not match:
+        raise BadInput(
+            f"{text!r} is not a target. Write local, cpu:2, h100:8, v5e:4x4, v4-32 or 2*v5e:4x4 (all of them: "
+            f"stripectl list targets)."
+        )
+    machine = _hardware(match[2], hardware)
+    slices, shape = int(match[1] or 1), parse_shape(match[3] or match[4])
+    if match[4]:
+        found = Target(machine, _sold(machine, shape[0], text), slices)
+    elif machine.torus_dims == 0:
+        found = _behind_a_switch(machine, shape, slices, text)
+    else:
+        found = Target(machine, _shape(machine, shape, text), slices)
+    if not 1 <= found.slices * math.prod(found.shape) <= MOST_CHIPS:
+        raise BadInput(f"the target {text} has {found.slices * math.prod(found.shape)} chips, not 1 to {MOST_CHIPS}.")
+    return found
+
+
+def hardware_name(target: str) -> str:
+    """The hardware in a printed target, of one slice or of several."""
+    return target.partition(":")[0].rpartition("*")[2]
+
+
+def hardware_kind(target: str) -> str:
+    """The kind of hardware of a printed target; of a machine that has no profile, a CPU's."""
+    name = hardware_name(target)
+    return Hardware.load(name).kind if name in hardware_names() else "cpu"
+
+
+def target_of(hardware: Hardware, devices: int) -> Target:
+    """So many devices in the shape that they come in: the slice that the cloud sells, whole nodes, else a row."""
+    chips, node = max(1, devices // hardware.devices_per_chip), hardware.devices_per_host
+    if hardware.kind == "gpu" and node > 1 and devices > node and devices % node == 0:
+        return Target(hardware, (node,), devices // node)
+    return Target(hardware, next((shape for shape in hardware.slices if math.prod(shape) == chips), (chips,)))
+
+
+def _hardware(name: str, given: Hardware | None) -> Hardware:
+    """The hardware that a target's name begins with."""
+    known = hardware_names()
+    named = [found for found in map(Hardware.load, known) if name in (found.name, *found.aliases)]
+    if not named:
+        raise unknown("hardware in the target", name, known)
+    if given and given.kind != named[0].kind:
+        raise BadInput(f"the profile {given.name} is of a {given.kind}, and {name} is a {named[0].kind}.")
+    return given or named[0]
+
+
+def _behind_a_switch(machine: Hardware, shape: tuple[int, ...], slices: int, text: str) -> Target:
+    """GPUs in nodes, or processes of this machine."""
+    name, count, node = machine.name, math.prod(shape), machine.devices_per_host
+    if len(shape) > 1:
+        raise BadInput(f"{name} devices meet at a switch, so {text} has one number too many. Try {name}:{count}.")
+    if machine.kind != "gpu" or node == 1:
+        if slices > 1:
+            raise BadInput(f"{name} devices are those of one machine, not of {slices}. Try {name}:{slices * count}.")
+        return Target(machine, shape)
+    if count > node and count % node:
+        fewer, more = (Target(machine, (node,), nodes) for nodes in (count // node, count // node + 1))
+        raise BadInput(f"{text} is more than a node of {node}, but no whole nodes. Try {fewer} or {more}.")
+    return Target(machine, (min(count, node),), slices * max(1, count // node))
+
+
+def _sold(machine: Hardware, count: int, text: str) -> tuple[int, ...]:
+    """The shape of a cloud name, whose number counts cores or chips."""
+    if not machine.slices:
+        raise BadInput(f"{text} is no name of a slice. Try {machine.name}:{count}.")
+    shapes = [shape for shape in machine.slices if math.prod(shape) * machine.counted == count]
+    if not shapes:
+        raise BadInput(f"no slice is called {text}. Nearest: {nearest_slices(machine, count / machine.counted)}.")
+    return shapes[0]
+
+
+def _shape(machine: Hardware, shape: tuple[int, ...], text: str) -> tuple[int, ...]:
+    """The shape of a slice of a torus, where the hardware comes in it."""
+    chips = math.prod(shape)
+    if len(shape) == 1:
+        sold = [each for each in (*machine.slices, (1,) * machine.torus_dims) if math.prod(each) == chips]
+        reason = None if sold else "no slice of so many chips is sold; name its shape"
+        shape = sold[0] if sold else shape
+    else:
+        reason = unsupported_shape(machine, shape)
+    if reason:
+        raise BadInput(f"{machine.name} does not come as {text}: {reason}. Nearest: {nearest_slices(machine, chips)}.")
+    return shape
+
+
+def unsupported_shape(machine: Hardware, shape: tuple[int, ...]) -> str | None:
+    """Why no slice has this shape, or None: it is made of whole hosts, and fits the pod. Where optical switches join
+    4x4x4 cubes, a slice of whole cubes may be as long as there are cubes."""
+    if len(shape) != machine.torus_dims:
+        return f"a slice has {machine.torus_dims} axes, as {format_shape((4,) * machine.torus_dims)} has"
+    if min(shape) < 1:
+        return "an axis has at least one chip"
+    if any(size > host and size % host for size, host in zip(shape, machine.host, strict=False)):
+        return f"a host has {format_shape(machine.host)} chips, and a slice whole hosts"
+    cubes = machine.wrap == "multiple_of_4" and all(size % 4 == 0 for size in shape)
+    too_long = any(size > most for size, most in zip(sorted(shape), sorted(machine.pod), strict=False))
+    if machine.pod and (math.prod(shape) > math.prod(machine.pod) or (too_long and not cubes)):
+        return f"a pod has {format_shape(machine.pod)} chips"
+    return None
+
+
+def nearest_slices(machine: Hardware, chips: float, count: int = 3) -> str:
+    """The slices of about so many chips, nearest first, by both names."""
+    near = sorted(machine.slices, key=lambda shape: abs(math.log(math.prod(shape) / max(chips, 0.5))))[:count]
+    return ", ".join(f"{target} ({target.cloud_name})" for shape in near if (target := Target(machine, shape)))

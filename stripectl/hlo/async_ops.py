@@ -1,0 +1,93 @@
+"""Where a compiled program begins and ends its transfers: collectives that block, starts and dones, and the chains of
+fusions by which TPUs carry a transfer on beside other work. Opcodes decide, and what fusions hold; never names.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stripectl.hlo.module import CHAIN_START, CHAINED, OPCODES, Instruction, Module
+
+CHAIN_DONE = 'custom_call_target="AsyncCollectiveDone"'
+PEERS = ("send", "recv", "collective-broadcast", "ragged-all-to-all")
+CONTAINERS = ("while", "conditional", "call")
+MATMULS = ("dot", "convolution")
+OPERAND = re.compile(r"%([\w.\-]+)")
+
+
+class Span(NamedTuple):
+    """A transfer in one computation. One that does not block runs from its start to its done, `end`, which is empty
+    where it is not in this computation; `between` is what is scheduled in that time."""
+
+    sent: tuple[Instruction, ...]  # its collectives: the instruction itself, or those that it holds
+    blocks: bool
+    end: str
+    between: tuple[Instruction, ...]
+
+
+def base(opcode: str) -> str:
+    """The opcode of the whole, of that of a part."""
+    return opcode.removesuffix("-start").removesuffix("-done").removesuffix("-update")
+
+
+def inside(module: Module, instruction: Instruction) -> list[Instruction]:
+    """What a fusion or an asynchronous call holds, fusions in it too."""
+    found = []
+    for name in instruction.called:
+        for line in module.computations.get(name, ()):
+            found += [line, *inside(module, line)]
+    return found
+
+
+def sent(module: Module, instruction: Instruction) -> tuple[Instruction, ...]:
+    """The collectives that an instruction is or holds; what loops and calls hold has a place of its own."""
+    if instruction.opcode in CONTAINERS:
+        return ()
+    lines = [instruction, *inside(module, instruction)]
+    return tuple(line for line in lines if base(line.opcode) in (*OPCODES, *PEERS))
+
+
+def operands(lines: Sequence[Instruction]) -> dict[str, list[str]]:
+    """The operands of each instruction that are of the same computation."""
+    names = {line.name for line in lines}
+    return {line.name: [name for name in OPERAND.findall(line.rest) if name in names] for line in lines}
+
+
+def spans(module: Module, lines: Sequence[Instruction]) -> dict[str, Span]:
+    """The transfers of a computation by the instruction that begins them."""
+    at = {line.name: index for index, line in enumerate(lines)}
+    held = {line.name: (line, sent(module, line), inside(module, line)) for line in lines}
+    moves = {name: collectives for name, (_, collectives, _) in held.items() if collectives}
+    used = operands(lines)
+    begun = {name for name, (line, _, within) in held.items() if name in moves and _begins(line, within)}
+    ended = {name for name, (line, _, within) in held.items() if _ends(line, within)}
+    carried = {
+        name
+        for name, (line, _, within) in held.items()
+        if line.opcode.endswith("-update") or (name not in begun and any(CHAINED in each.rest for each in within))
+    }
+    ends = {start: name for name in ended if (start := _origin(name, used, begun, carried | moves.keys()))}
+    found = {}
+    for name in moves.keys() - ended - carried:
+        end = ends.get(name, "")
+        found[name] = Span(moves[name], name not in begun, end, tuple(lines[at[name] + 1 : at.get(end, 0)]))
+    return found
+
+
+def _begins(line: Instruction, within: Sequence[Instruction]) -> bool:
+    chain = any(CHAIN_START in each.rest for each in within)
+    return chain or line.opcode in ("send", "recv") or line.opcode.endswith("-start")
+
+
+def _ends(line: Instruction, within: Sequence[Instruction]) -> bool:
+    return line.opcode.endswith("-done") or any(CHAIN_DONE in each.rest for each in within)
+
+
+def _origin(name: str, used: Mapping[str, Sequence[str]], begun: set[str], through: set[str]) -> str:
+    """The start that an end belongs to, through what carries it; empty where that is not here."""
+    for operand in used[name]:
+        if operand in begun:
+            return operand
+        if operand in through and (found := _origin(operand, used, begun, through)):
+            return found
+    return ""

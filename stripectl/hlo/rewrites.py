@@ -1,0 +1,75 @@
+"""What a compiler changed in the communication of a program, by name: simulated bytes plus these are the HLO's.
+
+- merged rotation: what the backward pass rotates again, K/V or queries, is the forward's, and one of the two is
+  dropped;
+- narrowing: an array that is rounded to bfloat16 after a transfer is rounded before it;
+- widening: a CPU sends bfloat16 as float32;
+- reduce-scatter as all-reduce: a TPU sums everything everywhere and keeps a part, for twice the bytes.
+
+What none of these explains is `unexplained`, and a test fails where it appears.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from stripectl.core.workload import Workload
+from stripectl.hlo.module import ITEM_BYTES, Collective
+
+Transfers = Mapping[tuple[str, int, int], int]  # (opcode, elements, itemsize) -> how often a device sends it
+
+
+class Rewrite(NamedTuple):
+    """`transfers` of the program that the compiler changed, and by how much what a device sends grew."""
+
+    name: str
+    transfers: int
+    bytes: int
+
+
+def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]) -> list[Rewrite]:
+    """What turned the program's transfers into the compiled ones; `unexplained` where no known rewrite does.
+
+    A transfer of several arrays at once counts as one of each.
+    """
+    compiled: Counter[tuple[str, int, int]] = Counter()
+    named: list[Rewrite] = []
+    for each in found:
+        key = each.opcode, each.elements, ITEM_BYTES[each.dtype]
+        half = ("reduce-scatter", each.elements // 2)
+        if each.opcode == "all-reduce" and any(known[:2] == half for known in program):
+            key = (*half, key[2])
+            named.append(Rewrite("reduce-scatter as all-reduce", each.times, each.sent_bytes // 2 * each.times))
+        compiled[key] += each.times
+    for opcode, elements in sorted({key[:2] for key in [*program, *compiled]}):
+        sizes = {size: (program.get((opcode, elements, size), 0), compiled[opcode, elements, size]) for size in (2, 4)}
+        merges = opcode == "collective-permute" and workload.passes != "forward"
+        named += _resized(elements, sizes, merges)
+    return total(named)
+
+
+def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) -> list[Rewrite]:
+    """The rewrites of transfers of so many elements: `sizes[itemsize]` is how many of them the program has and how many
+    the compiled one."""
+    (said2, sent2), (said4, sent4) = sizes[2], sizes[4]
+    narrowed, widened = min(max(0, said4 - sent4), sent2), min(max(0, sent4 - said4), said2)
+    dropped = said2 + said4 - sent2 - sent4
+    found = []
+    if narrowed:
+        found.append(Rewrite("narrowing", narrowed, -2 * elements * narrowed))
+    if widened:
+        found.append(Rewrite("widening", widened, 2 * elements * widened))
+    if dropped:
+        name = "merged rotation" if dropped > 0 and merges else "unexplained"
+        left = 2 * elements * (sent2 - said2) + 4 * elements * (sent4 - said4) - sum(each.bytes for each in found)
+        found.append(Rewrite(name, abs(dropped), left))
+    return found
+
+
+def total(named: Iterable[Rewrite]) -> list[Rewrite]:
+    """One entry a name."""
+    sums: dict[str, Rewrite] = {}
+    for each in named:
+        before = sums.get(each.name, Rewrite(each.name, 0, 0))
+        sums[each.name] = Rewrite(each.name, before.transfers + each.transfers, before.bytes + each.bytes)
+    return list(sums.values())

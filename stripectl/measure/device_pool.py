@@ -1,0 +1,181 @@
+"""The devices of a target that are here, and what was timed on them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stripectl.compile.toolchain import TOOLCHAINS
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput, Missing
+from stripectl.hardware.placement import Wiring, wire
+from stripectl.hardware.profile import Hardware, named_by_device
+from stripectl.hardware.target import Target, parse_target, target_of
+from stripectl.measure.sampler import Say
+from stripectl.results.environment import cores
+from stripectl.simulate.calibration import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
+from stripectl.simulate.cost_model import Machine
+from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.workers.coordinator import Cluster
+from stripectl.workers.worker_group import DeviceSet, PlanFailed
+
+RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
+
+
+@dataclass(frozen=True)
+class Place:
+    """A target, how much of it is here, and the processes that drive what is here."""
+
+    target: Target
+    here: int = 0
+    processes: int | None = None
+
+
+class Devices:
+    """The device sets a bench has started, and what was timed on them; ended together. What JAX finds in each set is
+    added to `found`. They are those of this host, or of all hosts of a cluster."""
+
+    def __init__(self, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None) -> None:
+        self.say, self.found, self.cluster = say, [] if found is None else found, cluster
+        self.sets: dict[int | None, DeviceSet] = {}
+        self.kinds: dict[int | None, dict[str, Any]] = {}
+        self.timed: dict[Any, dict[Block, float]] = {}
+        self.hops: dict[int | None, tuple[float, float] | None] = {}
+        self.rates: dict[str, float] = {}
+        self.lacking: dict[str, str | None] = {}
+        self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], Wiring] = {}
+
+    def __enter__(self) -> "Devices":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each in self.sets.values():
+            each.stop()
+
+    @property
+    def cores(self) -> int:
+        """Of all hosts."""
+        return sum(map(len, self.cluster.cores)) if self.cluster else len(cores())
+
+    def of(self, processes: int | None) -> DeviceSet:
+        if processes not in self.sets:
+            self.say("look for devices", 0, 1)
+            started = self.sets[processes] = DeviceSet(processes, cluster=self.cluster)
+            self.kinds[processes] = {"processes": processes or 1, **self._first(started)}
+            if self.kinds[processes] not in self.found:  # as it is in a run that is resumed
+                self.found.append(self.kinds[processes])
+        return self.sets[processes]
+
+    def _first(self, started: DeviceSet, again: bool = True) -> dict[str, Any]:
+        """What a set says of its devices; a worker that somebody kills meanwhile is started once more."""
+        try:
+            return started.ask("devices")[0]
+        except PlanFailed as failure:
+            if again and not failure.alive and not failure.late:
+                return self._first(started, again=False)
+            raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
+
+    def place(self, name: str, profile: Hardware | None) -> Place:
+        """The target by its name; `local` is asked what it has.
+
+        Raises:
+            BadInput, Missing: not a target, or no devices.
+        """
+        if name != "local":
+            target = parse_target(name, profile)
+            if target.hardware.kind == "cpu":
+                here = min(target.devices, self.cores)
+                return Place(target, here if here == target.devices else 0, here)
+            return Place(target)
+        before = list(self.found)
+        self.of(None)
+        found = self.kinds[None]
+        if found["platform"] == "cpu":
+            self.sets.pop(None).stop()
+            self.found[:] = before
+            here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides the sequences that people ask about
+            return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
+        bare = {"name": found["platform"], "kind": found["platform"]}
+        known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
+        devices = found["count"] if found["count"] > 1 else RING
+        return Place(target_of(known, devices), found["count"])
+
+    def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
+        """(latency, rate) of a hop between the devices here, or None where there is one."""
+        if processes not in self.hops:
+            timed = []
+            for done, nbytes in enumerate(HOP_BYTES if count > 1 else ()):
+                self.say(f"time a hop of {nbytes >> 10} KiB", done, len(HOP_BYTES))
+                timed.append(max(self.of(processes).ask("time_hop", nbytes=nbytes)))
+            self.hops[processes] = fit_hop(HOP_BYTES, timed) if timed else None
+        return self.hops[processes]
+
+    def machine(self, place: Place, workload: Workload, plan: Plan) -> Machine:
+        """What tiles and hops cost: timed here where the target's device is here, else by the table that ships for it,
+        else from its datasheet."""
+        hardware, tile = place.target.hardware, plan.tile
+        assert tile
+        if place.processes is None and not place.here:
+            wired = self.wiring(place.target, plan.mesh or ())
+            if known := shipped_costs(hardware, workload, plan):
+                return tabled_machine(hardware, workload, plan, known, wired)
+            return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
+        if kernels[plan.kernel].whole:
+            raise BadInput(
+                f"{plan.kernel} has no tile that could be timed for a simulation. Try --method measured, or a --target "
+                "with a datasheet."
+            )
+        both = plan.tiles if workload.passes != "forward" else {"forward": tile}
+        times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
+        group = workload.heads // workload.kv_heads
+        machine = measured_machine(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
+        return replace(machine, torus=bool(hardware.torus_dims))
+
+    def wiring(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> Wiring:
+        """Where a mesh lies on the links of a target, found once."""
+        if (str(target), mesh) not in self.wirings:
+            self.wirings[str(target), mesh] = wire(target, mesh)
+        return self.wirings[str(target), mesh]
+
+    def not_compiled(self, place: Place) -> str | None:
+        """Why the target's compiler is not here, found once; None where it is, or where nothing needs it."""
+        kind = place.target.hardware.kind
+        if place.here or kind not in TOOLCHAINS:
+            return None
+        if kind not in self.lacking:
+            self.lacking[kind] = TOOLCHAINS[kind].missing
+        return self.lacking[kind]
+
+    def hop_of(self, place: Place) -> tuple[float, float] | None:
+        """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
+        hardware, hop = place.target.hardware, self.hop(place.processes, place.processes or place.here)
+        if hop is None and (link := hardware.figure("link_bytes_per_s_one_way")):
+            return hardware.figure("hop_latency_s") or 0.0, link
+        return hop
+
+    def hardware(self, place: Place, dtype: str) -> Hardware:
+        """The target's hardware, with the rate of a large matmul timed on it where it is here."""
+        known = place.target.hardware
+        if place.processes is None and not place.here:
+            return known
+        if dtype not in self.rates:
+            self.say("time a matmul", 0, 1)
+            self.rates[dtype] = min(self.of(place.processes).ask("time_matmul", 300, dtype=dtype))
+        return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
+
+    def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload, passes: str) -> dict[Block, float]:
+        """Seconds of the blocks of a tile in one pass: timed once."""
+        shape = {"group": workload.heads // workload.kv_heads, "head_dim": workload.head_dim, "dtype": workload.dtype}
+        which = (place.processes, kernel, tile, passes, *shape.values())
+        if which not in self.timed:
+            (fitted, held_out), times = blocks_for(tile), dict[Block, float]()
+            for done, block in enumerate([*fitted, held_out]):
+                self.say(f"time tiles of {tile}, {passes}: {block.rows} {block.band}", done, len(fitted) + 1)
+                request = {"rows": block.rows, "band": block.band, "passes": [passes], **shape}
+                answers = self.of(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
+                times[block] = sum(answer[passes] for answer in answers) / len(answers)
+            self.timed[which] = times
+        return self.timed[which]

@@ -1,0 +1,213 @@
+"""Measures plans on a device set, side by side: prepared one by one, then sampled in turns, so that a machine that
+speeds up or slows down does so for all of them."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from stripectl.profiling.profiler import Tracer
+from stripectl.reporters.terminal.tables import Say
+from stripectl.results.measurement import Measurement, badness, median_interval
+from stripectl.results.noise import RETAKEN, Watch
+from stripectl.workers.worker_group import DeviceSet, PlanFailed
+
+WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
+UNFINISHED = "its sampling was cut short"  # the reason of one that has a time, and gets more samples by --resume
+NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
+MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
+TOLD_EVERY_S = 1.0  # what has been sampled so far
+LEAST_LIMIT_S = 60.0  # of a sample, beside many times what the plan took to warm up
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with the measurements that have samples."""
+
+    def __init__(self, measured: list[Measurement]) -> None:
+        super().__init__()
+        self.measured = measured
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
+    are not cut short. `compile_limit_s` is for one plan."""
+
+    budget_s: float = 180.0
+    min_samples: int = 5
+    warmup: int = 1
+    compile_limit_s: float = 600.0
+    tracer: Tracer | None = None  # captures a profile of every plan
+    so_far: Callable[[Measurement], None] | None = None  # hears of plans that are still being sampled
+
+
+@dataclass
+class Sampled:
+    """A measurement in the making."""
+
+    measurement: Measurement
+    key: str
+    samples_s: list[float]
+    warm_s: float = 0.0
+    open: bool = True
+    watch: Watch = field(default_factory=Watch)
+
+    def fail(self, reason: str, status: Literal["failed", "refused"] = "failed") -> None:
+        self.measurement = replace(self.measurement, status=status, reason=reason)
+        self.open = False
+
+    def sample(self, devices: DeviceSet) -> float:
+        """Seconds of a run, taken again where something was compiled within it.
+
+        Raises:
+            PlanFailed: it could not be run, or compiles in every run.
+        """
+        for _ in range(RETAKEN):
+            seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
+            if seconds is not None:
+                return seconds
+        raise PlanFailed("every run of it compiles something, so none is a sample", alive=True)
+
+    @property
+    def limit_s(self) -> float:
+        """Of one sample."""
+        return LEAST_LIMIT_S + 20 * self.warm_s
+
+    @property
+    def narrow(self) -> bool:
+        median, interval = median_interval(self.samples_s)
+        return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW * median
+
+    def finish(self, least: int = 0) -> Measurement:
+        """The measurement with its samples; one with fewer than `least` is unfinished."""
+        kept = replace(self.measurement, samples_s=tuple(self.samples_s))
+        if kept.status != "ok":
+            return kept
+        if not self.samples_s:
+            return replace(kept, status="failed", reason="no sample was taken before the run ended")
+        median, interval = median_interval(self.samples_s)
+        reason = UNFINISHED if len(self.samples_s) < least else None
+        return replace(kept, median_s=median, ci95_s=interval, reason=reason, guards=self.watch.to_json())
+
+
+def measure(
+    devices: DeviceSet,
+    wanted: Sequence[Measurement],
+    effort: Effort,
+    budget_s: float,
+    say: Say,
+    link_bytes_per_s: float | None = None,
+    so_far: Callable[[list[Measurement]], None] = lambda made: None,
+) -> list[Measurement]:
+    """The measurements wanted (workload, plan, target given, samples to go on from), sampled in turns for at most
+    `budget_s`, and traced where that is asked for; the rate of a link one way tells whether it is what limits a hop.
+    `so_far` hears now and then of those that have samples, or failed.
+
+    A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
+    again.
+
+    Raises:
+        Interrupted: with what has been sampled so far.
+    """
+    bare = {"samples_s": (), "median_s": None, "ci95_s": None, "guards": None}
+    cases = [
+        Sampled(replace(m, **bare), str(index), list(m.samples_s), watch=Watch.before(m))
+        for index, m in enumerate(wanted)
+    ]
+
+    def known() -> list[Measurement]:
+        return [case.finish(effort.min_samples) for case in cases if case.samples_s or not case.open]
+
+    try:
+        for done, case in enumerate(cases):
+            say(f"check and compile {case.measurement.plan}", done, len(cases))
+            prepare(devices, case, effort)
+            prepare_again(devices, cases[:done], effort)
+        _sample(devices, cases, effort, budget_s, say, lambda: so_far(known()))
+        so_far(known())
+        _trace(devices, cases, effort, say, link_bytes_per_s)
+        if devices.workers:
+            with contextlib.suppress(PlanFailed):  # nothing is asked of them any more
+                devices.ask("release")
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(known()) from interrupt
+    return [case.finish() for case in cases]
+
+
+def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = True) -> None:
+    """Check the plan, unless it was before, compile it and run it until it is warm; it may fail, or be refused."""
+    wanted = case.measurement
+    request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "flags": dict(wanted.flags or {})}
+    request |= {} if verify else {"verify": False}
+    try:
+        answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
+    except PlanFailed as failure:
+        return case.fail(*why(failure))
+    checks = [answer["check"] for answer in answers if answer["check"]] or [wanted.check or {}]
+    worst: dict[str, Any] = dict(max(checks, key=badness))
+    case.warm_s = max(answer["warm_s"] for answer in answers)
+    case.measurement = replace(
+        wanted,
+        check=worst,
+        compile_s=max(answer["compile_s"] for answer in answers),
+        bytes=answers[0]["bytes"] or wanted.bytes,
+        peak_bytes=max((answer["peak_bytes"] or 0 for answer in answers), default=0) or None,
+    )
+    if not worst["max_rel_error"] <= worst["tolerance"]:
+        found, allowed = f"{worst['max_rel_error']:.1e}", f"{worst['tolerance']:.0e}"
+        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; {allowed} is allowed")
+
+
+def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
+    """(reason, status) of a plan that was not compiled."""
+    hint = ". Give it more by --compile-limit" if failure.late else ""
+    return f"{failure}{hint}", "refused" if failure.refused else "failed"
+
+
+def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
+    """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
+    while not devices.workers and (left := [case for case in cases if case.open]):
+        for case in left:
+            prepare(devices, case, effort, verify=case.measurement.check is None)
+            if not devices.workers:
+                break
+
+
+def _trace(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, say: Say, link: float | None) -> None:
+    """Profiles of the plans that have samples, where they are asked for."""
+    live = [case for case in cases if case.open]
+    for done, case in enumerate(live if effort.tracer else ()):
+        assert effort.tracer
+        say(f"profile {case.measurement.plan}", done, len(live))
+        limit_s = LEAST_LIMIT_S + 20 * case.warm_s * (effort.tracer.steps + 1)
+        case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
+        prepare_again(devices, live, effort)
+
+
+def _sample(
+    devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say, tell: Callable[[], None]
+) -> None:
+    """Samples of all that are open, in turns, until they are enough; of those to go on from, first the ones that have
+    fewest."""
+    told_s = time.monotonic()
+    deadline = told_s + budget_s
+    while live := [case for case in cases if case.open]:
+        turns = min(len(case.samples_s) for case in live)
+        spent = time.monotonic() + sum(case.warm_s for case in live) > deadline
+        enough = turns >= effort.min_samples and all(case.narrow for case in live)
+        if turns and (spent or enough or turns >= max(MOST_SAMPLES, effort.min_samples)):
+            return
+        for position, case in enumerate(live):
+            if not case.open or len(case.samples_s) > turns:
+                continue
+            done = turns * len(live) + position
+            say(f"sample {turns + 1} of {case.measurement.plan}", done, max(effort.min_samples * len(live), done + 1))
+            try:
+                case.samples_s.append(case.sample(devices))
+            except PlanFailed as failure:
+                case.fail(str(failure))
+                prepare_again(devices, live, effort)
+            if time.monotonic() - told_s > TOLD_EVERY_S:
+                tell()
+                told_s = time.monotonic()

@@ -1,0 +1,264 @@
+"""What a worker does on the devices present: check, compile, warm up and time plans; time tiles and hops.
+
+Every process of a device set holds a Session and does the same requests in the same order; each times its own part,
+and a step has taken what the slowest says.
+"""
+
+import base64
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan, parse_plan, parse_tile
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import StripectlError
+from stripectl.execute.comm import Comm
+from stripectl.execute.program import peak_bytes, placed
+from stripectl.execute.verification import check
+from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.measure.yardstick import Watch
+from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
+from stripectl.profiling.folder import HLO
+from stripectl.simulate.calibration import Block
+from stripectl.training.program import program_of
+
+TYPICAL_S = 1.0
+MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
+
+
+@dataclass
+class Ready:
+    """A compiled plan with its inputs, ready to be sampled."""
+
+    function: Callable[..., Any]
+    inputs: list[Any]  # shared with plans that take the same
+    own: list[Any]
+    program: Any
+    flags: Mapping[str, str]
+    carries: bool  # uses its first input up, and gives the next one
+
+    def run(self) -> Any:
+        results = self.function(*self.inputs, *self.own)
+        if self.carries:
+            self.inputs[0] = results[0]
+        return results
+
+
+def bytes_of(compiled: Any) -> dict[str, int] | None:
+    """Bytes a device sends, from the compiled program; None where its text does not say."""
+    try:
+        return sent_bytes(collectives(parse(compiled.as_text())))
+    except (StripectlError, RuntimeError, KeyError):
+        return None
+
+
+def barrier() -> None:
+    """All processes leave together, to within a message."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("sample")
+
+
+def seconds(function: Callable[..., Any], *inputs: Any) -> float:
+    """One run, from when every process is there until this one is done."""
+    barrier()
+    start = time.perf_counter()
+    jax.block_until_ready(function(*inputs))
+    return time.perf_counter() - start
+
+
+def typical(function: Callable[..., Any], *inputs: Any) -> float:
+    """The median of a few runs, after one that is not counted: more of them where they are short. Processes of a set
+    take as many as each other, because the first run decides it for all."""
+    first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
+    repeats = int(np.clip(TYPICAL_S / first, 5, 9))
+    return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
+
+
+def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
+    """A program that passes its argument `hops` times round a ring of all devices, and the argument's sharding."""
+    mesh = jax.make_mesh((len(devices),), ("ring",), (AxisType.Auto,), devices=list(devices))
+    comm = Comm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
+    spec = PartitionSpec("ring")
+
+    def pass_round(x):
+        return lax.fori_loop(0, hops, lambda _, x: comm.shift(x, "ring"), x)
+
+    return jax.jit(jax.shard_map(pass_round, mesh=mesh, in_specs=spec, out_specs=spec)), NamedSharding(mesh, spec)
+
+
+def block_programs(
+    kernel: str, tile: Tile, block: Block, group: int, head_dim: int, dtype: str
+) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
+    """The passes of a kernel for one key/value group on a block of scores: a jitted function and its inputs, each."""
+    module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
+    keys = jax.random.split(jax.random.key(0), 4)
+    q, dout = (jax.random.normal(key, (1, group, rows, head_dim), dtype) for key in keys[:2])
+    k, v = (jax.random.normal(key, (1, 1, rows, head_dim), dtype) for key in keys[2:])
+    out, row = jnp.zeros(q.shape, jnp.float32), jnp.zeros(q.shape[:3], jnp.float32)
+
+    def bands(low: jax.Array, high: jax.Array) -> list:
+        return [rectangle._replace(low=low, high=high)]
+
+    def forward(low, high, q, k, v, *state):
+        return module.forward(q, k, v, state, bands(low, high), tile, *rates)
+
+    def backward(low, high, q, k, v, dout, lse, delta, dq):
+        return module.backward(q, k, v, dout, lse, delta, dq, bands(low, high), tile, *rates)
+
+    rates = (jnp.zeros(1),) if kernels[kernel].family == "linear" else ()  # without a decay
+
+    limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
+    return {
+        "forward": (jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
+        "backward": (jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, out),
+    }
+
+
+@dataclass
+class Session:
+    """The requests a worker answers; every argument and result is JSON."""
+
+    ready: dict[str, Ready | None] = field(default_factory=dict)  # None: a plan without devices of this process
+    inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
+    blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
+
+    @cached_property
+    def watch(self) -> Watch:
+        return Watch()
+
+    def devices(self) -> dict[str, Any]:
+        """What JAX finds here."""
+        devices = jax.devices()
+        return {
+            "platform": devices[0].platform,
+            "kind": devices[0].device_kind,
+            "count": len(devices),
+            "coordinates": [getattr(device, "coords", None) for device in devices],
+        }
+
+    def prepare(
+        self,
+        key: str,
+        workload: Mapping[str, Any],
+        plan: str,
+        warmup: int,
+        flags: Mapping[str, str],
+        verify: bool = True,
+    ) -> dict[str, Any]:
+        """Check the plan unless it was before, compile it, and run it until it is warm."""
+        work, parsed = Workload.from_json(workload), parse_plan(plan)
+        devices, warmup = placed(parsed), max(1, warmup)
+        step = work.passes == STEP
+        if all(device.process_index != jax.process_index() for device in devices):
+            self.ready[key] = None
+            for _ in range(warmup):
+                self.run(key)
+            return {"check": None, "compile_s": 0.0, "warm_s": 0.0, "bytes": None, "peak_bytes": None}
+        checked = check(work, parsed, devices) if verify else None
+        program = program_of(work, parsed, devices)
+        start = time.perf_counter()
+        compiled = program.compile(flags)
+        compile_s = time.perf_counter() - start
+        which = str(program.key)
+        if which not in self.inputs:
+            self.inputs[which] = program.random_inputs()
+        self.ready[key] = Ready(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
+        warm_s = [self.run(key) for _ in range(warmup)]
+        return {
+            "check": checked,
+            "compile_s": compile_s,
+            "warm_s": warm_s[-1],
+            "bytes": bytes_of(compiled),
+            "peak_bytes": peak_bytes(compiled),
+        }
+
+    def run(self, key: str) -> float:
+        """Seconds of a prepared plan."""
+        ready = self.ready[key]
+        return seconds(ready.run if ready else lambda: None)
+
+    def sample(self, key: str) -> dict[str, Any]:
+        """Seconds of a prepared plan, and what was beside it."""
+        return self.watch.beside(lambda: self.run(key))
+
+    def profile(self, key: str, steps: int, folder: str, mark: str) -> dict[str, str] | None:
+        """Capture so many steps of a prepared plan, its HLO beside them, in a folder that holds `mark`; on a host that
+        has no such folder this process's file is the answer, as base64. None from a process without a part of it."""
+        ready = self.ready[key]
+        gpu = jax.default_backend() == "gpu"
+        if ready is None:
+            for _ in range(steps + gpu):
+                barrier()
+            return None
+        if gpu:
+            ready = replace(ready, function=ready.program.compile({**ready.flags, **WITHOUT_GRAPHS}))
+            seconds(ready.run)
+        if jax.process_index() == 0:
+            (Path(folder) / HLO).write_text(ready.function.as_text(), encoding="utf-8")
+        if (Path(folder) / mark).exists():
+            capture(ready.run, steps, Path(folder), barrier)
+            return None
+        with tempfile.TemporaryDirectory() as own:
+            path = capture(ready.run, steps, Path(own), barrier)
+            name = str(path.relative_to(own))
+            return {"name": name, "content": base64.b64encode(path.read_bytes()).decode()}
+
+    def release(self) -> None:
+        """Forget every plan and its inputs."""
+        self.ready.clear()
+        self.inputs.clear()
+        self.blocks.clear()
+
+    def time_block(
+        self,
+        kernel: str,
+        tile: str,
+        rows: int,
+        band: str,
+        group: int,
+        head_dim: int,
+        dtype: str,
+        passes: Sequence[str] = ("forward", "backward"),
+    ) -> dict[str, float]:
+        """Seconds of a kernel for one key/value group on a block of scores, by pass."""
+        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)
+        return {each: typical(*programs[each]) for each in passes}
+
+    def prepare_block(
+        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
+    ) -> None:
+        """Compile one pass of such a block, and run it until it is warm."""
+        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)[passes]
+        shared = self.inputs.setdefault(f"{passes} {rows} {band} {group} {head_dim} {dtype}", inputs)
+        self.blocks[key] = partial(function, *shared)
+        seconds(self.blocks[key])
+
+    def sample_block(self, key: str) -> float:
+        """Seconds of a block that was prepared."""
+        return seconds(self.blocks[key])
+
+    def time_hop(self, nbytes: int) -> float:
+        """Seconds of a hop of `nbytes` round a ring of all devices."""
+        hops = 8
+        function, sharding = shift_program(jax.devices(), hops)
+        make = jax.jit(lambda: jnp.zeros((jax.device_count(), nbytes // 4), jnp.float32), out_shardings=sharding)
+        return typical(function, make()) / hops
+
+    def time_matmul(self, dtype: str) -> float:
+        """FLOP/s of a large square matmul on one device of this process."""
+        size = MATMUL_SIZE[jax.devices()[0].platform]
+        a = jax.device_put(jnp.ones((size, size), dtype), jax.local_devices()[0])
+        return 2 * size**3 / typical(jax.jit(jnp.matmul), a, a)

@@ -1,0 +1,109 @@
+"""Why a hop is exposed, with the figures, and what to do about it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stripectl.profiling.program import Site
+from stripectl.util.units import duration, nbytes, rate
+
+MOSTLY = 0.5  # of what is exposed: waiting for slower peers
+UNEVEN = 0.05  # of a step: devices that wait longer at its end have too little work
+NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
+TPU_FLAGS = {
+    "collective-permute": "xla_enable_async_collective_permute",
+    "all-gather": "xla_enable_async_all_gather",
+    "all-reduce": "xla_enable_async_all_reduce",
+    "reduce-scatter": "xla_enable_async_reduce_scatter_fusion",
+    "all-to-all": "xla_tpu_enable_async_all_to_all",
+}
+LONGER = "a longer block on each device (a longer sequence, fewer devices on this axis)"
+
+
+def cause(
+    site: Site, figures: Mapping[str, float], transfer_s: float, sent_bytes: int, told: Mapping[str, Any]
+) -> dict[str, str]:
+    """{cause, why, advice} of a hop, on the device where it is most exposed; `cause` is one of skew, link, synchronous,
+    late, short.
+
+    `transfer_s` is the least time that the hop took on any device. `told` may hold the `platform`, the `layout`, `mask`
+    and `unroll` of the plan, the `turns` of its ring, and `link_bytes_per_s`, the published rate of a link one way.
+    """
+    rated = told.get("link_bytes_per_s")
+    least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
+    exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
+    took = taken(sent_bytes, transfer_s, rated)
+    beside = f"{duration(compute_s)} of compute follow it in its round"
+    if skew_s > MOSTLY * exposed_s:
+        why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
+        return {"cause": "skew", "why": why, "advice": layout_advice(told)}
+    if compute_s < NOTHING_LEFT * least_s:
+        why = f"only {duration(compute_s)} of compute lie between its start and the next hop; {took}"
+        return {"cause": "late", "why": why, "advice": unroll_advice(told) or "start it earlier"}
+    if least_s > compute_s:
+        why = f"{took}, longer than the compute beside it: {beside}"
+        return {"cause": "link", "why": why, "advice": link_advice(told)}
+    if not site.asynchronous:
+        why = f"the program runs it synchronously; {took}, {beside}"
+        return {"cause": "synchronous", "why": why, "advice": async_advice(site, told)}
+    if not site.beside_compute:
+        why = f"the schedule has no work between its start and its end; {took}"
+        advice = unroll_advice(told) or "issue it before the compute that does not need it"
+        return {"cause": "late", "why": why, "advice": advice}
+    why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
+    return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+
+
+def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> dict[str, str] | None:
+    """The same of the end of a step, where devices that are done wait for the slowest; None where they hardly do."""
+    ends_s = np.array([device["by_step"]["step_s"] for device in devices])
+    waits_s = np.median(ends_s.max(axis=0) - ends_s, axis=1)
+    idlest, slowest = devices[int(waits_s.argmax())], devices[int(waits_s.argmin())]
+    wait_s = float(waits_s.max())
+    if wait_s <= UNEVEN * slowest["step_s"]:
+        return None
+    why = f"{idlest['name']} waits {duration(wait_s)} of a step of {duration(slowest['step_s'])} for {slowest['name']}"
+    return {"cause": "skew", "why": why, "advice": layout_advice(told)}
+
+
+def taken(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
+    """What a hop moves, in which time, at which rate of how much."""
+    took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
+    if not sent_bytes or not transfer_s:
+        return took
+    link = f", a link has {rate(rated, 'B/s')}" if rated else ""
+    return f"{took} ({rate(sent_bytes / transfer_s, 'B/s')}{link})"
+
+
+def async_advice(site: Site, told: Mapping[str, Any]) -> str:
+    """What lets it run beside compute."""
+    platform = told.get("platform")
+    if platform == "tpu" and site.opcode in TPU_FLAGS:
+        return f"--xla-flag {TPU_FLAGS[site.opcode]}=true"
+    if platform == "gpu":
+        return "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true"
+    if platform == "cpu":
+        own = unroll_advice(told)
+        return f"{own} and leave it threads to spare" if own else "a TPU or GPU: XLA on CPU runs it where it computes"
+    return "let the compiler run it asynchronously"
+
+
+def layout_advice(told: Mapping[str, Any]) -> str:
+    """What evens out the work."""
+    if (told.get("layout"), told.get("mask")) == ("contiguous", "causal"):
+        return "a layout that balances the causal mask: striped or zigzag"
+    return "even out what the devices compute, or find what slows one down: other load, clocks, packing"
+
+
+def link_advice(told: Mapping[str, Any]) -> str:
+    """What makes it shorter than the compute beside it."""
+    if told.get("layout") is None:
+        return "send less, compute more between transfers, or lay this axis on faster links (stripectl topology)"
+    return f"{LONGER}, shared key/value heads, or this axis on faster links (stripectl topology)"
+
+
+def unroll_advice(told: Mapping[str, Any]) -> str:
+    """To unroll a ring's loop whole, where the plan does not; `turns` is how often the loop runs."""
+    turns = told.get("turns") or 0
+    return f"unroll={turns} in the plan, so that a round starts earlier" if told.get("unroll", turns) < turns else ""

@@ -1,0 +1,72 @@
+"""What a worker that reads profiles does: a broken one takes only the worker along."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stripectl.errors import BadInput
+from stripectl.hlo.module import parse
+from stripectl.profiling.device_steps import main_module, that_ran
+from stripectl.profiling.events import read
+from stripectl.profiling.folder import named_module, operations, program_text
+from stripectl.profiling.overlap import analyse, own_operations
+from stripectl.profiling.program import Program, module_of
+from stripectl.util.files import printable
+
+DIGITS = 6
+
+
+class Session:
+    """The requests it answers; every argument and result is JSON."""
+
+    def analyse(self, files: list[str], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
+        """What a profile says (`results.schema.is_trace`). `axes` is the mesh, the last varying fastest, where it is
+        known.
+
+        Raises:
+            BadInput: it is not a profile.
+        """
+        paths = list(map(Path, files))
+        processes = [[device for device in found if len(device.operations.which)] for found in map(read, paths)]
+        devices = [device for found in processes for device in found]
+        nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
+        if not any(device.executions for device in devices):
+            return nothing | {"reason": "the profile holds no operation of any device"}
+        module = main_module(devices, named_module(paths))
+        source = next(path for path, found in zip(paths, processes, strict=True) if any(d.runs(module) for d in found))
+        processes = that_ran(processes, module)
+        devices = [device for found in processes for device in found]
+        text = program_text(source, module)
+        program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
+        check_mesh(program)
+        if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
+            return nothing | {
+                "reason": f"the profile does not hold the program (HLO) of {module}, nor is one beside it"
+            }
+        told = {"platform": devices[0].kind, **told}
+        found = analyse(processes, module, program, told)
+        table = operations(paths) if devices[0].kind != "cpu" else None
+        found["operations"] = table or own_operations(devices, module, program)
+        found["operations_by"] = "xprof" if table else "events of the profile"
+        return printable(rounded(found))
+
+
+def check_mesh(program: Program) -> None:
+    """That a mesh is as large as the program.
+
+    Raises:
+        BadInput: it is not.
+    """
+    given = math.prod(program.axes.values())
+    if program.axes and program.devices not in (0, given):
+        raise BadInput(f"the mesh has {given} devices, and the program runs on {program.devices}. Try another --mesh.")
+
+
+def rounded(value: Any) -> Any:
+    """Nested data with numbers cut to the digits that mean something."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(each) for each in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -1,0 +1,133 @@
+"""How good predictions are: what was simulated beside what was measured here, and what was found here beside what a
+paper measured."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.analysis.ranking import Pair, pairs
+from stripectl.analysis.striped_attention_paper import beside
+from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, section, svg, table
+from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.terminal.tables import describe
+from stripectl.results.measurement import Measurement
+from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
+
+TITLE, PAPER_TITLE = "How far are predictions from measurements?", "How close is it to what was published?"
+INTRO = (
+    "On the line a prediction is right; above it, it says more than was measured. Bars are 95 % intervals of what was "
+    "measured."
+)
+ABSENT = (
+    "No plan was both measured and simulated here, and none was published. A bench on devices that are here measures "
+    "and simulates: stripectl bench --target cpu:2."
+)
+COLUMNS = ("plan", "pass", "measured", "simulated", "error", "speed-up measured", "speed-up simulated", "its error")
+PAPER_COLUMNS = ("hardware", "model", "mesh", "tokens", "method", "paper", "here", "off by", "TMS", "bound")
+MOST = 80  # rows and marks
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    works: dict[Workload, list[Pair]] = {}
+    for pair in pairs(shown):
+        works.setdefault(pair.measured.workload, []).append(pair)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for work, own in works.items():
+        groups.setdefault(describe(work), []).append(_of_pairs(own))
+    if found := [each for each in beside(shown) if each.published]:
+        groups["Training steps, striped over contiguous, beside Brandon et al. 2023"] = [_of_paper(found)]
+    made = [{"title": title, "charts": charts} for title, charts in groups.items()]
+    return section("predicted", "Predictions", TITLE, INTRO, made, ABSENT)
+
+
+def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
+    work = found[0].measured.workload
+    unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
+    marks = [
+        {
+            "x": (pair.measured.median_s or 0.0) / size,
+            "y": (pair.simulated.median_s or 0.0) / size,
+            "low": pair.measured.ci95_s[0] / size if pair.measured.ci95_s else None,
+            "high": pair.measured.ci95_s[1] / size if pair.measured.ci95_s else None,
+        }
+        for pair in found
+    ]
+    rows = [
+        (
+            pair.measured.plan,
+            work.passes,
+            console.spread(pair.measured),
+            duration(pair.simulated.median_s),
+            f"{pair.error:+.0%}",
+            console.speedup(pair.measured),
+            console.speedup(pair.simulated),
+            NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
+        )
+        for pair in found
+    ]
+    worst = max(found, key=lambda pair: abs(pair.error))
+    return chart(
+        "scatter",
+        TITLE,
+        work.passes,
+        ["measured", "simulated"],
+        f"{len(found)} plans, measured and simulated. The worst: {worst.measured.plan}, {worst.error:+.0%}.",
+        table(COLUMNS, rows, ("plan", "pass", "speed-up measured", "speed-up simulated")),
+        "These plans ran on the devices here, and on clocks with the same tile costs. The error is simulated over "
+        "measured, less one.",
+        marks=marks,
+        axes=(f"measured ({unit})", f"simulated ({unit})"),
+    )
+
+
+def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
+    every, found = len(found), found[:MOST]
+    rows = [
+        (
+            each.hardware,
+            each.model,
+            each.mesh,
+            format_length(each.seq_len),
+            each.method,
+            times(each.published),
+            times(each.ours),
+            f"{each.error:+.0%}",
+            times(each.tms),
+            times(each.bound),
+        )
+        for each in found
+    ]
+    worst = max(found, key=lambda each: abs(each.error))
+    return chart(
+        "scatter",
+        PAPER_TITLE,
+        STEP,
+        [*(each.method for each in found), "published"],
+        f"{len(found)} speed-ups that a paper measured, beside those found here. Worst: {worst.error:+.0%}.",
+        table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MOST),
+        marks=[{"x": each.published, "y": each.ours, "low": None, "high": None} for each in found],
+        axes=("speed-up the paper measured (times)", "speed-up here (times)"),
+    )
+
+
+def draw(chart: Mapping[str, Any]) -> str:
+    """SVG: both axes alike, of values far apart by their logarithms, and the line on which they agree."""
+    values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
+    ends = [min(values) / 1.2, max(values) * 1.2]
+    scale = alt.Scale(type="log" if ends[1] > 10 * ends[0] else "linear", domain=ends, nice=False)
+    across, up = (alt.Axis(tickCount=4, format="~g", grid=grid, labelOverlap=True) for grid in (False, True))
+    x, y = (
+        alt.X("x:Q", title=chart["axes"][0], scale=scale, axis=across),
+        alt.Y("y:Q", title=chart["axes"][1], scale=scale, axis=up),
+    )
+    line = alt.Chart(alt.Data(values=[{"x": end, "y": end} for end in ends])).encode(x=x, y=y)
+    marks = alt.Chart(alt.Data(values=chart["marks"])).encode(x=x, y=y)
+    bars = marks.transform_filter("isValid(datum.low)").encode(x=alt.X("low:Q"), x2="high:Q")
+    layers = [
+        line.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1),
+        bars.mark_rule(color=INK, strokeWidth=1.5),
+        marks.mark_point(color=COLOURS[0], shape=SHAPES[2], size=55, strokeWidth=1.5),
+    ]
+    return svg(alt.layer(*layers).properties(width=WIDTH - 60, height=WIDTH - 60))

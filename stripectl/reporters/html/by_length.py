@@ -1,0 +1,101 @@
+"""Which scheme wins at which length: a map of every contest of a run, its winners and what is to be said of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from stripectl.analysis.by_length import Contest, contests
+from stripectl.core.workload import format_length
+from stripectl.reporters.html.charts import chart, section, table
+from stripectl.reporters.html.heatmap import fullness
+from stripectl.reporters.terminal import by_length as scoreboard
+from stripectl.reporters.terminal.tables import memory, plan_cell, spread
+from stripectl.results.measurement import Measurement
+from stripectl.util.files import utf8
+from stripectl.util.units import NOTHING, times
+
+INTRO = (
+    "The best plan of every scheme, and by how much the best of all is faster by the same method. Full: the best. The "
+    "fainter, the further behind: 1.05x is its time over the winner's; tie is too close to tell; a dash has no time."
+)
+ABSENT = (
+    "It takes times of two schemes at two lengths. stripectl bench --seqlen 16k,64k,256k,1M --scheme all --mesh auto."
+)
+COLUMNS = ("tokens", "scheme", "over the winner", "time", "method", "memory", "plan, or why it has no time")
+FAR = 4.0  # a ratio from which on all look alike
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """The contests of a run, passes of one workload and target together, with a chart and the winners of each, and
+    notes; those that hold for one pass alone name it."""
+    titles: dict[str, list[Contest]] = {}
+    for contest in contests(shown):
+        titles.setdefault(scoreboard.title(contest), []).append(contest)
+    groups = [
+        {"title": title, "charts": list(map(_chart, those)), "notes": _notes(those)} for title, those in titles.items()
+    ]
+    return section("lengths", "Schemes", scoreboard.QUESTION, INTRO, groups, ABSENT)
+
+
+def _notes(those: Sequence[Contest]) -> list[str]:
+    said: dict[str, list[str]] = {}
+    for contest in those:
+        for note in scoreboard.notes(contest):
+            said.setdefault(note, []).append(contest.workload.passes)
+    return [note if len(passes) == len(those) else f"{', '.join(passes)}: {note}" for note, passes in said.items()]
+
+
+def _chart(contest: Contest) -> dict[str, Any]:
+    cells = [_cell(contest, at, name) for at in range(len(contest.lengths)) for name in contest.schemes]
+    lengths = [format_length(each.seq_len) for each in contest.lengths]
+    rows = [
+        (
+            cell["across"],
+            cell["down"],
+            cell["first"],
+            cell["time"],
+            cell["method"] or NOTHING,
+            cell["memory"],
+            cell["reason"] or cell["plan"],
+        )
+        for cell in cells
+    ]
+    winners = scoreboard.winner_rows(contest)
+    winning = [list(row.values()) for row in winners]
+    words = [name for name in winners[0] if name not in ("time", "memory", "refused")]
+    return chart(
+        "grid",
+        scoreboard.QUESTION,
+        contest.workload.passes,
+        [cell["method"] for cell in cells if cell["method"]],
+        f"{scoreboard.QUESTION} {scoreboard.answer(contest)}",
+        table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
+        scoreboard.answer(contest),
+        cells=cells,
+        broad=True,
+        across={"title": "sequence length (tokens)", "order": lengths, "side": "top"},
+        down={"title": None, "order": list(contest.schemes)},
+        more=[{"title": "Winners", "table": table(list(winners[0]), winning, words), "open": True}],
+    )
+
+
+def _cell(contest: Contest, at: int, scheme: str) -> dict[str, Any]:
+    """What came of a scheme at the length that comes `at`-th."""
+    length = contest.lengths[at]
+    cell, words = length.cells.get(scheme), scoreboard.cell_words(length, scheme)
+    known: dict[str, Any] = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
+    ratio = None
+    if cell and cell.best:
+        best, ratio = cell.best, cell.ratio
+        known |= {"plan": plan_cell(best), "method": utf8(best.method), "memory": memory(best), "time": spread(best)}
+    elif cell:
+        known["reason"] = scoreboard.reason_of(cell.refused)
+    wins = scheme == length.winner
+    return known | {
+        "across": format_length(length.seq_len),
+        "down": scheme,
+        "first": words[0],
+        "second": " ".join(words[1:]).strip(),
+        "ratio": times(ratio),
+        "wins": wins,
+        "fullness": fullness(ratio, wins, FAR),
+    }

@@ -1,0 +1,169 @@
+"""What the charts of a report share: their form as plain data, their ink, and the drawing of Vega-Lite as static SVG.
+
+What a chart shows is a dict, so that the page can print it as a table and a test can assert on it. Text and lines take
+the page's own colour, so a chart is legible in light and dark; whatever has a colour has a shape or a word as well.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import vl_convert
+
+from stripectl.results.schema import METHODS
+from stripectl.util.units import NOTHING
+
+# Blue, vermilion and green of Okabe and Ito 2008 and three more, all with contrast 3:1 on the page in light and dark.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#7A6FD0", "#A07800", "#B8578F")
+SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
+VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
+INK = "currentColor"
+WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
+WORDS = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
+FAINT = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
+LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the drawing
+    "background": "transparent",
+    "aria": False,
+    "font": "sans-serif",
+    "view": {"stroke": None},
+    "axis": {**WORDS, **FAINT, "gridOpacity": 0.12},
+    "legend": {**WORDS, "titleOrient": "left"},
+}
+LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
+TAG = re.compile(r"<[^>]*>")
+EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
+IDLE = re.compile(
+    r' (?:class|role|aria-[a-z]+|pointer-events|font-family|xmlns:xlink|version)="[^"<>&]*"'
+    r'| (?:opacity|stroke-width|fill-opacity)="1"| stroke-width="0"'
+)
+WHY_NOT = {  # of a column of a chart's table that says n/a
+    "95 % interval": "An interval is known of what ran several times.",
+    "bound": "A bound is known over the contiguous layout with the same scheme, mesh and tile.",
+    "published": "Published figures are those of the paper's models, machines, meshes and lengths.",
+    "of": "Nobody says what memory a device here has.",
+    "time": "What was refused or failed has no time.",
+    "over the best": "What was refused or failed has no time.",
+    "its error": "The plan that speed-ups are over has none itself.",
+    "speed-up": "One device, and the plan that others are compared with, have no speed-up.",
+    "memory": "The memory of a plan that was refused for another reason, or failed, is not known.",
+    "overlap": "There is an overlap where something is sent.",
+    "rate": "A rate is known where the bytes and the time of a transfer are.",
+    "sent": "The program does not say what it sends.",
+    "change": "What broke or is missing has no change.",
+    "over before": "The first run, and one without a value, stand over no level.",
+    "commit": "A run outside of a git checkout has no commit.",
+}
+MOST_ROWS = 64  # of a table
+MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
+
+
+def chart(
+    kind: str,
+    title: str,
+    subject: str,
+    methods: Iterable[str],
+    label: str,
+    table: Mapping[str, Any],
+    note: str = "",
+    more: Sequence[Mapping[str, Any]] = (),
+    **shown: Any,
+) -> dict[str, Any]:
+    """A chart: `kind` names its drawing, `title` is the question it answers, `subject` what of, `label` what a screen
+    reader says, `table` the same as numbers, `more` other tables {title, table, open}, and `shown` what the drawing
+    takes."""
+    known = set(methods)
+    return {
+        "kind": kind,
+        "title": title,
+        "subject": subject,
+        "methods": [*(each for each in METHODS if each in known), *sorted(known - {*METHODS})],
+        "label": label,
+        "table": table,
+        "note": note,
+        "more": list(more),
+        **shown,
+    }
+
+
+def section(
+    anchor: str,
+    nav: str,
+    title: str,
+    intro: str,
+    groups: Sequence[Mapping[str, Any]],
+    absent: str,
+    most: tuple[int, int] = (MOST_GROUPS, MOST_CHARTS),
+) -> dict[str, Any]:
+    """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
+    none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, and how many
+    charts of each."""
+    longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
+    drawn = [groups[at] for at in sorted(longest[: most[0]])]
+    shown = [
+        {
+            "title": group["title"],
+            "charts": group["charts"][: most[1]],
+            "left_out": len(group["charts"][most[1] :]),
+            "notes": group.get("notes") or [],
+        }
+        for group in drawn
+    ]
+    return {
+        "id": anchor,
+        "nav": nav,
+        "title": title,
+        "intro": intro,
+        "groups": shown,
+        "left_out": len(groups[most[0] :]),
+        "absent": absent,
+    }
+
+
+def grouped(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
+    """Parts of the page that bear the same `group`, together, in the order in which those first come."""
+    titles: dict[str, list[Mapping[str, Any]]] = {}
+    for part in parts:
+        titles.setdefault(part["group"], []).append(part)
+    return [{"title": title, key: members} for title, members in titles.items()]
+
+
+def table(
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    words: Iterable[str],
+    total: int = 0,
+    most: int = MOST_ROWS,
+) -> dict[str, Any]:
+    """Rows with their columns' names, those in `words` no numbers; `total` is how many rows there would be, where
+    these are a part."""
+    found, words = [list(row) for row in rows], set(words)
+    shown = found[:most]
+    return {
+        "columns": list(names),
+        "numbers": [name not in words for name in names],
+        "rows": shown,
+        "lacking": [WHY_NOT[name] for at, name in enumerate(names) if name in WHY_NOT and _lacks(shown, at)],
+        "left_out": max(total, len(found)) - len(shown),
+    }
+
+
+def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
+    return any(row[at] == NOTHING for row in rows)
+
+
+def svg(drawn: alt.TopLevelMixin) -> str:
+    """The drawing as text, in the page's ink."""
+    text = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False) | {"config": LOOK}, vl_version=VERSION)
+    return TAG.sub(_slim, EMPTY.sub("", text))
+
+
+def _slim(tag: re.Match[str]) -> str:
+    """A tag without what changes nothing that anybody sees."""
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: LONG.sub("", found[0]), IDLE.sub("", tag[0]))
+
+
+def by_method(channel: Any, values: Sequence[str]) -> Any:
+    """A channel of the drawing that tells methods apart."""
+    return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)

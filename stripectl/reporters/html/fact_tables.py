@@ -1,0 +1,78 @@
+"""Nested data of a run as small tables of names and values, each in the unit that its name ends in: what surrounded
+it, and what its times stand on."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl.reporters.html.cost_sources import grounds
+from stripectl.results.measurement import Measurement
+from stripectl.results.noise import told
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING, in_unit
+
+WORDS = {
+    "whole_s": "a whole tile",
+    "boundary_s": "a boundary tile",
+    "dead_s": "a dead tile",
+    "call_s": "a call of the kernel",
+    "row_s": "a row of tiles",
+    "bytes_per_s_one_way": "rate, one way",
+    "held_out": "held-out block",
+    "measured_s": "measured",
+    "blocks": "blocks timed (rows, scores)",
+    "left_out": "not in the model",
+    "git": "commit",
+    "clock_hz": "clock",
+    "exposed": "share of transfers beside nothing (pass, collective, bytes an element)",
+    "slower_hops": "hops that cross more than a link",
+}
+
+
+def environment(run: Run) -> list[dict[str, Any]]:
+    """What surrounded a run, but for its warnings."""
+    return facts({name: value for name, value in run.environment.items() if name != "warnings"})
+
+
+def warnings_of(run: Run) -> list[str]:
+    """What may have disturbed a run, and what did."""
+    found = run.environment.get("warnings") or []
+    return [*(map(str, found) if isinstance(found, list) else [str(found)]), *told(run.measurements)]
+
+
+def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """Where simulated times come from, each calibration once, with how many measurements stand on it."""
+    return [
+        {"source": source, "text": text, "facts": facts(detail), "used_by": count}
+        for source, text, detail, count in grounds(shown)
+    ]
+
+
+def facts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Nested data as small tables of (name, value): one for the plain values, one a mapping in it."""
+    plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
+    parts = [("", plain), *((name, value) for name, value in content.items() if isinstance(value, Mapping))]
+    return [{"title": words(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
+
+
+def _rows(content: Mapping[str, Any], under: str = "") -> list[tuple[str, str]]:
+    rows = []
+    for name, value in content.items():
+        label = f"{under}{words(name)}"
+        rows += _rows(value, f"{label}: ") if isinstance(value, Mapping) else [(label, quantity(name, value))]
+    return rows
+
+
+def words(name: str) -> str:
+    """A field's name for a reader: the unit goes, since the value shows it."""
+    return WORDS.get(name) or name.removesuffix("_s").replace("_", " ")
+
+
+def quantity(name: str, value: Any) -> str:
+    """A field's value in the unit that its name ends in."""
+    if isinstance(value, list | tuple):
+        return ", ".join(quantity(name, each) for each in value) or "none"
+    if value is None or isinstance(value, bool | str):
+        return {None: NOTHING, True: "yes", False: "no"}.get(value, str(value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{words(key)} {quantity(key, each)}" for key, each in value.items())
+    return in_unit(name, value)

@@ -1,0 +1,59 @@
+"""A grid of cells that compete: the fuller a cell, the nearer it is to the best one, which has an outline too; words
+say the same, so that no colour is needed."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+
+from stripectl.reporters.html.charts import COLOURS, INK, svg
+
+WIDE, TALL = 59, 34  # pixels of a cell
+FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's ink stays legible on both
+
+
+def fullness(ratio: float | None, wins: bool, far: float) -> float:
+    """How much colour a cell has, by the logarithm of its ratio to the best: from `far` on all look alike."""
+    if ratio is None or wins:
+        return float(wins)
+    near = 1 - math.log(min(max(ratio, 1.0), far)) / math.log(far)
+    return FAINTEST + (FULLEST - FAINTEST) * near
+
+
+def draw(chart: Mapping[str, Any]) -> str:
+    """SVG. `cells` are {across, down, first, second, wins, fullness}, the words of a cell in two lines; `across` and
+    `down` are {title, order, side} of an axis."""
+    across, down = chart["across"], chart["down"]
+    base = alt.Chart(alt.Data(values=chart["cells"])).encode(
+        x=alt.X(
+            "across:N",
+            title=across["title"],
+            sort=across["order"],
+            axis=alt.Axis(orient=across["side"], labelAngle=0),
+        ),
+        y=alt.Y("down:N", title=down["title"], sort=down["order"], axis=alt.Axis(labelLimit=0)),
+    )
+    look: dict[str, Any] = {"fill": COLOURS[0], "stroke": INK, "cornerRadius": 2}
+    squares = base.mark_rect(**look).encode(
+        fillOpacity=alt.FillOpacity("fullness:Q", scale=None),
+        strokeWidth=alt.condition("datum.wins", alt.value(2), alt.value(0.5)),
+        strokeOpacity=alt.condition("datum.wins", alt.value(1), alt.value(0.3)),
+    )
+    size = {"width": alt.Step(WIDE), "height": alt.Step(TALL)}
+    return svg(
+        alt.layer(
+            squares, *_words(base, "datum.wins", "white", "bold"), *_words(base, "!datum.wins", INK, "normal")
+        ).properties(**size)
+    )
+
+
+def _words(base: Any, which: str, ink: str, weight: str) -> list[Any]:
+    """Both lines of the cells that are meant; one line alone stands in the middle."""
+    lines = (("first", -6, 11, "datum.second"), ("second", 8, 10, "datum.second"), ("first", 1, 11, "!datum.second"))
+    return [
+        base.transform_filter(f"{which} && {when}")
+        .mark_text(dy=down, fontSize=size, color=ink, fontWeight=weight)
+        .encode(text=f"{field}:N")
+        for field, down, size, when in lines
+    ]

@@ -1,0 +1,139 @@
+"""How has it changed: the times of the run's own plans over the runs of a history, and where their level changes.
+
+A mark a run, filled where it ran on devices, with its interval; a line a level; a dashed rule where a level begins,
+with its size; a cross for a run without a time; a tick below where something around the run is not as it was before.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import altair as alt
+
+from stripectl.analysis.history_metrics import METRICS
+from stripectl.analysis.ranking import strength
+from stripectl.analysis.series import Point, Series, series_of
+from stripectl.reporters import history_text as words
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    INK,
+    MOST_GROUPS,
+    WIDTH,
+    chart,
+    grouped,
+    section,
+    svg,
+    table,
+)
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING, SECONDS, unit_of
+
+TITLE = "How has it changed?"
+INTRO = (
+    "The times of this run's plans in the runs of its history, from the oldest to this one, with their levels. A "
+    "dashed rule is a change: where a clock has a part in the times a sure one (a rank test tells the runs before it "
+    "from those after it, and they differ by 2 % or more), else any difference. A tick below says that something "
+    "around a run is new: versions, flags or the system; the table has it. Other metrics: stripectl history DIR "
+    "--metric memory."
+)
+ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
+ALONE = "The history holds no other run of what this run measured, on this machine."
+NO_NUMBERS = {*words.ROWS} - {"value", "over before"}
+MOST = 6  # charts of a workload
+TALL = 150  # pixels
+NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
+
+
+def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
+    """The section of the last of these runs; None is no history. Those that changed go first, and
+    then those of the strongest method."""
+    every = series_of(past or (), METRICS["time"])
+    own = [series for series in every if past and series.newest.run is past[-1]]
+    drawn = [series for series in own if len(series.points) > 1]
+    drawn.sort(key=lambda series: (not series.changes, strength(series.newest.measurement.method)))
+    groups = grouped(map(_chart, drawn))
+    if groups and (new := len(own) - len(drawn)):
+        groups[-1]["notes"] = [NEW_ALONE.format(new)]
+    absent = ABSENT if past is None else ALONE
+    return section("history", "History", TITLE, INTRO, groups, absent, (MOST_GROUPS, MOST))
+
+
+def _chart(series: Series) -> dict[str, Any]:
+    m, (low, high) = series.newest.measurement, series.span
+    unit, size = unit_of(max(series.values), SECONDS)
+    told = [words.since(change, series) for change in series.changes]
+    first, last = series.points[0], series.newest
+    return chart(
+        "trend",
+        TITLE,
+        f"{words.plan(series)} {m.workload.passes}",
+        [m.method],
+        f"Times of {words.plan(series)} in {len(series.points)} runs, from {words.date(first.run)} to "
+        f"{words.date(last.run)}. The newest: {words.value(last, series)}. {_answer(series, told)}",
+        table(words.ROWS, reversed(words.rows(series)), NO_NUMBERS),
+        _answer(series, told),
+        group=words.title(series),
+        seq_len=m.workload.seq_len,
+        marks=[_mark(at, point, series, size) for at, point in enumerate(series.points, 1)],
+        levels=[
+            {"at": first + 0.6, "to": end + 0.4, "value": median(values) / size} for first, end, values in series.levels
+        ],
+        rules=[{"at": change.at + 0.5, "words": _sign(change.ratio)} for change in series.changes],
+        axes=(f"runs, {words.date(first.run)} to {words.date(last.run)}", f"time ({unit})"),
+        span=(low / size, high / size),
+        ran=m.method == "measured",
+    )
+
+
+def _answer(series: Series, told: Sequence[str]) -> str:
+    if told:
+        return "; ".join(told) + "."
+    runs = len(series.values)
+    return f"No change in {runs} runs." if series.enough else f"{runs} runs are too few for a change to be sure."
+
+
+def _sign(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:+.1%}"
+
+
+def _mark(at: int, point: Point, series: Series, size: float) -> dict[str, Any]:
+    ends = series.metric.interval(point.measurement) if point.value is not None else None
+    low, high = (end / size for end in ends) if ends else (None, None)
+    value = None if point.value is None else point.value / size
+    return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}
+
+
+def draw(chart: Mapping[str, Any]) -> str:
+    """SVG. `marks` are {at, value, low, high, new}, the runs from 1 on; `levels` {at, to, value}; `rules` {at, words}
+    where a level begins; `span` is what is shown at the least, and `ran` whether the times were measured."""
+    ends = [*chart["span"], *(mark[end] for mark in chart["marks"] for end in ("low", "high") if mark[end] is not None)]
+    count = len(chart["marks"])
+    x = alt.X(
+        "at:Q",
+        title=chart["axes"][0],
+        scale=alt.Scale(domain=[0.5, count + 0.5], nice=False),
+        axis=alt.Axis(tickMinStep=1, tickCount=min(count, 6), format="d", grid=False),
+    )
+    y = alt.Y(
+        "value:Q",
+        title=chart["axes"][1],
+        scale=alt.Scale(domain=[max(min(ends), 0.0), max(ends)], nice=True, zero=False),
+        axis=alt.Axis(tickCount=5, labelFlush=False),
+    )
+    marks, levels, rules = (
+        alt.Chart(alt.Data(values=list(chart[name]))).encode(x=x) for name in ("marks", "levels", "rules")
+    )
+    timed = marks.transform_filter("isValid(datum.value)").encode(y=y)
+    look: dict[str, Any] = {"color": COLOURS[0], "opacity": 1} | ({"fill": COLOURS[0]} if chart["ran"] else {})
+    intervals = timed.transform_filter("isValid(datum.low)").encode(y=alt.Y("low:Q"), y2="high:Q")
+    text: dict[str, Any] = {"align": "left", "baseline": "top", "dx": 3, "fontSize": 11, "color": INK}
+    layers = [
+        levels.mark_rule(color=INK, strokeWidth=1.5, opacity=0.6).encode(x2="to:Q", y=y),
+        rules.mark_rule(color=COLOURS[1], strokeWidth=1.5, strokeDash=[5, 3]),
+        rules.mark_text(y=1, **text).encode(text="words:N"),
+        intervals.mark_rule(strokeWidth=1, color=COLOURS[0]),
+        timed.mark_point(size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
+        marks.transform_filter("!isValid(datum.value)").mark_text(text="✕", y=TALL - 18, fontSize=11, color=INK),
+        marks.transform_filter("datum.new").mark_tick(y=TALL - 4, orient="vertical", color=INK, size=8, thickness=1.5),
+    ]
+    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=TALL))

@@ -1,0 +1,178 @@
+"""The table of all measurements, and of each what stands behind its row: samples, check and the command that makes it
+again."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stripectl.analysis.plausibility import implausible, why_so_fast
+from stripectl.errors import BadInput
+from stripectl.export import usage
+from stripectl.reporters.terminal import tables as console
+from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
+from stripectl.results.noise import disturbances
+from stripectl.util.units import NOTHING, duration, nbytes, rate, times
+
+COLUMNS = (
+    *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
+    *("rate", "MFU", "simulation is off by"),
+)
+MOST_NAMED = 200  # plans that were refused alike
+WHY_NOT = {  # of a cell that says n/a
+    "time": "the compiler or a datasheet lacks a figure that a time needs",
+    "samples": "only what ran has samples",
+    "speed-up": "one device has none, nor has a plan that no other of as many devices was timed beside",
+    "bound": "it is known of layouts under one mask, over the contiguous layout of the same scheme",
+    "layer bound": "only a whole model has one",
+    "vs one": "one device was not timed by the same method, or is the row itself",
+    "tiles": "nothing is computed in tiles that were counted",
+    "useful": "nothing is computed in tiles that were counted",
+    "sent": "one device sends nothing",
+    "hidden": "it takes a compiled schedule or a profile, and something that is sent",
+    "memory": "the memory of a plan that was refused for another reason is not known",
+    "rate": "it takes a time",
+    "MFU": "nobody publishes a peak rate of this hardware and dtype",
+    "simulation is off by": "only what was measured and simulated has an error",
+}
+
+
+class Cell(NamedTuple):
+    """What a cell says, and the number that it is sorted by."""
+
+    text: str
+    value: float | None = None
+
+
+BLANK = Cell(NOTHING)
+
+
+def tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """A table a workload, all passes in one, of what is shown of a run. A column in which nothing is known is left
+    out."""
+    groups: dict[str, list[int]] = {}
+    for at, m in enumerate(shown):
+        groups.setdefault(console.describe(m.workload), []).append(at)
+    return [_table(title, members, shown, run) for title, members in groups.items()]
+
+
+def _table(
+    title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]
+) -> dict[str, Any]:
+    told = console.refusals(shown[at] for at in members)
+    alone = set(map(id, told.others(shown[at] for at in members)))
+    own = [at for at in members if id(shown[at]) in alone]
+    numbers = [cells(shown[at], run) for at in own]
+    known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
+    columns = [column for column in COLUMNS if column == "time" or column in known]
+    rows = [
+        _row(shown[at], console.plan_cell(shown[at]) if shown[at].status == "ok" else shown[at].plan, anchor(at))
+        | {"cells": [row[column] for column in columns]}
+        for at, row in zip(own, numbers, strict=True)
+    ]
+    rows += [
+        _row(those[0], console.in_common(those), None)
+        | {"cells": [], "plans": [m.plan for m in those[:MOST_NAMED]], "unnamed": len(those[MOST_NAMED:])}
+        for those in told.groups
+    ]
+    lacking = [
+        column
+        for column in columns
+        if any(row["status"] == "ok" and row["cells"][columns.index(column)] == BLANK for row in rows)
+    ]
+    return {
+        "title": title,
+        "columns": columns,
+        "rows": rows,
+        "lacking": [{"column": column, "why": WHY_NOT[column]} for column in lacking],
+    }
+
+
+def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
+    return {
+        "id": at,
+        "plan": plan,
+        "pass": m.workload.passes,
+        "target": m.target,
+        "method": m.method,
+        "status": m.status,
+        "reason": m.reason or "no reason was given",
+        "plans": [],
+    }
+
+
+def anchor(at: int) -> str:
+    """The name in the page of what stands behind a measurement."""
+    return f"m{at}"
+
+
+def cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, Cell]:
+    """The numbers of a measurement, as a table prints them."""
+    known = dict.fromkeys(COLUMNS, BLANK)
+    if m.status != "ok":
+        return known
+    found: dict[str, tuple[str, float | None]] = {
+        "time": (console.spread(m), m.median_s),
+        "memory": (console.memory(m), m.peak_bytes),
+        "hidden": (console.hidden(m), (m.overlap or {}).get("ratio")),
+        "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
+    }
+    if m.samples_s:
+        found["samples"] = str(len(m.samples_s)), len(m.samples_s)
+    if m.tiles:
+        found["tiles"] = f"{m.tiles['computed']:,}", m.tiles["computed"]
+        found["useful"] = f"{m.tiles['efficiency']:.1%}", m.tiles["efficiency"]
+    if m.devices > 1:
+        layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, run)
+        found["speed-up"] = console.speedup(m), m.speedup["value"] if m.speedup else None
+        found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
+        found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
+    if m.mfu is not None:
+        found["MFU"] = f"{m.mfu:.0%}", m.mfu
+    if (error := simulation_error(m, run)) is not None:
+        found["simulation is off by"] = f"{error:+.0%}", error
+    return known | {name: Cell(*each) for name, each in found.items()}
+
+
+def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """What stands behind each row that has a time, or failed: its samples, what it stands on, and its command."""
+    return [
+        {
+            "id": anchor(at),
+            "method": m.method,
+            "figures": _figures(m) + _plausibility(m, shown),
+            "command": _command(m),
+        }
+        for at, m in enumerate(shown)
+        if m.status != "refused"
+    ]
+
+
+def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
+    """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
+    found = ("implausible", implausible(m, shown)), ("why so fast", why_so_fast(m, shown))
+    return [(name, why) for name, why in found if why]
+
+
+def _command(m: Measurement) -> str:
+    try:
+        return usage.command_line(m)
+    except (BadInput, ValueError):  # the plan means nothing here
+        return f"{m.plan} {m.workload.passes}, {console.describe(m.workload)} on {m.target}"
+
+
+def _figures(m: Measurement) -> list[tuple[str, str]]:
+    known: Mapping[str, Any] = m.calibration or {}
+    found = []
+    if m.samples_s:
+        cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""
+        found.append(("samples", ", ".join(map(duration, m.samples_s)) + cut_short))
+    if m.ci95_s:
+        found.append(("95 % interval of the median", f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}"))
+    if disturbed := disturbances(m):
+        found.append(("disturbed", "; ".join(disturbed)))
+    if known.get("source"):
+        found.append(("stands on", str(known["source"]).replace("_", " ")))
+    if m.compile_s is not None:
+        found.append(("compiled in", duration(m.compile_s)))
+    if m.status != "ok":
+        found.append((m.status, m.reason or "no reason was given"))
+    return found

@@ -1,0 +1,174 @@
+"""Does it fit, at which length: what a device needs of its memory."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import format_length
+from stripectl.reporters.html.bar_chart import bar
+from stripectl.reporters.html.charts import chart, grouped, section, table
+from stripectl.reporters.html.line_chart import MOST_SERIES
+from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.measurement import Measurement, spelled
+from stripectl.util.files import utf8
+from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of
+
+TITLE = "Does it fit, and at which length?"
+INTRO = (
+    "The memory that a device needs at once: the compiler's word for a compiled plan, the program's own for a measured "
+    "plan, the sum of the arrays that the scheme keeps for a simulated plan. The dashed rule is the memory of a "
+    "device. A cross marks a plan that was refused because it does not fit."
+)
+ABSENT = "No plan of this run has its memory known. Try: stripectl bench --target v5e:4x4."
+PARTS_TITLE = "What fills the memory in a training step?"
+PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
+MOST_STACKS = 6
+COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
+MOST_BARS = 12
+LEFT_OUT = "{} more are not drawn; they stand in the table of measurements."
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """A chart for every workload but for its length: of several lengths lines, of one length bars."""
+    groups: dict[Any, list[Measurement]] = {}
+    for m in shown:
+        if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
+            groups.setdefault((m.workload.but_for("seq_len"), m.target, m.devices == 1), []).append(m)
+    charts = [_chart(members) for (_, _, alone), members in groups.items() if not alone or len(groups) == 1]
+    stepped: dict[Any, list[Measurement]] = {}
+    for m in shown:
+        if m.memory:
+            stepped.setdefault((m.workload, m.target), []).append(m)
+    charts += [_parts(members) for members in stepped.values()]
+    return section("memory", "Memory", TITLE, INTRO, grouped(charts), ABSENT)
+
+
+def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
+    lengths = sorted({m.workload.seq_len for m in members})
+    largest = max(max(m.peak_bytes or 0, m.hbm_bytes or 0) for m in members)
+    unit, size = unit_of(largest, BYTES)
+    has = min((m.hbm_bytes for m in members if m.hbm_bytes), default=None)
+    rule = {"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None
+    first, last = (format_length(each) for each in (lengths[0], lengths[-1]))
+    dearest = max(members, key=lambda m: m.peak_bytes or 0)
+    drawing = _lines(members, size) if len(lengths) > 1 else _bars(members, size)
+    drawn, left_out = drawing.pop("members"), drawing.pop("left_out")
+    rows = [
+        (
+            plan_cell(m),
+            format_length(m.workload.seq_len),
+            m.method,
+            nbytes(m.peak_bytes),
+            nbytes(m.hbm_bytes) if m.hbm_bytes else NOTHING,
+            m.status,
+        )
+        for m in drawn
+    ]
+    work = members[0].workload
+    return chart(
+        "curves" if len(lengths) > 1 else "bars",
+        TITLE,
+        f"{work.passes} on {members[0].target}",
+        [m.method for m in drawn],
+        f"Memory that plans need on each device. The most: {dearest.plan} at "
+        f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
+        + (f" of {nbytes(has)}." if has else "."),
+        table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
+        " ".join([f"A device has {nbytes(has)}."] * bool(has) + [LEFT_OUT.format(left_out)] * bool(left_out)),
+        group=describe(work, f"{first} to {last}" if len(lengths) > 1 else None),
+        axis=f"memory of a device ({unit})",
+        rules=[rule] if rule else [],
+        rule=rule,
+        **drawing,
+    )
+
+
+def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
+    """The parts of the memory of the fastest plans of a training step, or where none has a time of those that need
+    least."""
+    order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
+    drawn = order[:MOST_STACKS]
+    unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
+    names, segments, rows = list[str](), list[dict[str, Any]](), list[tuple[str, ...]]()
+    for at, m in enumerate(drawn):
+        memory, low = m.memory or {}, 0.0
+        total = sum(memory.values())
+        for part, needs in sorted(memory.items(), key=lambda each: -each[1]):
+            names += [part] * (part not in names)
+            said = {"order": at, "name": utf8(plan_cell(m)), "part": part}
+            segments.append(said | {"low": low / size, "high": (low + needs) / size})
+            rows.append((plan_cell(m), part, nbytes(needs), f"{needs / total:.0%}"))
+            low += needs
+    has, first = min((m.hbm_bytes for m in drawn if m.hbm_bytes), default=None), drawn[0]
+    return chart(
+        "stack",
+        PARTS_TITLE,
+        f"{first.workload.passes} on {first.target}",
+        ["simulated"],
+        f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_cell(first)}: "
+        f"{nbytes(sum((first.memory or {}).values()))}.",
+        table(PARTS_COLUMNS, rows, ("plan", "part")),
+        "The parts are predicted, also for compiled plans, whose total the compiler says.",
+        group=describe(first.workload),
+        axis=f"memory of a device ({unit})",
+        parts=names,
+        segments=segments,
+        rule={"value": has / size, "words": f"a device has {nbytes(has)}"} if has else None,
+    )
+
+
+def _name(m: Measurement) -> str:
+    """The plan but for its tiles, which a default makes others at every length."""
+    bare = replace(parse_plan(m.plan), tile=None, backward=None)
+    return utf8(f"{bare}{spelled(m.flags)}" + " (one device)" * (m.devices == 1))
+
+
+def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+    """The plans that reach furthest, and of those the ones that need least."""
+    furthest: dict[str, tuple[int, float]] = {}
+    for m in members:
+        if m.status == "ok":
+            own = (-m.workload.seq_len, m.peak_bytes or 0.0)
+            furthest[_name(m)] = min(own, furthest.get(_name(m), (0, 0.0)))
+    every = list(dict.fromkeys(map(_name, members)))
+    best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MOST_SERIES]
+    names = [name for name in every if name in best]
+    least: dict[Any, Measurement] = {}  # of tiles that a plan was tried with
+    for m in (m for m in members if _name(m) in names):
+        kept = least.setdefault((_name(m), m.workload.seq_len, m.method, m.status), m)
+        if (m.peak_bytes or 0) < (kept.peak_bytes or 0):
+            least[_name(m), m.workload.seq_len, m.method, m.status] = m
+    drawn = list(least.values())
+    points = [
+        {
+            "tokens": m.workload.seq_len,
+            "value": (m.peak_bytes or 0) / size,
+            "series": _name(m),
+            "method": m.method,
+            "low": None,
+            "high": None,
+            "status": m.status,
+        }
+        for m in drawn
+    ]
+    return {
+        "members": drawn,
+        "left_out": len(every) - len(names),
+        "series": names,
+        "points": [each for each in points if each["status"] == "ok"],
+        "crosses": [each for each in points if each["status"] != "ok"],
+        "dotted": [],
+        "stars": [],
+        "log": True,
+    }
+
+
+def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
+    drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MOST_BARS]
+    bars = []
+    for at, m in enumerate(drawn):
+        words = f"{m.method}: {nbytes(m.peak_bytes)}" + ", refused" * (m.status != "ok")
+        bars.append(bar(at, plan_cell(m), m, (m.peak_bytes or 0) / size, words))
+    return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

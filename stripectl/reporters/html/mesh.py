@@ -1,0 +1,257 @@
+"""Which mesh is fastest, and what its links carry: the meshes of a workload side by side, and the best of them on the
+chips or nodes of the target, each link as broad as what goes over it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.analysis.link_load import Loads, loads, traffic
+from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import PASSES, format_length
+from stripectl.errors import BadInput
+from stripectl.hardware.placement import Link, Wiring, torus, wire
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
+from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, section, svg, table
+from stripectl.reporters.html.times import bars
+from stripectl.reporters.terminal.tables import describe
+from stripectl.results.measurement import Measurement
+from stripectl.util.units import BYTES, digits, nbytes, unit_of
+
+TITLE, LINKS_TITLE = "Which mesh is fastest?", "What do the links carry?"
+INTRO = (
+    "The best plan of every mesh, and how the best of them lie on the target: dots are chips or devices by their place "
+    "in the mesh, a grey bar is a switch, a network or the memory of one machine. A line between chips is as broad as "
+    "what one run sends over it, both ways together; one to a grey bar as what is sent from that side. Bytes are those "
+    "of the compiled program where there is one, else those of the program on clocks."
+)
+ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
+MOST_MESHES, MOST_DRAWN, MOST_WORKLOADS = 12, 3, 2
+MOST_CHIPS = 64  # that are drawn
+BROADEST, THINNEST = 9.0, 1.0  # pixels of a line
+OBLIQUE = 0.42, 0.25  # how far a layer of chips lies beside and below the one before it, of the way from chip to chip
+COLUMNS = ("links", "how many", "each carries", "together")
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """The workloads that say most, longest first."""
+    found = [each for each in rankings(shown) if each.best.devices > 1]
+    found.sort(key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
+    groups = [
+        {"title": f"{describe(ranking.workload)} on {ranking.best.target}", "charts": charts, "notes": _notes(ranking)}
+        for ranking in found[:MOST_WORKLOADS]
+        if (charts := list(_charts(ranking)))
+    ]
+    made = section("mesh", "Mesh", TITLE, INTRO, groups, ABSENT)
+    return made | {"left_out": len(found[MOST_WORKLOADS:])}
+
+
+def _notes(ranking: Ranking) -> list[str]:
+    left_out = len({parse_plan(m.plan).mesh for m in contenders(ranking.members) if m.devices > 1}) - MOST_DRAWN
+    return [f"Links of the best {MOST_DRAWN} meshes are drawn, and not of {left_out} more."] if left_out > 0 else []
+
+
+def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
+    best: dict[Any, Measurement] = {}
+    several = [m for m in contenders(ranking.members) if m.devices > 1]
+    for m in sorted(several, key=lambda m: (strength(m.method), m.median_s or 0.0)):
+        best.setdefault(parse_plan(m.plan).mesh, m)
+    if len(best) > 1:
+        yield bars(TITLE, list(best.values()), MOST_MESHES)
+    for m in list(best.values())[:MOST_DRAWN]:
+        if (target := _target(m)) and (plan := parse_plan(m.plan)).devices > 1:
+            try:
+                yield _links(m, wire(target, plan.mesh or ()))
+            except (BadInput, ValueError):  # the mesh does not lie on the target, or the plan has no tile
+                continue
+
+
+def _target(m: Measurement) -> Target | None:
+    """The target, where its links are known."""
+    try:
+        return parse_target(m.target)
+    except BadInput:
+        name = hardware_name(m.target)
+        return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
+
+
+def _links(m: Measurement, wiring: Wiring) -> dict[str, Any]:
+    plan, target, along = parse_plan(m.plan), wiring.target, traffic(m)
+    carried = loads(wiring, along)
+    sent = sum(along.values())
+    mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
+    rows = list(_rows(target, carried, sent, m.devices))
+    busiest = max([*carried.links.values(), 0.0])
+    drawn = math.prod(target.shape) * target.slices <= MOST_CHIPS
+    said = f"{nbytes(busiest)} over its busiest link" if busiest else f"{nbytes(sent)} from each device"
+    axes = ", ".join(
+        f"{nbytes(sum(count for (own, _), count in along.items() if own == axis))} along {axis}" for axis in plan.axes
+    )
+    return chart(
+        "links",
+        LINKS_TITLE,
+        f"{mesh}: {m.plan.partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
+        ["compiled" if (m.program or {}).get("collectives") else "counted"],
+        f"{mesh} on {target}: {said}. A device sends {axes}.",
+        table(COLUMNS, rows, ("links",)),
+        " ".join(
+            [f"A device sends {axes}."]
+            + [f"{nbytes(carried.network)} cross the network between slices."] * bool(carried.network)
+            + [f"{target} is too large to be drawn."] * (not drawn)
+        ),
+        **(_torus(target, wiring, carried) if torus(target) else _switch(target, wiring, carried, along))
+        if drawn
+        else {"dots": [], "lines": [], "boxes": [], "keys": []},
+    )
+
+
+def _rows(target: Target, carried: Loads, sent: float, devices: int) -> Iterator[list[str]]:
+    """Links that carry alike together, by axis of the torus."""
+    alike: dict[tuple[int, float], int] = {}
+    for link, load in carried.links.items():
+        alike[link.dimension, round(load)] = alike.get((link.dimension, round(load)), 0) + 1
+    for (dimension, load), count in sorted(alike.items(), key=lambda each: (each[0][0], -each[0][1])):
+        yield [
+            f"along axis {dimension} of {target.shape[dimension]} chips",
+            f"{count}",
+            nbytes(load),
+            nbytes(load * count),
+        ]
+    if not torus(target):
+        yield ["from a device to the others", f"{devices}", nbytes(sent), nbytes(sent * devices)]
+    if carried.network:
+        yield ["the network, together", "1", nbytes(carried.network), nbytes(carried.network)]
+
+
+def _torus(target: Target, wiring: Wiring, carried: Loads) -> dict[str, Any]:
+    """Chips in their places, the third axis drawn backwards; a link around an edge is a stub at both its ends."""
+    unit, size = unit_of(max([*carried.links.values(), 1.0]), BYTES)
+    most = max([*carried.links.values(), 1.0])
+    across = target.shape[0] + (OBLIQUE[0] * target.shape[2] if len(target.shape) > 2 else 0.0)
+
+    def place(slice: int, chip: Sequence[float]) -> tuple[float, float]:
+        deep = chip[2] if len(chip) > 2 else 0.0
+        x = slice * (across + 0.6) + chip[0] + OBLIQUE[0] * deep
+        return x, (chip[1] if len(chip) > 1 else 0.0) + OBLIQUE[1] * deep
+
+    dots: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+    position = {device: at for at, device in enumerate(wiring.order)}
+    for device, p in enumerate(target.positions):
+        if device in position:
+            dots.setdefault((p.slice, p.coords), []).append(str(position[device]))
+    lines = []
+    for slice in range(target.slices):
+        for link in _every_link(target, slice):
+            load = carried.links.get(link, 0.0)
+            end = list(link.chip)
+            end[link.dimension] += 1
+            around = end[link.dimension] == target.shape[link.dimension]
+            if around and target.shape[link.dimension] <= 2:
+                continue
+            ends = _stubs(link, target) if around else [(link.chip, end)]
+            for a, b in ends:
+                (x, y), (x2, y2) = place(slice, a), place(slice, b)
+                lines.append({"x": x, "y": y, "x2": x2, "y2": y2, **_look(load, most, size)})
+    places = [{"x": x, "y": y, "name": ",".join(names)} for (s, c), names in dots.items() for x, y in [place(s, c)]]
+    return _drawn(places, lines, unit)
+
+
+def _every_link(target: Target, slice: int) -> Iterator[Link]:
+    for place in {p.coords for p in target.positions if p.slice == slice}:
+        for dimension, length in enumerate(target.shape):
+            if place[dimension] + 1 < length or target.wrap[dimension]:
+                yield Link(slice, place, dimension)
+
+
+def _stubs(link: Link, target: Target) -> list[tuple[Sequence[float], Sequence[float]]]:
+    """Half a step out of the last chip and half a step out of the first."""
+    first, out, back = ([*map(float, link.chip)] for _ in range(3))
+    out[link.dimension] += 0.4
+    first[link.dimension] = 0.0
+    back[link.dimension] = -0.4
+    return [(link.chip, out), (back, first)]
+
+
+def _switch(target: Target, wiring: Wiring, carried: Loads, along: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+    """The devices of each node in a row below their switch, nodes below each other beside the network."""
+    sent = sum(along.values())
+    node = target.slice_devices
+    inside = max(0.0, sent - carried.network / max(len(wiring.order), 1))
+    per_node = carried.network / max(target.slices, 1)
+    most = max(sent, per_node, 1.0)
+    unit, size = unit_of(most, BYTES)
+    position = {device: at for at, device in enumerate(wiring.order)}
+    dots, lines, boxes = [], [], []
+    for slice in range(target.slices):
+        y = 1.9 * slice
+        for at in range(node):
+            device = slice * node + at
+            dots.append({"x": float(at), "y": y, "name": str(position.get(device, ""))})
+            load = inside if device in position else 0.0
+            lines.append({"x": float(at), "y": y, "x2": float(at), "y2": y + 0.8, **_look(load, most, size)})
+        boxes.append({"x": -0.3, "y": y + 0.8, "x2": node - 0.7, "y2": y + 0.8})
+        if target.slices > 1:
+            out = {"x": node - 0.7, "y": y + 0.8, "x2": node + 0.2, "y2": y + 0.8}
+            lines.append({**out, **_look(per_node, most, size)})
+    if target.slices > 1:
+        boxes.append({"x": node + 0.2, "y": 0.6, "x2": node + 0.2, "y2": 1.9 * (target.slices - 1) + 1.0})
+    return _drawn(dots, lines, unit) | {"boxes": boxes}
+
+
+def _look(load: float, most: float, size: float) -> dict[str, Any]:
+    broad = THINNEST + (BROADEST - THINNEST) * load / most if load else THINNEST
+    return {"load": load / size, "broad": broad, "used": bool(load)}
+
+
+def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -> dict[str, Any]:
+    """With what the broadest and the thinnest lines mean."""
+    used = sorted({round(line["load"], 3): line for line in lines if line["used"]}.items())
+    keys = [used[0], used[-1]] if len(used) > 1 else used
+    return {
+        "dots": dots,
+        "lines": lines,
+        "boxes": [],
+        "keys": [{"broad": line["broad"], "words": f"{digits(load)} {unit}"} for load, line in keys],
+    }
+
+
+def draw(chart: Mapping[str, Any]) -> str:
+    """SVG. `dots` are {x, y, name} in steps from chip to chip, `lines` {x, y, x2, y2, broad, used} between them,
+    `boxes` {x, y, x2, y2} switches and networks, and `keys` {broad, words} say what lines are as broad."""
+    ends = [
+        (line[x], line[y]) for kind in ("lines", "boxes") for line in chart[kind] for x, y in (("x", "y"), ("x2", "y2"))
+    ]
+    ends += [(dot["x"], dot["y"]) for dot in chart["dots"]]
+    if not ends:
+        return ""
+    (left, right), (low, high) = ((min(each) - 0.4, max(each) + 0.4) for each in zip(*ends, strict=True))
+    step = min(84.0, (WIDTH + 20) / (right - left))
+    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[left, right], nice=False))
+    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[high, low], nice=False))
+
+    def of(rows: Sequence[Mapping[str, Any]]) -> Any:
+        return alt.Chart(alt.Data(values=list(rows))).encode(x=x, y=y)
+
+    boxes = of(chart["boxes"]).mark_rule(color=INK, strokeWidth=7, opacity=0.3).encode(x2="x2:Q", y2="y2:Q")
+    rules = of(chart["lines"]).encode(x2="x2:Q", y2="y2:Q")
+    idle = rules.transform_filter("!datum.used").mark_rule(color=INK, opacity=0.35, strokeDash=[2, 3])
+    busy = rules.transform_filter("datum.used").mark_rule(color=COLOURS[0], strokeCap="round")
+    busy = busy.encode(strokeWidth=alt.StrokeWidth("broad:Q", scale=None))
+    dots = of(chart["dots"]).mark_point(
+        filled=True, shape="circle", size=min(330.0, step * 6), color="white", stroke=INK, opacity=1
+    )
+    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color="black").encode(text="name:N")
+    picture = alt.layer(boxes, idle, busy, dots, names).properties(
+        width=step * (right - left), height=step * (high - low)
+    )
+    keys = [{**each, "at": at} for at, each in enumerate(chart["keys"])]
+    key = alt.Chart(alt.Data(values=keys)).encode(y=alt.Y("at:O", axis=None))
+    line = key.mark_rule(color=COLOURS[0], strokeCap="round").encode(
+        x=alt.value(8), x2=alt.value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
+    )
+    words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.value(50), text="words:N")
+    legend = alt.layer(line, words).properties(width=WIDTH - 42, height=alt.Step(18))
+    return svg(alt.vconcat(picture, legend, spacing=6) if keys else picture)

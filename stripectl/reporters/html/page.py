@@ -1,0 +1,253 @@
+"""A run as one HTML file: run -> plain dict -> template.
+
+`context` says everything the page shows, as data; the template lays it out and asks `DRAWINGS` for the charts. What a
+chart shows, and from which measurements, is a module each.
+"""
+
+import base64
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from stripectl.analysis.recommendation import recommend
+from stripectl.reporters import (
+    markdown_report as markdown,
+)
+from stripectl.reporters.html import (
+    accuracy as predicted,
+)
+from stripectl.reporters.html import (
+    bar_chart as bars,
+)
+from stripectl.reporters.html import (
+    by_length as lengths,
+)
+from stripectl.reporters.html import (
+    heatmap as grid,
+)
+from stripectl.reporters.html import (
+    history,
+    measurements,
+    memory,
+    mesh,
+    recommendation,
+    roofline,
+    speedup,
+    tiles,
+    timeline,
+    times,
+)
+from stripectl.reporters.html import (
+    line_chart as curves,
+)
+from stripectl.reporters.html import (
+    load_balance as work,
+)
+from stripectl.reporters.html import (
+    profiles as traces,
+)
+from stripectl.reporters.html import (
+    run_archive as embedded,
+)
+from stripectl.reporters.html import (
+    side_by_side as several,
+)
+from stripectl.reporters.html import (
+    stacked_bars as stacks,
+)
+from stripectl.reporters.html.charts import grouped, table
+from stripectl.reporters.html.fact_tables import calibrations, environment, warnings_of
+from stripectl.reporters.terminal import footnotes as notes
+from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.terminal.tables import Say, quiet
+from stripectl.results.environment import VERSION
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.units import duration, nbytes
+
+DRAWINGS = {
+    "bars": bars.draw,
+    "curves": curves.draw,
+    "grid": grid.draw,
+    "hops": timeline.hop_chart,
+    "links": mesh.draw,
+    "roofline": roofline.draw,
+    "scatter": predicted.draw,
+    "stack": stacks.draw,
+    "step": timeline.step_chart,
+    "trend": history.draw,
+    "work": work.draw,
+}
+MARKS = console.MARKS | {"counted": "∑", "published": "★"}
+SECTIONS = (speedup, times, tiles, work, memory, mesh, lengths, roofline, predicted)  # in the order of the page
+TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
+CHECKS = ("plan", "pass", "error", "allowed", "against")
+MOST_GROUNDS = 24  # calibrations
+MOST_LISTED = 200  # rows of what the compiler says, and of checks
+
+
+def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
+    """Write the report of a run; `past` are the runs of a history up to it.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    write_atomically(path, render(run, say, past))
+
+
+def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
+    """The page. It loads nothing and is whole without its script; text that UTF-8 cannot hold is replaced."""
+    said = context(run, past)
+    traced = [each for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
+    return _page("report.html", said, [*charts_of(said["sections"].values()), *traced], say)
+
+
+def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
+    """The page of runs side by side."""
+    said = several.context([run.readable() for run in runs])
+    return _page("several.html", said, charts_of([said["part"]]), say)
+
+
+def as_markdown(runs: Sequence[Run]) -> str:
+    """A run, or several side by side, for a comment on a pull request."""
+    read = [run.readable() for run in runs]
+    if len(read) > 1:
+        return markdown.of_several(read)
+    return markdown.of_run(read[0], read[0].measurements, recommend(read[0]))
+
+
+def as_json(runs: Sequence[Run]) -> dict[str, Any]:
+    """A run with what it recommends; of several, all of them so."""
+    read = [run.readable() for run in runs]
+    found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
+    return found[0] if len(found) == 1 else {"runs": found}
+
+
+def charts_of(sections: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [chart for part in sections for group in part["groups"] for chart in group["charts"]]
+
+
+def _page(template: str, said: Mapping[str, Any], charts: Sequence[dict[str, Any]], say: Say) -> str:
+    for done, chart in enumerate(charts):
+        say(f"drawing: {chart['title']}", done, len(charts))
+        chart["svg"] = Markup(DRAWINGS[chart["kind"]](chart))
+    return utf8(_templates().get_template(template).render(said))
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    folder = data_folder("templates")
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,/])", plan)))
+    for name in ("style.css", "page.js"):
+        text = (folder / name).read_text(encoding="utf-8")
+        made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
+    made.globals |= {"marks": MARKS, "words_of": console.METHOD_WORDS}
+    return made
+
+
+def content_hash(text: str) -> str:
+    """What a content security policy calls a style or a script by."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
+    """Everything the page says, as plain data in the order of the page."""
+    run = run.readable()
+    shown = run.measurements
+    cards = recommendation.cards(found := recommend(run))
+    packed, left_out = embedded.of_run(replace(run, recommendation=found))
+    listed = embedded.shown_of(shown)
+    sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
+    traced = traces.traces(shown)
+    lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
+    if not traced["profiles"] and not traced["others"]["rows"]:
+        lacking.append({"title": traces.TITLE, "why": traces.ABSENT})
+    return {
+        "id": run.id,
+        "created": run.created,
+        "command": run.command,
+        "stripectl": VERSION,
+        "recommended": cards[:1],
+        "other_cards": grouped(cards[1 : embedded.MOST_OTHERS + 1], "cards"),
+        "cards_left_out": len(cards[embedded.MOST_OTHERS + 1 :]),
+        "sections": {each["id"]: each for each in sections},
+        "lacking": lacking if shown else [],
+        "tables": measurements.tables(listed, shown),
+        "unlisted": len(shown) - len(listed),
+        "warnings": warnings_of(run),
+        "environment": environment(run),
+        "checks": table(CHECKS, checks(shown), ("plan", "pass", "against"), most=MOST_LISTED),
+        "calibrations": (grounds := calibrations(shown))[:MOST_GROUNDS],
+        "calibrations_left_out": len(grounds[MOST_GROUNDS:]),
+        "traces": traced,
+        "compiled": table(
+            TRANSFERS,
+            [row for m in shown for row in collectives(m)],
+            {*TRANSFERS} - {"sent each time", "times"},
+            most=MOST_LISTED,
+        ),
+        "longest": [str(line) for line in notes.longest(shown)],
+        "said": [str(line) for line in said_of(run, shown)],
+        "behind": measurements.behind(listed),
+        "run_data": packed,
+        "run_left_out": left_out,
+    }
+
+
+def said_of(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
+    """Lines on the run that stand below its measurements."""
+    yield from notes.searched(run.searches)
+    yield from notes.packing(shown)
+    yield from notes.pass_rules(shown)
+    yield from notes.exchanges(shown)
+
+
+def checks(shown: Sequence[Measurement]) -> list[list[str]]:
+    """The numeric check of every plan that has one."""
+    return [[m.plan, m.workload.passes, *_check(m.check)] for m in shown if m.check]
+
+
+def _check(found: Mapping[str, Any]) -> list[str]:
+    return [f"{found['max_rel_error']:.1e}", f"{found['tolerance']:.0e}", found["reference"]]
+
+
+def collectives(m: Measurement) -> list[list[str]]:
+    """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
+    and copied stands in the first."""
+    told = m.program or {}
+    copied = told.get("copies") or {}
+    changes = [
+        f"{each['name']} ({'-' if each['bytes'] < 0 else '+'}{nbytes(abs(each['bytes']))})"
+        for each in told.get("rewrites") or ()
+    ]
+    if copied.get("per_round"):
+        took = duration(copied.get("s_per_round"))
+        changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
+    return [
+        [
+            console.plan_cell(m),
+            each["pass"],
+            f"{each['opcode']} {each['dtype']}",
+            nbytes(each["sent_bytes"]),
+            str(each["times"]),
+            "asynchronous" if each["asynchronous"] else "synchronous",
+            "tiles" if each["beside_tiles"] else "nothing",
+            "; ".join(changes) if at == 0 else "",
+        ]
+        for at, each in enumerate(told.get("collectives") or ())
+    ]

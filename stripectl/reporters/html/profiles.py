@@ -1,0 +1,144 @@
+"""What a report says of profiles, as plain data: of every traced plan what hides, a step, its hops and why they show.
+
+A run.json may be anybody's and of any size, so that all lists end somewhere and say what they leave out.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl.profiling.timeline import BINS, KINDS, by_kind, joined, moments
+from stripectl.reporters import profile_text as cells
+from stripectl.reporters.html.charts import MOST_ROWS, chart, table
+from stripectl.reporters.terminal import tables as console
+from stripectl.results.measurement import Measurement, predicted_overlap
+from stripectl.util.files import utf8
+from stripectl.util.units import SECONDS, duration, unit_of
+
+TITLE = "How much of the communication hides?"
+STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
+ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
+WORDS = (*cells.WORDS, "plan", "workload", "what the profile says", "kind")  # columns that hold no number
+STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
+HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
+MOST_PROFILES = 6  # shown whole; of the others, the share that hides
+MOST_LANES = 16  # devices drawn; of more, every k-th
+MOST_SEGMENTS = 100  # of a step that is printed as a table
+
+
+def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """What the profiles of a run say; those that say anything of a device first, whole."""
+    traced = [m for m in shown if m.trace]
+    known = [m for m in traced if m.trace and m.trace.get("devices")]
+    whole = known[:MOST_PROFILES]
+    others = [m for m in traced if all(m is not each for each in whole)]
+    names = ("plan", "pass", "workload", "what the profile says")
+    rows = [(plan_of(m), m.workload.passes, console.describe(m.workload), headline(m, shown)) for m in others]
+    return {
+        "profiles": [profile(m, shown) for m in whole],
+        "others": table(names, rows, WORDS),
+        "not_drawn": len(known) - len(whole),
+    }
+
+
+def plan_of(m: Measurement) -> str:
+    return console.plan_cell(m) if m.status == "ok" else m.plan
+
+
+def headline(m: Measurement, shown: Sequence[Measurement]) -> str:
+    return cells.summary(m.trace or {}, predicted_overlap(m, shown))
+
+
+def profile(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
+    """Everything that is shown of a profile."""
+    trace = m.trace or {}
+    devices, axes, operations = (trace.get(name) or [] for name in ("devices", "axes", "operations"))
+    at = thinned(len(devices), MOST_ROWS, cells.longest(trace))
+    what = utf8(f"{plan_of(m)} {m.workload.passes}")
+    return {
+        "plan": plan_of(m),
+        "pass": m.workload.passes,
+        "what": f"{console.describe(m.workload)} on {m.target}; {cells.source(trace, m.median_s)}",
+        "headline": headline(m, shown),
+        "timeline": timeline(trace, what),
+        "hops": hops(trace, what),
+        "causes": cells.causes(trace)[:MOST_ROWS],
+        "devices": table(cells.DEVICES, [cells.device_cells(devices[each]) for each in at], WORDS, len(devices)),
+        "axes": table(cells.AXES, map(cells.axis_cells, axes), WORDS),
+        "operations": table(cells.OPERATIONS, map(cells.operation_cells, operations), WORDS),
+        "folder": trace.get("profile"),
+        "open": cells.opening(shlex.quote(trace.get("profile") or "")),
+    }
+
+
+def thinned(count: int, most: int, through: int) -> list[int]:
+    """At most so many places, evenly apart, one of which is `through`."""
+    step = -(-count // most)
+    return list(range(through % step, count, step)) if count else []
+
+
+def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+    """A step: a lane a device, its parts (kind, start, end) in a unit that fits, and the seconds of each kind."""
+    kept = trace.get("timeline") or {"end_s": 0.0, "devices": []}
+    end_s, devices = kept["end_s"], list(zip(trace["devices"], kept["devices"], strict=False))
+    if not devices or not end_s:
+        return None
+    unit, size = unit_of(end_s, SECONDS)
+    at = thinned(len(devices), MOST_LANES, min(cells.longest(trace), len(devices) - 1))
+    lanes, seconds, segments = [], [], []
+    for device, row in (devices[each] for each in at):
+        parts = by_kind(row)
+        drawn = joined(moments(parts, end_s, BINS), end_s)
+        lanes.append({"device": utf8(device["name"]), "parts": [[kind, a / size, b / size] for kind, a, b in drawn]})
+        segments += [(device["name"], kind, duration(a), duration(b)) for kind, a, b in drawn]
+        lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
+        busy = [lengths[kind] for kind in KINDS[:-1]]
+        seconds.append((device["name"], *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
+    parts = table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MOST_SEGMENTS)
+    some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
+    return chart(
+        "step",
+        STEP_TITLE,
+        f"one step, {plan}",
+        ["measured"],
+        f"One step of {len(devices)} devices, {duration(end_s)}. {cells.summary(trace, None)}.",
+        table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
+        f"{some}Compute above, transfers below; empty is idle.",
+        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MOST_SEGMENTS),
+        keys=STEP_KEYS,
+        unit=unit,
+        end=end_s / size,
+        lanes=lanes,
+    )
+
+
+def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+    """A bar a hop, on the device where most of it is exposed: what hides, what shows, and what is waiting for peers."""
+    found = trace.get("hops") or []
+    if not found:
+        return None
+    shown, figures = found[:MOST_ROWS], []
+    for hop in shown:
+        hidden_s, exposed_s, skew_s = (hop[name][cells.worst(hop)] for name in ("hidden_s", "exposed_s", "skew_s"))
+        figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))
+    unit, size = unit_of(max(map(sum, figures)), SECONDS)
+    bars = [
+        {"hop": utf8(str(hop["hop"])), "kind": kind, "low": sum(parts[:at]) / size, "high": sum(parts[: at + 1]) / size}
+        for hop, parts in zip(shown, figures, strict=True)
+        for at, kind in enumerate(("hidden", "exposed", "skew"))
+        if parts[at]
+    ]
+    total = len(found) + int(trace.get("hops_left_out") or 0)
+    return chart(
+        "hops",
+        HOPS_TITLE,
+        f"hops, {plan}",
+        ["measured"],
+        f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
+        table(cells.HOPS, [cells.hop_cells(hop, trace["devices"]) for hop in shown], WORDS, total),
+        "Each on the device where most of it is exposed.",
+        keys=HOP_KEYS,
+        unit=unit,
+        names=[utf8(str(hop["hop"])) for hop in shown],
+        bars=bars,
+    )

@@ -1,0 +1,137 @@
+"""What limits the kernel: rates that were reached beside the roofs of the machine (Williams et al. 2009).
+
+The intensity is that of a tile: its matmuls over what it moves, keys and values (backward also their gradients) and, of
+kernels that keep scores in memory, those, as in `datasheet.roofline`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.core.plan import kernels, parse_plan
+from stripectl.core.workload import STEP, format_length
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import hardware_name
+from stripectl.reporters.html.charts import (
+    INK,
+    METHOD_COLOURS,
+    METHOD_SHAPES,
+    WIDTH,
+    by_method,
+    chart,
+    grouped,
+    section,
+    svg,
+    table,
+)
+from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.measurement import Measurement
+from stripectl.simulate.datasheet import intensity
+from stripectl.util.units import PREFIXES, rate, unit_of
+
+TITLE = "Is the kernel limited by compute or by memory?"
+INTRO = (
+    "A mark is the rate that a plan reaches on each device, over the FLOPs that a tile does for every byte it "
+    "moves. The lines are the published roofs: what memory feeds, and what matrix units do. Far below both, "
+    "something else limits: waiting for hops or peers, or a kernel that does not keep its units busy."
+)
+ABSENT = (
+    "It takes a peak rate and a memory bandwidth, and nobody publishes those of this hardware, or no attention was "
+    "timed. stripectl topology --measure writes a profile of the machine at hand."
+)
+COLUMNS = ("plan", "method", "FLOPs a byte", "a device reaches", "of the roof")
+MOST = 40  # marks
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    groups: dict[Any, list[Measurement]] = {}
+    for m in shown:
+        roofs = _roofs(m)
+        if roofs and m.status == "ok" and m.flops_per_s_per_device and _intensity(m):
+            groups.setdefault((m.workload.but_for("seq_len"), hardware_name(m.target)), []).append(m)
+    return section("roofline", "Roofline", TITLE, INTRO, grouped(map(_chart, groups.values())), ABSENT)
+
+
+def _roofs(m: Measurement) -> tuple[float, float] | None:
+    """(FLOP/s, bytes/s) of a device, where both are known."""
+    name = hardware_name(m.target)
+    if not m.peak_flops_per_s or name not in hardware_names():
+        return None
+    memory = Hardware.load(name).figure("hbm_bytes_per_s")
+    return (m.peak_flops_per_s, memory) if memory else None
+
+
+def _intensity(m: Measurement) -> float | None:
+    plan = parse_plan(m.plan)
+    if plan.tile is None or m.workload.passes == STEP or m.workload.attention == "linear":
+        return None
+    return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel])
+
+
+def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
+    peak, memory = _roofs(members[0]) or (0.0, 0.0)
+    best = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))
+    drawn, work = best[:MOST], members[0].workload
+    unit, size = unit_of(peak, [(f"{prefix}FLOP/s", size) for prefix, size in PREFIXES])
+    marks = [
+        {
+            "intensity": _intensity(m),
+            "rate": (m.flops_per_s_per_device or 0.0) / size,
+            "method": m.method,
+            "roof": min(peak, memory * (_intensity(m) or 0.0)) / size,
+        }
+        for m in drawn
+    ]
+    low = min([peak / memory, *(mark["intensity"] for mark in marks)]) / 4
+    high = max([peak / memory, *(mark["intensity"] for mark in marks)]) * 4
+    roof = [{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, peak / memory, high)]
+    rows = [
+        (
+            f"{plan_cell(m)}, {format_length(m.workload.seq_len)} tokens",
+            m.method,
+            f"{mark['intensity']:,.0f}",
+            rate(m.flops_per_s_per_device, "FLOP/s"),
+            f"{mark['rate'] / mark['roof']:.0%}",
+        )
+        for m, mark in zip(drawn, marks, strict=True)
+    ]
+    side = "compute" if (marks[0]["intensity"] or 0.0) >= peak / memory else "memory"
+    return chart(
+        "roofline",
+        TITLE,
+        f"{work.passes} on {hardware_name(members[0].target)}",
+        [m.method for m in drawn],
+        f"Rates of plans beside the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
+        f"{rows[0][3]}, {rows[0][4]} of the roof, which is that of {side}.",
+        table(COLUMNS, rows, ("plan", "method")),
+        f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
+        f"{peak / memory:,.0f} FLOPs a byte are limited by compute.",
+        group=describe(work, "several" if len({m.workload.seq_len for m in members}) > 1 else None),
+        marks=marks,
+        roof=roof,
+        axis=f"a device reaches ({unit})",
+    )
+
+
+def draw(chart: dict[str, Any]) -> str:
+    """SVG, both axes by their logarithms."""
+    x = alt.X(
+        "intensity:Q",
+        title="FLOPs a byte moved",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(tickCount=4, grid=False, format="~s"),
+    )
+    y = alt.Y("rate:Q", title=chart["axis"], scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4, format="~g"))
+    roof = alt.Chart(alt.Data(values=chart["roof"])).encode(x=x, y=y).mark_line(color=INK, strokeWidth=1.5)
+    marks = alt.Chart(alt.Data(values=chart["marks"])).mark_point(size=55, strokeWidth=1.5)
+    ran = alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0))
+    marks = marks.encode(
+        x=x,
+        y=y,
+        color=by_method(alt.Color, METHOD_COLOURS),
+        fill=by_method(alt.Fill, METHOD_COLOURS),
+        fillOpacity=ran,
+        shape=by_method(alt.Shape, METHOD_SHAPES),
+    )
+    return svg(alt.layer(roof, marks).properties(width=WIDTH - 42, height=170))

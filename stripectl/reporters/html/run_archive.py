@@ -1,0 +1,74 @@
+"""The run that a page carries: packed, so that a page of hundreds of measurements stays small. `Run.load` reads it.
+
+Of a run of many thousands, a page shows and carries the fastest plans of each workload.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.ranking import fastest
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+
+MOST_SHOWN = 1500  # measurements
+MOST_OTHERS = 24  # recommendations for other workloads
+MOST_BYTES = 300_000  # packed; of a larger run less is carried, and the page says what is left out
+
+
+def shown_of(measurements: Sequence[Measurement]) -> Sequence[Measurement]:
+    """What a page shows of a run's measurements, which have their speed-ups; half of what it has room for is for plans
+    that have no time."""
+    if len(measurements) <= MOST_SHOWN:
+        return measurements
+    workloads = len({(m.workload, m.target) for m in measurements})
+    timed = fastest(measurements, max(1, MOST_SHOWN // 4 // workloads))
+    without = [m for m in measurements if m.status != "ok"]
+    chosen = {id(m) for m in (*timed[: MOST_SHOWN - len(without[: MOST_SHOWN // 2])], *without[: MOST_SHOWN // 2])}
+    return [m for m in measurements if id(m) in chosen]
+
+
+def of_run(run: Run) -> tuple[str, str]:
+    """The same as `carried` of a run whose measurements have their speed-ups, however large it is."""
+    shown, found = shown_of(run.measurements), run.recommendation
+    if (less := len(run.measurements) - len(shown)) == 0:
+        return carried(run.to_json())
+    found = found and found | {"others": found["others"][:MOST_OTHERS]}
+    packed, left_out = carried(replace(run, measurements=list(shown), recommendation=found).to_json())
+    return packed, f", without {less:,} of {len(run.measurements):,} measurements{left_out}"
+
+
+def carried(run: Mapping[str, Any]) -> tuple[str, str]:
+    """(the run as the content of a data: link, what is left out of it, in words)."""
+    lighter = ((_packed(content), words) for content, words in _lighter(run))
+    packed, left_out = next(lighter)
+    while len(packed) > MOST_BYTES and (lighter_still := next(lighter, None)):
+        packed, left_out = lighter_still
+    return base64.b64encode(packed).decode(), left_out
+
+
+def _packed(run: Mapping[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(run, separators=(",", ":")).encode(), mtime=0)
+
+
+def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The run, and with less and less of it."""
+    every = run["measurements"]
+    yield run, ""
+    if any(m["trace"] for m in every):
+        yield (
+            {**run, "measurements": [_without_timeline(m) for m in every]},
+            ", without the timelines of its profiles",
+        )
+        every = [{**m, "trace": None} for m in every]
+        yield {**run, "measurements": every}, ", without its profiles"
+    also = ", without its profiles" if any(m["trace"] for m in run["measurements"]) else ""
+    yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without what has no time"
+
+
+def _without_timeline(m: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: part for name, part in (m["trace"] or {}).items() if name != "timeline"}
+    return {**m, "trace": kept or None}

@@ -1,0 +1,148 @@
+"""Several runs side by side: what each recommends, what differs around them, and who is faster at what."""
+
+import string
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.comparison import compare
+from stripectl.analysis.ranking import contenders, strength
+from stripectl.analysis.recommendation import recommend
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.reporters.html.bar_chart import timed
+from stripectl.reporters.html.charts import chart, grouped, section, table
+from stripectl.reporters.html.fact_tables import environment, warnings_of
+from stripectl.reporters.html.recommendation import cards
+from stripectl.reporters.html.run_archive import of_run
+from stripectl.reporters.terminal.tables import change, describe, plan_cell, spread
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
+
+TITLE = "Which run is faster, at what?"
+INTRO = (
+    "Of every run the best plan of each scheme and layout, for each workload that two of them have. The letter is the "
+    "run's. Runs may stand on other machines, tiles and methods: the words at each bar say which."
+)
+ABSENT = "No two of the runs have a time of the same workload."
+CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
+THRESHOLD = 0.05  # a change within it is the same, as in `stripectl compare`
+MOST_BARS = 18
+
+
+def context(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything the page of several runs says, as plain data."""
+    letters = list(map(_letter, range(len(runs))))
+    shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
+    differing, alike = differences(runs)
+    return {
+        "runs": shown,
+        "differing": table(("", *letters), differing, ("", *letters), most=200),
+        "alike": alike,
+        "part": section("faster", "Faster", TITLE, INTRO, grouped(_charts(letters, runs)), ABSENT),
+        "changes": table(CHANGES, changes(letters, runs), {*CHANGES} - {"A", "other"}, most=500),
+    }
+
+
+def _letter(at: int) -> str:
+    return string.ascii_uppercase[at] if at < 26 else str(at + 1)
+
+
+def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    own = cards(found)
+    packed, left_out = of_run(replace(run, recommendation=dict(found) if found else None))
+    return {
+        "letter": letter,
+        "id": run.id,
+        "created": run.created,
+        "command": run.command,
+        "card": own[0] if own else None,
+        "warnings": warnings_of(run),
+        "run_data": packed,
+        "run_left_out": left_out,
+    }
+
+
+def differences(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
+    """(what is not the same around the runs: its name and each one's; how much is the same)."""
+    every = [
+        {
+            f"{group['title']}: {name}".removeprefix(": "): value
+            for group in environment(run)
+            for name, value in group["rows"]
+        }
+        for run in runs
+    ]
+    names = list(dict.fromkeys(name for each in every for name in each))
+    rows = [[name, *(each.get(name, NOTHING) for each in every)] for name in names]
+    differing = [row for row in rows if len(set(row[1:])) > 1]
+    return differing, len(rows) - len(differing)
+
+
+def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    works: dict[Hashable, dict[str, dict[str, Measurement]]] = {}
+    titles: dict[Hashable, Workload] = {}
+    for letter, run in zip(letters, runs, strict=True):
+        timed = sorted(contenders(run.measurements), key=lambda m: (strength(m.method), m.median_s or 0.0))
+        for m in timed:
+            key = m.workload.but_for("dtype")
+            plan = parse_plan(m.plan)
+            name = f"{plan.scheme}/{plan.layout}" + " (one device)" * (m.devices == 1)
+            titles.setdefault(key, m.workload)
+            works.setdefault(key, {}).setdefault(name, {}).setdefault(letter, m)
+    for key, names in works.items():
+        if len({letter for best in names.values() for letter in best}) > 1:
+            yield _chart(titles[key], names)
+
+
+def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> dict[str, Any]:
+    order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
+    shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MOST_BARS]
+    unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
+    rows = [(letter, plan_cell(m), m.target, m.workload.dtype, m.method, spread(m)) for letter, m in shown]
+    letter, best = min(shown, key=lambda each: (strength(each[1].method), each[1].median_s or 0.0))
+    return chart(
+        "bars",
+        TITLE,
+        work.passes,
+        [m.method for _, m in shown],
+        f"Times of plans. The best of the strongest method: run {letter}, {best.plan} on {best.target}, "
+        f"{duration(best.median_s)}, {best.method}.",
+        table(("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")),
+        group=describe(work),
+        bars=[
+            timed(at, m, size, f"{letter}  {plan_cell(m)}", f", {m.workload.dtype}")
+            for at, (letter, m) in enumerate(shown)
+        ],
+        axis=f"time ({unit})",
+        rule=None,
+    )
+
+
+def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
+    """What the first run and another have in common (plan, workload, target and method), and which is faster."""
+    rows = []
+    for letter, run in zip(letters[1:], runs[1:], strict=True):
+        try:
+            found = compare(runs[0], run, THRESHOLD)
+        except BadInput:  # nothing in common
+            continue
+        for each in found:
+            missing = each.verdict == "MISSING"
+            own = each.base
+            rows.append(
+                [
+                    plan_cell(own),
+                    f"{own.workload.passes}, {describe(own.workload)} on {own.target}",
+                    own.method,
+                    letters[0],
+                    letter,
+                    spread(own),
+                    NOTHING if missing else spread(each.new),
+                    change(each),
+                    each.verdict,
+                ]
+            )
+    return rows

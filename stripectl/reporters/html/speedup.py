@@ -1,0 +1,187 @@
+"""How much faster at which length: speed-ups of plans over the contiguous ring, beside the bound of their layouts and
+what was published.
+
+Lengths are those of the run; where that holds one, the plans' own scaling on clocks.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.crossover import Point, but_for_length, curves
+from stripectl.analysis.ranking import Ranking, rankings
+from stripectl.analysis.striped_attention_paper import Beside, beside
+from stripectl.core.plan import parse_plan
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import STEP, format_length
+from stripectl.errors import BadInput
+from stripectl.hardware.target import hardware_name
+from stripectl.reporters.html.charts import chart, grouped, section, table
+from stripectl.reporters.html.line_chart import MOST_SERIES
+from stripectl.reporters.terminal.tables import describe
+from stripectl.results.measurement import Measurement, attention_bound, spelled
+from stripectl.runner.static_facts import bounds_of
+from stripectl.util.files import utf8
+from stripectl.util.units import NOTHING, times
+
+TITLE = "How much faster is it, at which length?"
+INTRO = (
+    "Speed-ups over the plan that stands at 1. Points of lengths that were measured are filled, with their 95 % "
+    "interval; of what was compiled or simulated they are hollow. A dotted line is what the balance of tiles allows "
+    "the layout of its mark, were tiles that the mask cuts as dear as whole ones; it counts no communication. Stars "
+    "are what a paper measured."
+)
+ABSENT = (
+    "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
+    "stripectl bench --seqlen 64k,256k,1M."
+)
+MOST = 12, 12  # groups, and charts of each
+Mesh = tuple[tuple[str, int], ...]
+COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """A chart for every workload but for its length; the plans that gain most at the longest."""
+    found, papers = rankings(shown), beside(shown)
+    firsts: dict[Any, Ranking] = {}
+    for ranking in found:
+        firsts.setdefault(but_for_length(ranking), ranking)
+    wanted = ((ranking, mesh) for ranking in firsts.values() for mesh in _meshes(ranking, found, papers))
+    charts = [made for ranking, mesh in wanted if (made := _chart(ranking, found, papers, mesh))]
+    return section("speedup", "Speed-up", TITLE, INTRO, grouped(charts), ABSENT, MOST)
+
+
+def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> list[Mesh | None]:
+    """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
+    own = hardware_name(ranking.best.target), ranking.workload.model
+    if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers if each.published}:
+        return [None]
+    return list(dict.fromkeys(parse_plan(m.plan).mesh for each in _alike(ranking, found) for m in each.rivals))
+
+
+def _beside(ranking: Ranking) -> str:
+    hardware, model = hardware_name(ranking.best.target), ranking.workload.model
+    return f"model {model} on {hardware}, beside Brandon et al. 2023"
+
+
+def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
+    """Those that differ in nothing but their length."""
+    return [each for each in found if but_for_length(each) == but_for_length(ranking)]
+
+
+def _chart(
+    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside], mesh: Mesh | None
+) -> dict[str, Any] | None:
+    points, named = curves(ranking, found)
+    rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
+    rivals = {name: m for name, m in rivals.items() if mesh is None or parse_plan(m.plan).mesh == mesh}
+    base = _base(points, rivals)
+    if base is None:
+        return None
+    points = [point for point in points if base in point.seconds and len(point.seconds) > 1]
+    if len(points) < 2:
+        return None
+    last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
+    fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MOST_SERIES]
+    if not fastest:
+        return None
+    names = sorted(fastest)  # so that a plan has its colour in all charts
+    short = {name: utf8(_short(name, (base, *last))) for name in names}
+    rows = [row for name in names for row in _rows(points, name, base, rivals, papers)]
+    tokens = [point.seq_len for point in points]
+    drawn = [{**row, "series": short[row["name"]]} for row in rows]
+    left_out = len(last) - 1 - len(names)
+    first, final = (format_length(each) for each in (tokens[0], tokens[-1]))
+    best = max(rows, key=lambda row: (row["tokens"], row["value"]))
+    return chart(
+        "curves",
+        TITLE,
+        f"{ranking.workload.passes} on {ranking.best.target}",
+        [point.method for point in points],
+        f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
+        table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
+        f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
+        group=describe(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
+        series=list(short.values()),
+        points=drawn,
+        dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
+        crosses=[],
+        stars=[row | {"value": row["published"]} for row in drawn if row["published"]],
+        rules=[{"value": 1.0, "words": ""}],
+        axis="speed-up (times)",
+        log=False,
+    )
+
+
+def _base(points: Sequence[Point], rivals: Mapping[str, Measurement]) -> str | None:
+    """What the others are compared with: the contiguous ring, else the first plan that has a time at most lengths."""
+    counts = {name: sum(name in point.seconds for point in points) for name in rivals if rivals[name].devices > 1}
+    order = sorted(
+        (name for name, count in counts.items() if count),
+        key=lambda name: (not name.startswith("ring/contiguous"), "/contiguous" not in name, -counts[name]),
+    )
+    return order[0] if order else None
+
+
+def _short(name: str, others: Sequence[str]) -> str:
+    """Scheme and layout, where those tell it from the others."""
+    brief = [other.partition("@")[0].rpartition("/")[0] for other in others]
+    own = name.partition("@")[0].rpartition("/")[0]
+    return own if brief.count(own) == 1 else name
+
+
+def _rows(
+    points: Sequence[Point], name: str, base: str, rivals: Mapping[str, Measurement], papers: Sequence[Beside]
+) -> Iterator[dict[str, Any]]:
+    for point in points:
+        if name not in point.seconds:
+            continue
+        here = {m.plan + spelled(m.flags): m for m in (point.ranking.rivals if point.ranking else ())}
+        found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
+        same = point.ranking and found.speedup and found.speedup["over"] == over.plan
+        interval = found.speedup.get("ci95") if found.speedup and same else None
+        yield {
+            "tokens": point.seq_len,
+            "name": name,
+            "method": point.method,
+            "value": point.seconds[base] / point.seconds[name],
+            "low": interval[0] if interval else None,
+            "high": interval[1] if interval else None,
+            "bound": _bound(found, over, point.seq_len),
+            "published": _published(found, over, point.seq_len, papers),
+        }
+
+
+def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
+    """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles; None where the base
+    differs in more than its layout."""
+    own, base = parse_plan(m.plan), parse_plan(over.plan)
+    if base.layout != "contiguous" or replace(own, layout=base.layout) != base:
+        return None
+    work = replace(m.workload, seq_len=seq_len)
+    if attention_bound(m) is None or seq_len == m.workload.seq_len:
+        known = m.bound or {}
+        return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
+    plan = parse_plan(m.plan)
+    try:
+        if unsupported(plan, work, "cpu"):
+            return None
+        return bounds_of(work, plan)["layer" if work.passes == STEP else "attention_only"]
+    except (BadInput, ValueError):
+        return None
+
+
+def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[Beside]) -> float | None:
+    """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
+    plan, base = parse_plan(m.plan), parse_plan(over.plan)
+    if m.workload.passes != STEP or plan.layout != "striped" or base.layout != "contiguous" or plan.mesh != base.mesh:
+        return None
+    mesh = f"ring={plan.size('ring')},tensor={plan.size('tensor')}"
+    own = hardware_name(m.target), m.workload.model, mesh, seq_len
+    return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    interval = f"{row['low']:.2f} to {row['high']:.2f}" if row["low"] else NOTHING
+    ends = map(times, (row["bound"], row["published"]))
+    return [row["name"], format_length(row["tokens"]), row["method"], times(row["value"]), interval, *ends]

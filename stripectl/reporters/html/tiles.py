@@ -1,0 +1,109 @@
+"""Which tile is fastest: a heat map of tiles for every plan that was timed with several."""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.ranking import strength
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.errors import BadInput
+from stripectl.reporters.html.charts import chart, grouped, section, table
+from stripectl.reporters.html.heatmap import fullness
+from stripectl.reporters.terminal.tables import describe
+from stripectl.results.measurement import Measurement, spelled
+from stripectl.util.units import NOTHING, duration, interval
+
+TITLE = "Which tile is fastest?"
+INTRO = (
+    "Queries of a tile down, keys across. A cell is the fuller the faster its tile is, and holds its time over the "
+    "best one's by the same method; the best has an outline. A time with ~ stands on a short run that a search made "
+    "before it left the tile behind. A cell with ✕ was refused or failed: the table says why."
+)
+ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-tiles."
+COLUMNS = ("tile", "method", "time", "over the best", "why not")
+MOST = 3, 8  # groups, and charts of each
+FAR = 2.0  # a ratio from which on all look alike
+BROAD = 5  # columns that fit a narrow figure
+LEAST = 2  # tiles that make a heat map
+
+
+def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
+    """A chart for every workload and plan but for its tile; of a backward pass with tiles of its own, one for each tile
+    of the forward pass."""
+    groups: dict[tuple[Hashable, ...], list[tuple[Tile, Measurement]]] = {}
+    for m in shown:
+        for what, tile in _places(m):
+            groups.setdefault((m.workload, m.target, spelled(m.flags), what), []).append((tile, m))
+    timed = {key: {tile for tile, m in members if m.median_s} for key, members in groups.items()}
+    charts = [_chart(f"{key[-1]}{key[-2]}", members) for key, members in groups.items() if len(timed[key]) >= LEAST]
+    return section("tiles", "Tiles", TITLE, INTRO, grouped(charts), ABSENT, MOST)
+
+
+def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:
+    """(what varies in nothing but its tile, the tile): one tile for all passes, or a backward pass's own."""
+    try:
+        plan = parse_plan(m.plan)
+    except (BadInput, ValueError):
+        return
+    if plan.tile and plan.backward in (None, plan.tile):
+        yield str(replace(plan, tile=None, backward=None)), plan.tile
+    if plan.tile and m.workload.passes != "forward":
+        yield f"{replace(plan, backward=None)}, tiles of the backward pass", plan.backward or plan.tile
+
+
+def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> dict[str, Any]:
+    known: dict[Tile, Measurement] = {}
+    for tile, m in members:
+        known[tile] = min(known.get(tile, m), m, key=_standing)
+    best = min(known.values(), key=lambda m: (_standing(m), m.median_s or 0.0))
+    bests = {m.method: m.median_s or 0.0 for m in sorted(known.values(), key=_first) if m.median_s}
+    cells = [_cell(tile, m, bests.get(m.method), m is best) for tile, m in sorted(known.items(), key=lambda e: e[0])]
+    fastest = next(cell for cell in cells if cell["wins"])
+    rows = [(c["tile"], c["method"], c["time"], c["ratio"], c["reason"]) for c in cells]
+    return chart(
+        "grid",
+        TITLE,
+        f"{what}, {best.workload.passes} on {best.target}",
+        [c["method"] for c in cells if c["fullness"]],
+        f"Times of {len(cells)} tiles. The fastest: {fastest['tile']}, {fastest['time']}, {fastest['method']}.",
+        table(COLUMNS, rows, ("tile", "method", "why not")),
+        group=describe(best.workload),
+        seq_len=best.workload.seq_len,
+        cells=cells,
+        across={"title": "keys of a tile", "order": _sides(tile.block_kv for tile in known), "side": "bottom"},
+        broad=len({tile.block_kv for tile in known}) > BROAD,
+        down={"title": "queries of a tile", "order": _sides(tile.block_q for tile in known)},
+    )
+
+
+def _sides(lengths: Iterable[int]) -> list[str]:
+    return list(map(str, sorted(set(lengths))))
+
+
+def _standing(m: Measurement) -> tuple[bool, bool, int]:
+    """What stands in a cell, of several of one tile: a time that stands on enough, by the strongest method."""
+    return m.status != "ok" or not m.median_s, m.rough, strength(m.method)
+
+
+def _first(m: Measurement) -> tuple[bool, float]:
+    """The best of a method last."""
+    return not m.rough, -(m.median_s or 0.0)
+
+
+def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> dict[str, Any]:
+    ratio = m.median_s / best_s if m.status == "ok" and m.median_s and best_s else None
+    about = "~" * m.rough
+    return {
+        "tile": str(tile),
+        "across": str(tile.block_kv),
+        "down": str(tile.block_q),
+        "method": m.method,
+        "time": interval(m.median_s, m.ci95_s) if ratio else NOTHING,
+        "ratio": f"{about}{ratio:.2f}x" if ratio else NOTHING,
+        "first": f"{about}{ratio:.2f}x" if ratio else "✕",
+        "second": duration(m.median_s) if ratio else m.status,
+        "reason": "" if ratio else m.reason or "no reason was given",
+        "fullness": fullness(ratio, wins, FAR),
+        "wins": wins,
+    }

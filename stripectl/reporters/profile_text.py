@@ -1,0 +1,93 @@
+"""What a profile says, as the words and cells that the terminal and the report both show."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stripectl.core.intervals import busiest
+from stripectl.util.units import NOTHING, duration, nbytes, rate
+
+DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
+HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
+AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
+OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
+WORDS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")  # columns that hold no number
+PORT = 8791
+SLOWED = 0.1  # a profile that costs more is worth a word
+
+
+def summary(trace: Mapping[str, Any], predicted: float | None) -> str:
+    """The share that hides, measured and predicted, or why it is not known."""
+    if trace.get("reason") or not trace.get("devices"):
+        return f"overlap {NOTHING}: {trace.get('reason') or 'the profile holds no device'}"
+    share = percent(trace["devices"][longest(trace)].get("ratio"))
+    schedule = "" if predicted is None else f" (the compiled schedule predicts {percent(predicted)})"
+    return f"{share} of the communication hides on the device that computes longest{schedule}"
+
+
+def longest(trace: Mapping[str, Any]) -> int:
+    """The device that computes longest."""
+    return busiest(trace["devices"])
+
+
+def source(trace: Mapping[str, Any], median_s: float | None) -> str:
+    """How much the figures stand on, and what the profile cost where the time without it is known."""
+    steps, module = trace.get("steps") or 0, str(trace.get("module") or "a program").partition("(")[0]
+    longest_s = max((device["step_s"] for device in trace.get("devices") or ()), default=0.0)
+    slowed = longest_s / median_s - 1 if median_s else 0.0
+    slower = f", {slowed:.0%} slower than without the profile" if slowed > SLOWED else ""
+    return f"{steps} step{'s' * (steps != 1)} of {module}{slower}"
+
+
+def opening(logdir: str) -> str:
+    """The command that opens profiles; the folder is quoted where it must be."""
+    return f"xprof --logdir {logdir} --port {PORT}"
+
+
+def percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.0%}"
+
+
+def device_cells(device: Mapping[str, Any]) -> tuple[str, ...]:
+    times = {name: duration(device.get(f"{name}_s")) for name in DEVICES[1:]}
+    return (device["name"], *(times | {"overlap": percent(device.get("ratio"))}).values())
+
+
+def axis_cells(axis: Mapping[str, Any]) -> tuple[str, ...]:
+    moved = nbytes(axis["sent_bytes"]), rate(axis.get("bytes_per_s"), "B/s")
+    return (axis["axis"], *moved, duration(axis["hidden_s"]), duration(axis["exposed_s"]), percent(axis.get("ratio")))
+
+
+def operation_cells(operation: Mapping[str, Any]) -> tuple[str, ...]:
+    timed = duration(operation["self_s"]), percent(operation.get("share"))
+    return operation["name"], operation["category"], str(operation["count"]), *timed
+
+
+def worst(hop: Mapping[str, Any]) -> int:
+    """The device on which most of a hop is exposed."""
+    return max(range(len(hop["exposed_s"])), key=lambda at: hop["exposed_s"][at])
+
+
+def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the hop takes and its rate are of the device that needs least for it; the others of the worst."""
+    at = worst(hop)
+    share = f" ({percent(hop['of_link'])} of a link)" if hop.get("of_link") else ""
+    moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
+    times = (duration(hop[name][at]) for name in ("hidden_s", "exposed_s", "skew_s"))
+    what = hop.get("what") or hop["opcode"]
+    which = str(hop["hop"]), hop["pass"], hop["axis"], what, hop.get("cause") or "hidden"
+    return (*which, *times, *moved, devices[at]["name"])
+
+
+def causes(trace: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What devices wait for at the end of a step, and what exposes hops: {cause, which, why, advice}, hops that are
+    alike once, with the figures of the most exposed."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for hop in trace.get("hops") or ():
+        if hop.get("cause"):
+            groups.setdefault((hop["cause"], hop.get("advice") or ""), []).append(hop)
+    found = [{"which": "the end of a step", **trace["end"]}] if trace.get("end") else []
+    for (word, advice), alike in groups.items():
+        most = max(alike, key=lambda hop: max(hop["exposed_s"]))
+        which = f"hop {most['hop']}" + (f" and {len(alike) - 1} more" if len(alike) > 1 else "")
+        found.append({"cause": word, "which": which, "why": most.get("why") or NOTHING, "advice": advice})
+    return found

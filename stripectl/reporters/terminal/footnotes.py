@@ -1,0 +1,259 @@
+"""What stands under the tables of a terminal: what times stand on, the longest sequences, and what papers published."""
+
+import contextlib
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from stripectl.analysis.lasp_or_lasp2 import chains
+from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
+from stripectl.analysis.plausibility import implausible, why_so_fast
+from stripectl.analysis.striped_attention_paper import beside
+from stripectl.core.bounds import formula_lengths
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import format_length
+from stripectl.reporters.terminal.tables import fitted, plan_cell
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.results.search_table import Search
+from stripectl.runner.search import enough_devices
+from stripectl.util.units import NOTHING, duration, nbytes, rate, slowest, times
+
+TABLED = {
+    "estimated_cycles": "the compiler's estimated cycles",
+    "bundles": "the compiler's bundles",
+    "published": "published times",
+}
+MOST_NOTES = 3  # lines of a kind under a table
+MOST_REASONS = 6  # for which plans of a search were refused
+PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
+PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
+PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
+
+
+def calibrations(run: Run) -> list[Text]:
+    """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
+    lines: dict[str, None] = {}
+    for m in run.measurements:
+        with contextlib.suppress(
+            KeyError, TypeError, ValueError, AttributeError
+        ):  # a run that is resumed may be anybody's
+            lines |= dict.fromkeys(_calibration(m))
+            if beside := (m.calibration or {}).get("softmax"):
+                tile = parse_plan(m.plan).of("softmax").tile
+                other = replace(m, calibration=beside, tiles={"tile": str(tile)})
+                lines |= {f"softmax layers: {line}": None for line in _calibration(other) if line not in lines}
+    return [Text(f"costs   {line}") for line in lines]
+
+
+def _calibration(m: Measurement) -> Iterator[str]:
+    """What the time of a measurement stands on."""
+    known = m.calibration or {}
+    if known.get("source") == "none":
+        yield f"no time: {known.get('left_out')}"
+    hop = known.get("hop") or {}
+    link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
+    why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
+    for axis, worst in (known.get("slower_hops") or {}).items():
+        link += f"; the slowest of {axis}: {slowest(worst)}"
+    if known.get("source") == "measured_tile":
+        timed = [name for name in ("forward", "backward") if name in known]
+        errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
+        own = f" (backward {known['backward_tile']})" if "backward_tile" in known else ""
+        yield f"tiles of {known['tile']}{own} timed here, off on a block not in the fit: {', '.join(errors)}; {link}"
+    elif known.get("source") == "datasheet":
+        peak = f"{known['rate_is']} {rate(known['flops_per_s'], 'FLOP/s')}"
+        yield f"tiles from the datasheet, {peak}; {link}{why}"
+    elif known.get("source") == "few_layers":
+        few, many = known["layers_run"]
+        each = f"{duration(known['layer_s'])} a layer"
+        yield f"steps of {known['layers']} layers from {few} and {many} that ran in turns: {each}"
+    elif known.get("source") in TABLED:
+        made_by = known.get("made_by") or (m.program or {}).get("compiler")
+        of = "" if known["source"] == "published" else f" ({made_by})"
+        at = f" at {rate(known['clock_hz'], 'Hz')}" if known.get("clock_hz") else ""
+        table = f" in {known['table']}" if known.get("table") else ""
+        near = f", from the nearest entry ({known['interpolated_from']})" if known.get("interpolated_from") else ""
+        whole, boundary = (duration(known["forward"][name]) for name in ("whole_s", "boundary_s"))
+        tiles = f"tiles of {(m.tiles or {}).get('tile')} by {TABLED[known['source']]}{of}{table}{at}{near}"
+        yield f"{tiles}: forward {whole} whole, {boundary} at a boundary; {link}{why}"
+        for each in known.get("disagrees") or ():
+            which = f"{each['tile']} tile, {each['pass']}"
+            figures = f"{each['program_cycles']:,.0f} cycles in its program, {each['table_cycles']:,.0f} in the table"
+            yield f"{m.plan}: a {which}: {figures}"
+
+
+def plausibility(measurements: Sequence[Measurement]) -> list[Text]:
+    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
+    the same reason the first."""
+    broken, faster = list[str](), list[str]()
+    for m in measurements:
+        if why := implausible(m, measurements):
+            broken.append(
+                f"implausible  {m.plan}: {why}. It is not recommended. Try --method measured where it can run."
+            )
+        if why := why_so_fast(m, measurements):
+            faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
+    lines = []
+    for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
+        lines += alike[:MOST_NOTES]
+        if more := len(alike) - MOST_NOTES:
+            lines += [f"        and {more} more, each with its reason in the report"] * (more > 0)
+    return [Text(line) for line in lines]
+
+
+def too_large(measurements: Sequence[Measurement]) -> list[Text]:
+    """Of every workload that no plan of the run fits, the plan that needs least, and how many devices it takes."""
+    groups: dict[Any, list[Measurement]] = {}
+    for m in measurements:
+        groups.setdefault((m.workload, m.target), []).append(m)
+    lines = []
+    for (workload, target), group in groups.items():
+        over = [m for m in group if m.peak_bytes and m.hbm_bytes and m.peak_bytes > m.hbm_bytes]
+        if not over or any(m.status != "refused" for m in group):
+            continue
+        least = min(over, key=lambda m: m.peak_bytes or 0)
+        said = f"memory  no plan for {workload.passes} of {format_length(workload.seq_len)} tokens fits {target}. "
+        needs, has = nbytes(least.peak_bytes), nbytes(least.hbm_bytes)
+        said += f"{least.plan} needs the least: {needs} per device, which has {has}. "
+        wider = enough_devices(least)
+        said += f"Try {wider.devices} devices: {wider} is predicted to fit." if wider else "Try a shorter sequence."
+        lines.append(Text(said))
+    return lines
+
+
+def searched(searches: Iterable[Search]) -> list[Text]:
+    """How many plans of a workload were simulated, in how long, and why the others were not."""
+    lines = []
+    for each in searches:
+        refused, work = sum(each.refused.values()), each.workload
+        lines.append(
+            Text(
+                f"search  {len(each.plans):,} plans for {work.passes} of {format_length(work.seq_len)} tokens on "
+                f"{each.target} simulated in {duration(each.took_s)}, {refused:,} refused; run.json holds all of them"
+            )
+        )
+        often = sorted(each.refused.items(), key=lambda item: -item[1])
+        lines += [Text(f"        {count:,} refused, as this: {reason}") for reason, count in often[:MOST_REASONS]]
+        if more := sum(count for _, count in often[MOST_REASONS:]):
+            lines.append(Text(f"        {more:,} refused for other reasons"))
+    return lines
+
+
+def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:
+    """For every inference whose plans pass queries and pass K/V: which the published rule chooses, from what, and how
+    the two compare here, on the fastest mesh that has both."""
+    groups: dict[Any, dict[Any, dict[str, Measurement]]] = {}
+    for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
+        plan = parse_plan(m.plan)
+        if m.workload.query_len and plan.scheme in (PASS_KV, PASS_Q) and plan.shards > 1:
+            meshes = groups.setdefault((m.workload, m.target, m.method), {})
+            meshes.setdefault(plan.mesh, {}).setdefault(plan.scheme, m)
+    lines: list[Text] = []
+    for meshes in groups.values():
+        if best := next((each for each in meshes.values() if len(each) == 2), None):
+            with contextlib.suppress(TypeError, ValueError, AttributeError):  # as in `calibrations`
+                lines.append(Text(f"rule    {_rule(best)}"))
+    return lines
+
+
+def _rule(best: Mapping[str, Measurement]) -> str:
+    m = best[PASS_Q]
+    plan, known, work = parse_plan(m.plan), m.calibration or {}, m.workload
+    tile_s = (known.get("forward") or {}).get("whole_s")
+    tile_flops = 4 * plan.tile.block_q * plan.tile.block_kv * work.head_dim if plan.tile else 0
+    rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
+    rule = PassRule(work, plan.shards, *rates)
+    many = f"{rule.enough_queries:,.0f}" if rule.enough_queries else "n/a (no rates)"
+    ratio = (best[PASS_KV].median_s or 0.0) / (m.median_s or 1.0)
+    misses = f"KV cache miss rate {rule.miss_rate:.2g} (pass_kv from 2 kv_heads / heads = {rule.enough_misses:.2g})"
+    machine = f"{plan.shards} devices of {rate(rates[0], 'FLOP/s')} and links of {rate(rates[1], 'B/s')}"
+    here = f"here pass_q is {times(ratio)} as fast ({m.method})"
+    return (
+        f"{rule.scheme} by arXiv:2411.01783, Algorithm 1: {misses}, queries {work.queries:,} (pass_kv from {many} on "
+        f"{machine}); {here}"
+    )
+
+
+def exchanges(measurements: Iterable[Measurement]) -> list[Text]:
+    """Which way to bring states of linear attention round wins where."""
+    return [Text(f"states  {line}") for line in chains(measurements)]
+
+
+MOST_PLANS = 10  # of a packing's line, the most even first
+
+
+def packing(measurements: Iterable[Measurement]) -> list[Text]:
+    """How unevenly packed documents load the devices: plans by the tiles of their busiest device over the mean."""
+    lengths: dict[int, dict[str, float]] = {}
+    for m in measurements:
+        if m.workload.documents and m.tiles and m.devices > 1:
+            work = [sum(device) for device in m.tiles["per_round"]]
+            plans = lengths.setdefault(m.workload.seq_len, {})
+            plans.setdefault(m.plan.partition(",tile")[0], max(work) * len(work) / sum(work))
+    lines = []
+    for length, plans in lengths.items():
+        best = sorted(plans.items(), key=lambda plan: plan[1])[:MOST_PLANS]
+        said = "; ".join(f"{times(ratio)} {plan}" for plan, ratio in best)
+        of = f" ({format_length(length)} tokens)" * (len(lengths) > 1)
+        lines.append(Text(f"packing tiles of the busiest device over the mean{of}: {said}"))
+    return lines
+
+
+def longest(measurements: Iterable[Measurement]) -> list[Text]:
+    """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
+    lines: list[Text] = []
+    for m in measurements:
+        found = (m.program or {}).get("longest")
+        if not found:
+            continue
+        length, plan = m.workload.seq_len, parse_plan(m.plan)
+        lines += [
+            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.cut} a device", style="bold")
+            + Text(f": {plan_cell(m)} {m.workload.passes}"),
+            Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
+        ]
+        if m.hbm_bytes:
+            formulas = formula_lengths(m.workload, plan.cut, m.hbm_bytes).items()
+            shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
+            lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
+    return lines
+
+
+def published_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
+    """Speed-ups of whole training steps beside those that a paper published, by column."""
+    return [
+        {
+            **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
+            "tokens": format_length(each.seq_len),
+            "paper": times(each.published),
+            "here": times(each.ours),
+            "method": each.method,
+            "off by": NOTHING if each.error is None else f"{each.error:+.0%}",
+            "TMS": times(each.tms),
+            "bound": times(each.bound),
+        }
+        for each in beside(measurements)
+    ]
+
+
+def published_said(measurements: Iterable[Measurement]) -> str:
+    """How far off they are together, and what the columns are."""
+    errors = [each.error for each in beside(measurements) if each.error is not None]
+    if not errors:
+        return PUBLISHED_COLUMNS
+    ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
+    return f"off by {statistics.median(errors):+.0%} at the median, {ends}; {PUBLISHED_COLUMNS}"
+
+
+def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
+    """The same as a table, where there are any."""
+    cells = published_rows(measurements := list(measurements))
+    if not cells:
+        return []
+    table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
+    return [Text(PUBLISHED_TITLE, style="bold"), table, Text(published_said(measurements)), Text("")]

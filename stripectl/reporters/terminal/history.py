@@ -1,0 +1,101 @@
+"""What a terminal shows of a history: a row a series, or of few series a row a run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from stripectl.analysis.series import Series
+from stripectl.hardware.target import hardware_name
+from stripectl.reporters import history_text as words
+from stripectl.reporters.history_text import ROWS
+from stripectl.reporters.terminal.tables import METHOD_WORDS, describe, fitted
+from stripectl.results.history import moment
+from stripectl.util.files import printable
+
+BARS = "▁▂▃▄▅▆▇█"
+BREAK = "│"  # between two levels
+WIDE = 32  # characters of a drawn series
+MOST_ROWS, LEAST_ROWS = 40, 5  # series of all tables, and of a table
+DETAILED = 4  # series that a row a run is shown of, where a plan was asked for
+LEAST = 5  # columns that are shown however narrow the screen is
+COLUMNS = ("plan", "pass", "method", "latest", "last change", "runs", "trend", "place")
+WORDS = ("plan", "pass", "method", "last change", "trend", "place", "date", "commit", "what is new", "run")
+
+
+def screen_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterator[Table | Text]:
+    """The series; in detail where there is one, or where a plan was asked for and there are few."""
+    if len(every) == 1 or (narrowed and len(every) <= DETAILED):
+        for series in every:
+            yield from _detail(series, width)
+        return
+    groups: dict[tuple[str, str], list[Series]] = {}
+    for series in every:
+        m = series.newest.measurement
+        groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(series)
+    for members in groups.values():
+        yield Text(words.title(members[0]), style="bold")
+        yield from _table(members, width, max(LEAST_ROWS, MOST_ROWS // len(groups)))
+        yield Text("")
+
+
+def _table(members: Sequence[Series], width: int, most: int) -> Iterator[Table | Text]:
+    """A row a series; of more than `most` those that changed last."""
+    shown = members if len(members) <= most else sorted(members, key=_last_change_s, reverse=True)[:most]
+    places = {series.place for series in shown if series.place}
+    columns = COLUMNS if len(places) > 1 else COLUMNS[:-1]
+    yield from _fitted(columns, [_row(series) for series in shown], width)
+    if len(places) == 1:
+        yield Text(f"  {printable(*places)}", style="dim")
+    if left := len(members) - len(shown):
+        changed = sum(bool(series.changes) for series in members) - sum(bool(series.changes) for series in shown)
+        yield Text(f"  {left} more series, {changed} with a change: narrow them down by --plan, --pass or --method.")
+
+
+def _last_change_s(series: Series) -> float:
+    """When it was; 0 for what did not change."""
+    return moment(series.points[series.changes[-1].at].run).timestamp() if series.changes else 0.0
+
+
+def _fitted(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Iterator[Table | Text]:
+    made = fitted(columns, rows, width, LEAST, WORDS)
+    yield made
+    if left_out := columns[len(made.columns) :]:
+        yield Text(f"  too narrow for: {', '.join(left_out)}", style="dim")
+
+
+def _row(series: Series) -> dict[str, str]:
+    m = series.newest.measurement
+    return {
+        "plan": words.plan(series),
+        "pass": m.workload.passes,
+        "method": METHOD_WORDS.get(m.method, m.method),
+        "latest": words.value(series.newest, series),
+        "last change": words.last_change(series),
+        "runs": str(len(series.points)),
+        "trend": trend(series),
+        "place": printable(series.place),
+    }
+
+
+def _detail(series: Series, width: int) -> Iterator[Table | Text]:
+    m = series.newest.measurement
+    method = METHOD_WORDS.get(m.method, m.method)
+    yield Text(f"{words.plan(series)} {m.workload.passes}, {words.title(series)}, {method}", style="bold")
+    if series.place:
+        yield Text(f"  {printable(series.place)}", style="dim")
+    yield from _fitted(ROWS, [dict(zip(ROWS, row, strict=True)) for row in words.rows(series)], width)
+    yield Text(f"  {series.metric.name}  {trend(series)}")
+    for change in series.changes:
+        yield Text(f"  {words.since(change, series)}.")
+    if not series.changes:
+        yield Text(f"  change: {words.last_change(series)}.")
+    yield Text("")
+
+
+def trend(series: Series) -> str:
+    """The series as bars from its lowest to its highest value, of a long one the newest, with breaks at changes."""
+    low, high = series.span
+    steps = (len(BARS) - 1) / (high - low or 1.0)
+    drawn = ["".join(BARS[round((value - low) * steps)] for value in level.values) for level in series.levels]
+    return BREAK.join(drawn)[-WIDE:].lstrip(BREAK)

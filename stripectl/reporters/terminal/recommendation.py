@@ -1,0 +1,131 @@
+"""The recommendation on a terminal: a card as wide as the screen, plain lines where it is piped."""
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from stripectl.analysis.explanation import crossing
+from stripectl.core.model_config import SIZES
+from stripectl.core.workload import Workload, format_length
+from stripectl.reporters.terminal.tables import METHOD_WORDS, WIDE, describe
+from stripectl.results.measurement import spelled
+from stripectl.util.units import NOTHING, interval, nbytes, rate, times
+
+MOST_OTHERS = 8  # other workloads of the run that get a line
+WIDEST = 130  # columns of a card, however wide the screen is: longer lines are hard to read
+LABEL = 12  # columns of the longest label, and the space after it
+
+
+def has_choice(found: Mapping[str, Any] | None) -> bool:
+    """Whether there were plans to choose from."""
+    return found is not None and any(each["runner_up"] for each in (found, *found["others"]))
+
+
+def card(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
+    """The card of a recommendation; `where` names the file that holds what to use."""
+    title = f"{title_of(found)} on {found['target']}"
+    told = [*rows(found), ("use", f"YAML, Python, MaxText, Transformer Engine: {where}"), *other_rows(found)]
+    if width >= WIDE:
+        lines = [Text(f"recommended for {title}", style="bold")]
+        return Group(*lines, *(Text(f"  {name:{LABEL}}{value}") for name, value in told))
+    inner = min(width, WIDEST)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in told:
+        table.add_row(name, Text(value, style="bold" if name in ("plan", "") else ""))
+    head = "\n".join(textwrap.wrap(title, inner - 4))
+    return Panel(
+        Group(Text(head, style="bold"), table), title="recommended", title_align="left", width=inner, box=box.ROUNDED
+    )
+
+
+def title_of(found: Mapping[str, Any]) -> str:
+    work = Workload.from_json(found["workload"])
+    return f"{work.passes}, {describe(work)}"
+
+
+def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """What tells another workload of the run from the one that the card is about."""
+    own, first = (Workload.from_json(each["workload"]) for each in (other, found))
+    shapes = [each.but_for("seq_len", "passes", *SIZES) for each in (own, first)]
+    if other["target"] == found["target"] and shapes[0] == shapes[1]:
+        return f"{format_length(own.seq_len)} {own.passes}"
+    return f"{title_of(other)} on {other['target']}"
+
+
+def time_of(found: Mapping[str, Any]) -> str:
+    """The time with its interval and method."""
+    return f"{interval(found['median_s'], found['ci95_s'])} {METHOD_WORDS.get(found['method'], found['method'])}"
+
+
+def gain_of(found: Mapping[str, Any]) -> str:
+    gain, bound = found["gain"], found["bound"] or {}
+    if not gain:
+        return NOTHING
+    interval = f" [{gain['ci95'][0]:.2f}, {gain['ci95'][1]:.2f}]" if gain["ci95"] else ""
+    most = f"; {times(bound['attention_only'])} by the balance of tiles alone" if bound.get("reached") else ""
+    return f"{times(gain['value'])}{interval} over {gain['over']}{most}"
+
+
+def limits_of(found: Mapping[str, Any]) -> str:
+    limits, first = found["limits"], found["bound_by"]
+    if not limits:
+        return f"{NOTHING}: no simulation of it says so"
+    rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
+    return f"{first}: {limits[first]:.0%} less time were it twice as fast ({found['limits_method']}); {rest}"
+
+
+def margin_of(found: Mapping[str, Any]) -> str:
+    if not found["runner_up"]:
+        return "none: the only plan timed"
+    doubt = ", too close to tell" * bool(found["too_close"])
+    return f"{found['margin']:.1%} before {found['runner_up']}{doubt}"
+
+
+def memory_of(found: Mapping[str, Any]) -> str:
+    needs, has = found["peak_bytes"], found["hbm_bytes"]
+    words = f"{nbytes(needs)} of {nbytes(has)} a device, {needs / has:.0%}" if has else f"{nbytes(needs)} a device"
+    if not found["memory"]:
+        return words
+    total, largest = sum(found["memory"].values()), sorted(found["memory"].items(), key=lambda part: -part[1])
+    return f"{words}; " + ", ".join(f"{name} {each / total:.0%}" for name, each in largest)
+
+
+def parts_of(found: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name.replace('_', ' ')} {seconds / found['median_s']:.0%}" for name, seconds in found["parts"].items()
+    )
+
+
+def rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, words) of a card."""
+    told = [
+        ("plan", found["plan"] + spelled(found["flags"])),
+        ("time", f"{time_of(found)}, {rate(found['tokens_per_s'], 'tokens/s')}"),
+        ("gain", gain_of(found)),
+        ("bound by", limits_of(found)),
+    ]
+    told += [("parts", parts_of(found))] if found["parts"] else []
+    told += [("memory", memory_of(found))] if found["peak_bytes"] else []
+    refused = sum(len(group["plans"]) for group in found["refused"])
+    told += [("margin", margin_of(found)), ("crossover", crossing(found) or NOTHING)]
+    told += [("left out", f"{refused} plan{'s' * (refused > 1)} without a time")] if refused else []
+    return [*told, ("confidence", f"{found['confidence']['word']}. {found['confidence']['sentence']}")]
+
+
+def other_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each other workload of the run."""
+    others = found["others"]
+    told = []
+    for each in others[:MOST_OTHERS]:
+        speed = f", {times(each['gain']['value'])}" if each["gain"] else ""
+        told.append(("also", f"{apart(each, found)}: {each['headline']}, {time_of(each)}{speed}"))
+    left = len(others) - MOST_OTHERS
+    return [*told, ("", f"{left} more in the report")] if left > 0 else told

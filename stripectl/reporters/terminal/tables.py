@@ -1,0 +1,270 @@
+"""What a terminal shows: a run as a table, and progress."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from stripectl.analysis.comparison import Comparison
+from stripectl.core.linear_attention import ATTENTIONS, FEATURES
+from stripectl.core.model_config import Model
+from stripectl.core.workload import Workload, format_length
+from stripectl.hardware.target import hardware_name
+from stripectl.results.measurement import (
+    Measurement,
+    attention_bound,
+    over_one_device,
+    simulation_error,
+    spelled,
+    twin,
+    verdict,
+    with_speedups,
+    without_time,
+)
+from stripectl.results.run import Run
+from stripectl.util.units import NOTHING, duration, interval, nbytes, rate, times
+
+Say = Callable[[str, int, int], None]  # what runs now, how many steps are done, how many there are
+WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
+PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
+
+
+def quiet(now: str, done: int, total: int) -> None:
+    """Says nothing."""
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as what it writes to; what is piped is never wrapped or cut."""
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
+
+
+def speedup(m: Measurement) -> str:
+    """Value, interval and, where the interval holds 1, the word for it."""
+    if not m.speedup:
+        return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
+    text = times(m.speedup["value"])
+    if m.speedup.get("ci95"):
+        low, high = m.speedup["ci95"]
+        text += f" [{low:.2f}, {high:.2f}]"
+        if verdict(m.speedup) == "ambiguous":
+            text += " ambiguous"
+    return text
+
+
+def change(compared: Comparison) -> str:
+    """The change of a time between two runs, with its interval where both were sampled."""
+    if compared.change is None:
+        return NOTHING
+    text = f"{compared.change:+.1%}"
+    if compared.interval and compared.base.method == "measured":
+        text += f" [{compared.interval[0]:+.1%}, {compared.interval[1]:+.1%}]"
+    return text
+
+
+def spread(m: Measurement) -> str:
+    return interval(m.median_s, m.ci95_s)
+
+
+def describe(workload: Workload, tokens: str | None = None) -> str:
+    """A workload in a line; `tokens` in place of its length."""
+    shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
+    layers = f" of {workload.layers} layers" if workload.layers else ""
+    model = f"model {workload.model}{layers}, " if workload.model else ""
+    heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
+    batch = f", batch {workload.batch}" if workload.batch > 1 else ""
+    count = workload.query_len
+    queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
+    lengths = ",".join(map(format_length, workload.documents or ()))
+    documents = f", documents of {lengths}" if lengths else ""
+    length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
+    return f"{model}{length}, {heads}, {attention(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
+
+
+def attention(of: Workload | Model) -> str:
+    """What the attention is, before other words; nothing where it is softmax."""
+    if of.attention == ATTENTIONS[0]:
+        return ""
+    decay = f", decay {of.decay}" if of.decay != "1" else ""
+    features = f", {of.features}" if of.features != FEATURES[0] else ""
+    return f"{of.attention} attention{decay}{features}, "
+
+
+COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
+PAIR_COLUMNS = ("simulation",)
+COMPILED_COLUMNS = ("memory", "hidden")
+MOST_REFUSED = 3  # that have a row and a line each
+LEAST = 5  # columns that are shown however narrow the screen is
+WORDS = ("plan", "pass", "method", "speed-up")
+MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
+METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
+
+
+def tables(run: Run, width: int) -> list[Table | Text]:
+    """A table for every workload, both passes in one, in the order of the run, with as many columns as fit. The
+    simulation of what was measured is a column of it, not a row."""
+    measurements = with_speedups(run.measurements)
+    twins = {id(twin(m, measurements)) for m in measurements}
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for m in measurements:
+        if id(m) not in twins:
+            groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(m)
+    shown: list[Table | Text] = []
+    for (title, _), members in groups.items():
+        pairs = any(twin(m, measurements) for m in members)
+        extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
+        columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
+        told = refusals(members)
+        cells = [row(m, measurements) for m in told.others(members)]
+        if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as of a CPU
+            columns.remove("MFU")
+        made = fitted(columns, cells, width)
+        left_out = [name for name in columns if name not in [column.header for column in made.columns]]
+        shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
+        shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
+    return shown
+
+
+def fitted(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, str]],
+    width: int,
+    least: int = LEAST,
+    words: Sequence[str] = WORDS,
+    wrapping: Sequence[str] = ("plan",),
+) -> Table:
+    """The table with its last columns left out until it fits; the first ones stay, and some may wrap."""
+    needs = {name: max([len(name), *(len(cells[name]) for cells in rows)]) + 2 for name in columns}
+    kept = list(columns)
+    while sum(needs[name] for name in kept) > width and len(kept) > least:
+        kept.pop()
+    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in kept:
+        justify = "left" if name in words else "right"
+        made.add_column(name, justify=justify, no_wrap=name not in wrapping, overflow="fold")
+    for cells in rows:
+        made.add_row(*(Text(cells[name]) for name in kept))
+    return made
+
+
+def plan_cell(m: Measurement) -> str:
+    """The plan, and what beside it tells two rows apart."""
+    return f"{m.plan}{spelled(m.flags)}" + " (one device)" * (m.devices == 1)
+
+
+def memory(m: Measurement) -> str:
+    """What a device needs of what it has."""
+    return (
+        nbytes(m.peak_bytes)
+        if not m.peak_bytes or not m.hbm_bytes
+        else f"{m.peak_bytes / m.hbm_bytes:.0%} of {nbytes(m.hbm_bytes)}"
+    )
+
+
+def hidden(m: Measurement) -> str:
+    """The share of communication beside compute."""
+    return f"{m.overlap['ratio']:.0%}" if m.overlap and m.overlap.get("ratio") is not None else NOTHING
+
+
+def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
+    """The cells of a measurement, by column."""
+    cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
+    cells |= {"plan": plan_cell(m), "pass": m.workload.passes, "memory": memory(m)}
+    if m.status != "ok":
+        return cells | {"method": m.status}
+    other, error = twin(m, run), simulation_error(m, run)
+    if other is not None and error is not None:
+        cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
+    if m.devices > 1:
+        cells["sent"] = nbytes(sum((m.bytes or {}).values()))
+    return cells | {
+        "method": METHOD_WORDS.get(m.method, m.method),
+        "hidden": hidden(m),
+        "time": spread(m),
+        "speed-up": speedup(m),
+        "bound": times(attention_bound(m)),
+        "vs one": times(over_one_device(m, run)),
+        "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
+        "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
+        "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
+    }
+
+
+class Refusals(NamedTuple):
+    """Plans without a time: each by itself, and many that were refused alike together."""
+
+    alone: list[Measurement]
+    groups: list[list[Measurement]]
+
+    def others(self, members: Iterable[Measurement]) -> list[Measurement]:
+        """The members that have a row of their own."""
+        together = {id(m) for those in self.groups for m in those}
+        return [m for m in members if id(m) not in together]
+
+
+def refusals(members: Iterable[Measurement]) -> Refusals:
+    """Those of a table; reasons that differ in numbers only are alike."""
+    alike = without_time(members)
+    many = {id(those) for those in alike if those[0].status == "refused" and len(those) > MOST_REFUSED}
+    alone = [m for those in alike if id(those) not in many for m in those]
+    return Refusals(alone, [those for those in alike if id(those) in many])
+
+
+def refusal_lines(told: Refusals) -> list[Text]:
+    """A line for each plan or group."""
+    style = {"refused": "yellow"}
+    alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
+    groups = [("refused", f"{in_common(those)} {those[0].workload.passes}: {those[0].reason}") for those in told.groups]
+    return [Text(f"  {status}: {text}", style=style.get(status, "red")) for status, text in (*alone, *groups)]
+
+
+def in_common(those: Sequence[Measurement]) -> str:
+    """Plans that were refused alike, by the first of them."""
+    return f"{len(those)} plans, as {those[0].plan}"
+
+
+class Reporter:
+    """Progress on stderr: a bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.screen = console(stderr=True)
+        self.bar: Progress | None = None
+        self.spoken_s = time.monotonic() - PLAIN_EVERY_S + PLAIN_AFTER_S
+
+    def __enter__(self) -> "Reporter":
+        if not self.quiet and self.screen.is_terminal:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
+            self.bar = Progress(
+                *columns,
+                TextColumn("left"),
+                TimeRemainingColumn(),
+                console=self.screen,
+                transient=True,
+                refresh_per_second=2,
+            )
+            self.bar.start()
+            self.task = self.bar.add_task("start", total=1)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def say(self, now: str, done: int, total: int) -> None:
+        """What runs now, how many steps are done, how many there are."""
+        if self.bar:
+            if done == 0:  # another kind of step, which takes another time
+                self.bar.reset(self.task)
+            self.bar.update(self.task, description=now, completed=done, total=total)
+        elif not self.quiet and time.monotonic() - self.spoken_s > PLAIN_EVERY_S:
+            self.screen.print(f"{now} ({done} of {total})", markup=False)
+            self.spoken_s = time.monotonic()

@@ -1,0 +1,1 @@
+"""What was found: measurements, the run that holds them, its file, its journal and its history."""

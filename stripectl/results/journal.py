@@ -1,0 +1,87 @@
+"""What is known of every plan last, and the lines that keep it until a run is written whole again.
+
+A journal lies beside its run.json: a line of JSON a measurement, appended. A line that was cut short does not parse and
+is left out; lines that the whole file already holds change nothing.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stripectl.errors import BadInput
+from stripectl.results.measurement import Measurement
+from stripectl.results.schema import METHODS, check
+from stripectl.util.files import unwritten
+
+FILE = "run.json.journal"
+
+
+class Latest:
+    """Measurements in the order in which their `by` first came, each in the place of the one before it by the same or a
+    weaker method. `by`: `key`, or `what`, of which only the strongest stays unless a weaker one came after it."""
+
+    def __init__(self, by: str, measurements: Iterable[Measurement] = ()) -> None:
+        self.by, self.places = by, dict[Any, dict[str, Measurement]]()
+        for m in measurements:
+            self._place(m)[m.method] = m
+
+    def put(self, m: Measurement) -> None:
+        place = self._place(m)
+        for weaker in METHODS[METHODS.index(m.method) + 1 :]:
+            place.pop(weaker, None)
+        place[m.method] = m
+
+    def _place(self, m: Measurement) -> dict[str, Measurement]:
+        return self.places.setdefault(getattr(m, self.by), {})
+
+    def __iter__(self):
+        return (m for place in self.places.values() for m in place.values())
+
+
+def append(folder: Path, run: str, by: str, m: Measurement) -> None:
+    """Add a line to the journal of a run, so that it outlives this process, and where it was measured a loss of power.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    line = json.dumps({"run": run, "by": by, "measurement": m.to_json()})
+    try:
+        with (folder / FILE).open("ab") as file:
+            file.write(f"\n{line}\n".encode())  # the line before it may have been cut short
+            file.flush()
+            if m.method != "simulated":
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise unwritten(folder / FILE, error) from error
+
+
+def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> list[Measurement]:
+    """The measurements of a run with those of its journal, where it has one.
+
+    Raises:
+        BadInput: the journal cannot be read, or a line that is whole holds no measurement.
+    """
+    try:
+        lines = (folder / FILE).read_bytes().splitlines()
+    except FileNotFoundError:
+        return list(measurements)
+    except OSError as error:
+        raise BadInput(f"cannot read {folder / FILE}: {error.strerror}.") from error
+    told = [each for each in map(_parsed, lines) if each.get("run") == run]
+    try:
+        latest = Latest(told[-1]["by"] if told else "key", measurements)
+        for each in told:
+            latest.put(Measurement.from_json(check(each["measurement"])))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BadInput(f"{folder / FILE} is not a whole journal: {type(error).__name__}: {error}") from error
+    return list(latest)
+
+
+def _parsed(line: bytes) -> Mapping[str, Any]:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,109 @@
+"""What disturbs a measurement: other programs on its cores, a clock that slows down, a compilation within a sample,
+samples that drift.
+
+Beside every sample a worker times a yardstick, a matmul that is always the same. Where that takes longer the machine
+was slower, whatever the reason: a throttled clock, a neighbour's caches, a hypervisor that lends its cores to others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stripectl.results.measurement import Measurement
+
+UNSTEADY = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
+BUSY = 0.05  # share of the cores that other programs may take
+DRIFT, SURE = 0.05, 0.01  # change from the first sample to the last, and how unlikely it must be by chance
+FEWEST = 8  # samples to see a drift in
+MOST_NAMED = 2  # plans of a run
+RETAKEN = 3  # times that a sample with a compilation in it is taken again
+
+
+@dataclass
+class Watch:
+    """What is seen beside the samples of a measurement."""
+
+    yardstick_s: list[float] = field(default_factory=list)
+    elapsed_s: float = 0.0
+    others_s: float = 0.0
+    throttled: int = 0
+    compiled: int = 0
+
+    @classmethod
+    def before(cls, m: Measurement) -> "Watch":
+        """What was seen beside the samples that a measurement has."""
+        seen, elapsed_s = m.guards or {}, sum(m.samples_s) * m.devices
+        counts = (seen.get(name) or 0 for name in ("throttled", "compiled"))
+        return cls(list(seen.get("yardstick_s") or ()), elapsed_s, elapsed_s * (seen.get("others") or 0.0), *counts)
+
+    def seconds(self, answers: Sequence[Mapping[str, Any]]) -> float | None:
+        """Of a sample, by the slowest of its processes; None where one of them compiled within it."""
+        if any(each["compiled"] for each in answers):
+            self.compiled += 1
+            return None
+        self.yardstick_s.append(max(each["yardstick_s"] for each in answers))
+        self.elapsed_s += sum(each["elapsed_s"] for each in answers)
+        self.others_s += sum(each["others_s"] for each in answers)
+        self.throttled += sum(each["throttled"] for each in answers)
+        return max(each["seconds"] for each in answers)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "yardstick_s": list(self.yardstick_s),
+            "others": max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
+            "throttled": self.throttled,
+            "compiled": self.compiled,
+        }
+
+
+def disturbances(m: Measurement) -> list[str]:
+    """What disturbed a measurement, in words."""
+    seen, found = m.guards or {}, list[str]()
+    if (spread := unsteadiness(seen.get("yardstick_s") or ())) > UNSTEADY:
+        found.append(f"the machine's own speed varied by {spread:.0%}")
+    if (share := seen.get("others") or 0.0) > BUSY:
+        found.append(f"other programs took {share:.0%} of its cores")
+    if count := seen.get("throttled"):
+        found.append(f"the clock was throttled {count:g} times")
+    if count := seen.get("compiled"):
+        found.append(f"{count:g} samples held a compilation and were taken again")
+    if abs(change := drift(m.samples_s)) > DRIFT:
+        found.append(f"samples drift by {change:+.0%} from the first to the last")
+    return found
+
+
+def told(measurements: Iterable[Measurement]) -> list[str]:
+    """A line on what disturbed a run, where something did: of how many plans, and the first few of them."""
+    sampled = [m for m in measurements if m.samples_s]
+    found = [(m, said) for m in sampled if (said := disturbances(m))]
+    if not found:
+        return []
+    named = [f"{m.plan} {m.workload.passes}: {', '.join(said)}" for m, said in found[:MOST_NAMED]]
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return [f"{len(found)} of {len(sampled)} plans were disturbed while they ran. {'; '.join(named)}{more}"]
+
+
+def unsteadiness(yardstick_s: Sequence[float]) -> float:
+    """The middle 80 % of what the yardstick took, over its median."""
+    if len(yardstick_s) < 3:
+        return 0.0
+    import numpy as np
+
+    low, middle, high = np.quantile(yardstick_s, (0.1, 0.5, 0.9))
+    return float((high - low) / middle)
+
+
+def drift(samples_s: Sequence[float]) -> float:
+    """By how much of their median samples change from the first to the last (Theil-Sen), or 0 where chance may have
+    ordered them so (Kendall's tau)."""
+    if len(samples_s) < FEWEST:
+        return 0.0
+    from scipy import stats
+
+    order = list(range(len(samples_s)))
+    ordered: Any = stats.kendalltau(order, samples_s)
+    if not ordered.pvalue <= SURE:
+        return 0.0
+    line: Any = stats.theilslopes(samples_s, order)
+    change = float(line.slope) * order[-1]
+    return change / (float(line.intercept) + change / 2)

@@ -1,0 +1,72 @@
+"""Every plan that was simulated to find the best for a workload, as a table: the rows of a run hold the few that
+matter."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.core.workload import Workload
+from stripectl.results.measurement import Measurement, without_time
+from stripectl.results.schema import MOST_MEASUREMENTS, is_number
+from stripectl.runner.meshes import promising
+
+MAX_FULL_ROWS = 1000  # plans of a workload that a run holds whole; of more it holds the notable ones
+NOTABLE = 20  # of those, the fastest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The plans of a workload on a target that have a simulated time, the fastest first: seconds, and peak bytes of a
+    device. `refused` says how many have none, by a reason that one of them was given; `took_s` how long it took."""
+
+    workload: Workload
+    target: str
+    took_s: float
+    plans: Sequence[str]
+    median_s: Sequence[float]
+    peak_bytes: Sequence[int]
+    refused: Mapping[str, int]
+
+    @classmethod
+    def of(cls, measurements: Sequence[Measurement], took_s: float) -> "Search":
+        """A search by all that it made, of one workload and target."""
+        timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
+        return cls(
+            workload=measurements[0].workload,
+            target=measurements[0].target,
+            took_s=took_s,
+            plans=[m.plan for m in timed],
+            median_s=[m.median_s or 0.0 for m in timed],
+            peak_bytes=[m.peak_bytes or 0 for m in timed],
+            refused={each[0].reason or each[0].status: len(each) for each in without_time(measurements)},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "workload": self.workload.to_json()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Search":
+        """A search from its JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one.
+        """
+        made = cls(**{**content, "workload": Workload.from_json(content["workload"])})
+        columns = made.plans, made.median_s, made.peak_bytes
+        if not all(isinstance(column, list) and len(column) == len(made.plans) for column in columns):
+            raise ValueError("the columns of a search are lists of one length")
+        if len(made.plans) > MOST_MEASUREMENTS or not all(isinstance(plan, str) for plan in made.plans):
+            raise ValueError("a search holds at most that many plans, as text")
+        numbers = (made.took_s, *made.median_s, *made.peak_bytes, *dict(made.refused).values())
+        if not all(map(is_number, numbers)) or not isinstance(made.target, str):
+            raise ValueError("a search holds numbers that a run can have, and a target")
+        return made
+
+
+def notable(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Of many plans of a workload, in their order: the fastest, the fastest of each scheme and mesh, and for each
+    reason a plan that was refused for it."""
+    timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
+    chosen = (*timed[:NOTABLE], *promising(timed), *(each[0] for each in without_time(measurements)))
+    kept = set(map(id, chosen))
+    return [m for m in measurements if id(m) in kept]

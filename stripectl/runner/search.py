@@ -1,0 +1,135 @@
+"""Many plans on clocks at once: their time and memory, without what explains them.
+
+Plans that differ in their tiles alone run together: the clocks take an axis of plans.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from stripectl.core.defaults import with_tile
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.plan import Plan, make_mesh, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput
+from stripectl.hardware.target import hardware_kind
+from stripectl.measure.device_pool import Devices, Place
+from stripectl.results.measurement import Measurement
+from stripectl.runner.static_facts import check_memory, with_counts
+from stripectl.simulate.cost_model import Machine
+from stripectl.simulate.simulation import Times, times_of
+from stripectl.simulate.step_memory import memory_of_step, peak_bytes
+from stripectl.simulate.step_work import of_step
+from stripectl.simulate.training_step import lacking, sent_bytes, simulated_parts, told
+from stripectl.workers.worker_group import PlanFailed
+
+MAX_WIDENING = 2**6  # how many times the devices of a case are looked at
+
+
+def with_machines(case: Measurement, place: Place, devices: Devices) -> tuple[Measurement, list[Machine]]:
+    """The case, which says what its time stands on, and the machine of each kind of its layers; refused or failed where
+    there is none."""
+    if case.flags:
+        reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
+        return replace(case, status="refused", reason=reason), []
+    try:
+        alike = layers_of(case.workload, parse_plan(case.plan))
+        machines = [devices.machine(place, own, plan) for _, own, plan in alike]
+        if case.workload.passes == STEP:
+            devices.hardware(place, case.workload.dtype)
+    except BadInput as error:
+        return replace(case, status="refused", reason=str(error)), []
+    except PlanFailed as failure:
+        return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
+    missing = devices.not_compiled(place)
+    said = told(machines) | ({"not_compiled": missing} if missing else {})
+    return replace(case, method="simulated", calibration=said), machines
+
+
+def time_plans(cases: Sequence[Measurement], place: Place, devices: Devices) -> Iterator[Measurement]:
+    """The cases, in their order, with time, memory and bytes; those that are not to be run as they are."""
+    groups: dict[tuple[Workload, Plan], list[tuple[Measurement, Plan]]] = {}
+    for case in cases:
+        if case.status == "ok":
+            plan = parse_plan(case.plan)
+            groups.setdefault((case.workload, but_for_tiles(plan)), []).append((case, plan))
+    found = dict[int, Measurement]()
+    for group in groups.values():
+        devices.say("simulate plans", len(found), len(cases))
+        found |= {id(case): made for case, made in _group(group, place, devices)}
+    return (found.get(id(case), case) for case in cases)
+
+
+def enough_devices(case: Measurement) -> Plan | None:
+    """The plan of a case on so many times the devices along its scheme's first axis that it fits their memory, as its
+    arrays add up; None where that is not known."""
+    plan = parse_plan(case.plan)
+    axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
+    if axis is None or not case.hbm_bytes:
+        return None
+    for times in (2**power for power in range(1, MAX_WIDENING.bit_length())):
+        mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
+        wider = replace(plan, mesh=mesh, tile=None, backward=None)
+        kind = hardware_kind(case.target)
+        if unsupported(wider, case.workload, kind):
+            return None
+        wider = with_tile(wider, case.workload, kind)
+        if peak_bytes(case.workload, wider, kind) <= case.hbm_bytes:
+            return wider
+    return None
+
+
+def but_for_tiles(plan: Plan) -> Plan:
+    softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
+    return replace(plan, tile=None, backward=None, softmax=softmax)
+
+
+def _group(
+    group: Sequence[tuple[Measurement, Plan]], place: Place, devices: Devices
+) -> Iterator[tuple[Measurement, Measurement]]:
+    """Each case of plans that differ in their tiles alone, and what was made of it."""
+    prepared = [(case, plan, *with_machines(case, place, devices)) for case, plan in group]
+    yield from ((case, made) for case, _, made, _ in prepared if made.status != "ok")
+    runnable = [each for each in prepared if each[2].status == "ok"]
+    if not runnable:
+        return
+    first, step = runnable[0][0], runnable[0][0].workload.passes == STEP
+    kinds = list[Times]()
+    for at, (_, alike, _) in enumerate(layers_of(first.workload, runnable[0][1])):
+        plans = [layers_of(case.workload, plan)[at].plan for case, plan, *_ in runnable]
+        work = alike.of_layer("forward-backward") if step else alike
+        try:
+            kinds.append(times_of(work, plans, [machines[at] for *_, machines in runnable], layer=step))
+        except Exception as error:  # a scheme may be anybody's code; one that breaks must not take the others along
+            reason = f"its program fails on clocks: {type(error).__name__}: {error}"
+            yield from ((case, replace(case, status="failed", reason=reason)) for case, *_ in runnable)
+            return
+    for at, (asked, plan, case, machines) in enumerate(runnable):
+        case = with_counts(case, place.target.hardware, int(kinds[0].computed[at]), kinds[0].sent)
+        yield asked, _step(case, plan, machines, kinds, at, place, devices) if step else _attention(case, kinds[0], at)
+
+
+def _attention(case: Measurement, times: Times, at: int) -> Measurement:
+    case = check_memory(replace(case, peak_bytes=int(times.peak_bytes[at])))
+    return replace(case, median_s=float(times.seconds[at])) if case.status == "ok" else case
+
+
+def _step(
+    case: Measurement,
+    plan: Plan,
+    machines: Sequence[Machine],
+    attention: Sequence[Times],
+    at: int,
+    place: Place,
+    devices: Devices,
+) -> Measurement:
+    """As `training_time.simulated_step` times it."""
+    workload, hardware = case.workload, devices.hardware(place, case.workload.dtype)
+    memory = memory_of_step(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
+    case = check_memory(replace(case, memory=memory, peak_bytes=sum(memory.values())))
+    if case.status != "ok":
+        return case
+    step, parts = of_step(workload, plan), simulated_parts(workload, plan, hardware, machines)
+    case = lacking(replace(case, bytes=sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops)
+    return replace(case, median_s=parts.seconds(attention, at))

@@ -1,0 +1,135 @@
+"""What arithmetic says of a plan before anything runs: its tiles, the bytes it sends, and the bounds on its gain."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from stripectl.core.bounds import layer_speedup, ring_work
+from stripectl.core.kernel import kernels
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.layout import Tile, count_pairs, count_tiles, layouts
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.workload import STEP, Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.results.measurement import Measurement
+from stripectl.simulate.attend import Round
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
+from stripectl.util.units import nbytes
+
+SCORE_BYTES = 4
+SMALLER = "Try more devices, a shorter sequence or a smaller batch."
+
+
+def described(case: Measurement, hardware: Hardware) -> Measurement:
+    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is; of a model with
+    layers of two kinds, of its linear ones."""
+    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
+    counted = simulate(workload, plan, COUNTING)
+    forward = [each for each in counted.rounds if each.passes == "forward"]
+    computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
+    case, per_round = with_counts(case, hardware, computed, counted.sent), whole_rounds(forward)
+    tiles = {"per_round": [list(device) for device in zip(*per_round, strict=True)]}
+    return replace(case, tiles={**(case.tiles or {}), **tiles})
+
+
+def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
+    """As `described`, from the tiles that a forward pass computes, of all heads and devices, without those by round."""
+    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
+    alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
+    every = workload.heads * workload.batch // alike
+    computed //= every
+    tile = plan.tile or Tile(1, 1)
+    useful, scores = workload.pairs, computed * tile.block_q * tile.block_kv
+    if workload.attention == "linear":
+        useful, scores = chunk_scores(workload, plan, tile)
+    memory = hardware.figure("hbm_bytes")
+    return replace(
+        case,
+        tiles={
+            "tile": str(tile),
+            "computed": computed,
+            "useful": useful,
+            "efficiency": useful / scores if scores else 1.0,
+        },
+        bytes=dict(sent),
+        bound=bounds_of(workload, plan),
+        hbm_bytes=int(memory) if memory else None,
+        peak_flops_per_s=hardware.flops_per_s(workload.dtype),
+    )
+
+
+def check_memory(case: Measurement) -> Measurement:
+    """The case; refused where it needs more memory than a device has."""
+    if not case.peak_bytes or not case.hbm_bytes or case.peak_bytes <= case.hbm_bytes:
+        return case
+    over = (case.peak_bytes - case.hbm_bytes) / 2**30
+    needs = "is predicted to need" if case.method == "simulated" else "needs"
+    has = f"the {case.hbm_bytes / 2**30:.2f} GiB of a device"
+    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {SMALLER}"
+    return replace(case, status="refused", reason=reason)
+
+
+def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:
+    """Tiles of every device by round, those of a head; calls for some of the heads together as one round."""
+    found, part = list[tuple[np.ndarray, int]](), 1.0
+    for each in rounds:
+        tiles, heads = each.tiles.computed * each.heads, each.heads
+        if part > 1 - 1e-9:
+            part = 0.0
+        else:
+            before, known = found.pop()
+            tiles, heads = before + tiles, known + heads
+        part += each.part
+        found.append((tiles, heads))
+    return [(tiles // heads).tolist() for tiles, heads in found]
+
+
+def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
+    """(scores that the mask keeps, scores computed) of a shard with its own keys, of linear attention."""
+    bands, area = pairing_of(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
+    counted = count_tiles(bands, tile)
+    return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
+
+
+def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
+    """Why the scores that a device keeps do not fit its memory, of a kernel that keeps them, or None."""
+    memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
+    if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layers_of(workload, plan)):
+        return None
+    whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
+    if whole <= memory:
+        return None
+    return (
+        f"its scores take {nbytes(whole)} a device, which has {nbytes(memory)}. Try --scheme memory_efficient, or ring."
+    )
+
+
+def host_bytes(hardware: Hardware) -> int | None:
+    """The memory of this machine, for a CPU."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hardware.kind == "cpu" else None
+
+
+def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
+    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
+    where queries are fewer than keys, or packed, or attention is linear, which no layout balances."""
+    if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
+        return {"attention_only": None, "layer": None}
+    layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
+    if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
+        return {"attention_only": None, "layer": None}
+    slow, fast = (
+        float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.block_q * tile.block_kv)
+        for each in (layouts["contiguous"], layout)
+    )
+    layer = None
+    if workload.model is not None:
+        model = workload.sizes if workload.passes == STEP else Model.load(workload.model)
+        layer = layer_speedup(model, workload.seq_len, plan.shards, (slow, fast), 1.0, "swiglu")
+    return {"attention_only": slow / fast, "layer": layer}

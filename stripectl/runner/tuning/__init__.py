@@ -1,0 +1,1 @@
+"""Searches tiles: which to try, what judges them, and for how long."""

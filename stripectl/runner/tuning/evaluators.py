@@ -1,0 +1,193 @@
+"""Four ways to judge the tiles of a plan: it runs here, its tiles are timed here, it is compiled, or simulated on
+paper."""
+
+import contextlib
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from stripectl.compile.compiler import Compilers, compiled
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.measure.device_pool import Devices, Place
+from stripectl.results.measurement import Measurement
+from stripectl.runner.backends import simulated
+from stripectl.runner.tuning.candidates import Tuning
+from stripectl.runner.tuning.plan_timing import MeasuredPlans
+from stripectl.runner.tuning.successive_halving import STRATEGIES, Outcome, Search
+from stripectl.runner.tuning.tile_timing import TilesOfPlan, TimedTiles
+from stripectl.workers.worker_group import PlanFailed
+
+Found = Generator[Measurement, None, list[Measurement]]
+FINALISTS = 2  # that get a whole calibration, besides the kernel's default
+NEAR = 1.25  # times the best time from a datasheet: what is slower there is not compiled
+PAPER = 1.05  # times the best simulated time: no faster tile is known than the default
+
+
+class Way(Protocol):
+    """Judges candidates of one plan that differ in the tile of one pass."""
+
+    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+        """Measurements as they are made; returns those that it stands by, fastest first."""
+        ...
+
+
+def fastest(made: Sequence[Measurement]) -> list[Measurement]:
+    """By their time, those without one last; of equals the first stays first."""
+    ok = [m for m in made if m.status == "ok"]
+    return sorted(ok, key=lambda m: m.median_s or math.inf)
+
+
+def unless_close(ranked: list[Measurement], default: Measurement, usual: Tile, passes: str) -> list[Measurement]:
+    """First, of those that are about as fast as any, the default, else the one whose tile is the nearest to `usual`."""
+    close = [m for m in ranked if (m.median_s or math.inf) <= PAPER * (ranked[0].median_s or math.inf)]
+    if not close:
+        return ranked
+    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).apart(usual)))
+    return [first, *(m for m in ranked if m is not first)]
+
+
+def tile_of(case: Measurement, passes: str) -> Tile:
+    return parse_plan(case.plan).tiles[passes]
+
+
+def rows(steps: Search, count: int, row: Callable[[int], Measurement]) -> Generator[Measurement, None, Outcome]:
+    """The measurement of each candidate that a search tells something of, and in the end of those it never ran."""
+    told = set[int]()
+    while True:
+        try:
+            told.add(index := next(steps))
+        except StopIteration as done:
+            yield from (row(index) for index in range(count) if index not in told)
+            return done.value
+        yield row(index)
+
+
+@dataclass
+class Measured:
+    """Plans run here: short runs of all, whole ones of the best."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+    budget_s: float
+
+    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+        request = self.tuning.request
+        workers = self.devices.of(cases[0].devices if self.place.processes else None)
+        field = MeasuredPlans(workers, cases, request.effort, self.devices.say)
+        field.resume({m.what: m for m in request.done})
+        steps = STRATEGIES[self.tuning.strategy](field, request.effort.min_samples, self.budget_s)
+        outcome = yield from rows(steps, len(cases), field.row)
+        if workers.workers:
+            with contextlib.suppress(PlanFailed):  # nothing is asked of them any more
+                workers.ask("release")
+        return [field.row(index) for index in outcome.left]
+
+
+@dataclass
+class Timed:
+    """Tiles are timed here on a block, plans simulated from them; the best again after a whole calibration."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+    budget_s: float
+    tiles: TimedTiles = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tiles = TimedTiles(self.devices, self.place, self.devices.say)
+        self.tiles.resume(self.tuning.request.done)
+
+    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+        request = self.tuning.request
+        plans = TilesOfPlan(self.tiles, cases, passes)
+        steps = STRATEGIES[self.tuning.strategy](plans, request.effort.min_samples, self.budget_s)
+        outcome = yield from rows(steps, len(cases), lambda index: self.row(plans, index))
+        made = list[Measurement]()
+        finalists: list[int] = [*outcome.left[:FINALISTS], *[0][: len(outcome.left)]]
+        for index in dict.fromkeys(finalists):
+            made.append(self.calibrated(cases[index], self.row(plans, index)))
+            yield made[-1]
+        return fastest(made)
+
+    def row(self, plans: TilesOfPlan, index: int) -> Measurement:
+        try:
+            hop = self.devices.hop_of(self.place)
+        except PlanFailed as failure:
+            return replace(plans.cases[index], status="failed", reason=f"a hop could not be timed: {failure}")
+        return plans.row(index, hop, self.place.target.hardware.overlaps)
+
+    def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
+        """The candidate simulated from a whole calibration of its tiles, with what they were first timed at."""
+        known = next((m for m in self.tuning.request.done if m.what == case.what), None)
+        if known and (known.calibration or {}).get("forward"):
+            return known
+        found = simulated(case, self.place, self.devices)
+        first = (coarse.calibration or {}).get("coarse")
+        return replace(found, calibration={**found.calibration, "coarse": first}) if found.calibration else found
+
+
+@dataclass
+class Compiled:
+    """A few are compiled: the default, then what is nearest to the best so far, unless slow by the datasheet."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+    compilers: Compilers
+
+    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+        target, few = self.place.target, self.tuning.few
+        guessed = [simulated(case, replace(self.place, here=0, processes=None), self.devices) for case in cases]
+        yield from (guess for guess in guessed if guess.status == "ok")
+        best = min((m.median_s for m in guessed if m.median_s), default=0.0)
+        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= NEAR * best]
+        if self.tuning.strategy == "exhaustive":
+            few, hopeful = len(cases), list(range(len(cases)))
+        tried, made = list[int](), list[Measurement]()
+        while len(fastest(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
+            index = self.next_of(cases, passes, left, next(iter(fastest(made)), None))
+            tried.append(index)
+            self.devices.say(f"compile {cases[index].workload.passes} of {cases[index].plan}", len(tried) - 1, few)
+            made.append(compiled(cases[index], target, self.compilers))
+            yield made[-1]
+            if made[-1].status == "refused":
+                own = tile_of(cases[index], passes)
+                for i in [i for i in left if i != index and covers(tile_of(cases[i], passes), own)]:
+                    hopeful.remove(i)
+                    reason = f"not compiled: larger than {own}, which was refused: {made[-1].reason}"
+                    yield replace(cases[i], status="refused", reason=reason)
+        return fastest(made)
+
+    def next_of(self, cases: Sequence[Measurement], passes: str, left: Sequence[int], best: Measurement | None) -> int:
+        """The default first, then the tile nearest to the best so far, by the logarithms of its sides."""
+        if best is None:
+            return left[0]
+        around = tile_of(best, passes)
+
+        return min(left, key=lambda index: (tile_of(cases[index], passes).apart(around), index))
+
+
+def covers(large: Tile, small: Tile) -> bool:
+    return all(a >= b for a, b in zip(large, small, strict=True))
+
+
+@dataclass
+class OnPaper:
+    """All are simulated from the table of the machine, or from its datasheet, which hardly tells tiles apart: the
+    default stays unless it is slow, else the tile that is nearest to the kernel's."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+
+    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+        made = []
+        for case in cases:
+            made.append(simulated(case, self.place, self.devices))
+            yield made[-1]
+        plan, kind = parse_plan(cases[0].plan), self.place.target.hardware.kind
+        return unless_close(fastest(made), made[0], kernels[plan.kernel].default_tile(kind), passes)

@@ -1,0 +1,229 @@
+"""Searches the tiles of plans, each by the strongest method that its target and the budget allow.
+
+Forward tiles come first, then those of the backward pass beside the best of them. Where the devices of a plan are here
+it runs; where only their like is, tiles are timed here and plans simulated from them, the best after a whole
+calibration; for a machine that is not here a few are compiled, or all are simulated from its datasheet.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from stripectl.analysis.ranking import rankings, strongest
+from stripectl.compile.compiler import Compilers
+from stripectl.core.layer_groups import joined, layers_of
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput, Missing
+from stripectl.hardware.target import Target
+from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.sampler import Say
+from stripectl.results.environment import PACKAGES, environment, version
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import by_search, cases, compiling
+from stripectl.runner.request import Request
+from stripectl.runner.tuning.candidates import Tuning, backward_cases, forward_cases
+from stripectl.runner.tuning.evaluators import Compiled, Found, Measured, OnPaper, Timed, Way
+from stripectl.runner.tuning.tile_timing import TilesOfPlan
+from stripectl.util import disk_cache as cache
+from stripectl.workers.coordinator import Cluster
+
+RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
+
+Told = Callable[[str], None]
+Wanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
+
+
+def tune(
+    tuning: Tuning,
+    say: Say,
+    found: list[dict[str, Any]] | None = None,
+    told: Told = lambda _: None,
+    cluster: Cluster | None = None,
+) -> Iterator[Measurement]:
+    """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
+    earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache, and the plans
+    of steps whose layers are of two kinds.
+
+    Raises:
+        BadInput: nothing is left to try.
+        Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
+    """
+    request, found = tuning.request, [] if found is None else found
+    limit_s = request.effort.compile_limit_s
+    with Devices(say, found, cluster) as devices, Compilers(say, limit_s, request.cached) as compilers:
+        place = devices.place(request.target, request.hardware)
+        if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
+            place = replace(place, target=Target(place.target.hardware, (place.here,)))
+        tuning = replace(tuning, request=request.on(place))
+        key = key_of(tuning, place, found)
+        known = cache.get(key) if request.cached and not request.done else None
+        cached = isinstance(known, list)
+        if cached:
+            told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
+        made: dict[tuple[str, ...], Measurement] = {}
+        searched = with_best_mesh(tuning, place, devices, compilers)
+        for m in map(Measurement.from_json, known) if cached else searched:
+            made[m.what] = m
+            yield m
+        for plan in of_both_kinds(tuning.request, list(made.values())):
+            told(f"step    {plan} has the tiles of both kinds of layers")
+        if not cached and not any(m.status == "failed" for m in made.values()):
+            cache.put(key, [m.to_json() for m in made.values()])
+
+
+def of_both_kinds(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
+    """The plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax ones
+    the fastest on the same mesh."""
+    by_work = {ranking.workload: [parse_plan(m.plan) for m in ranking.rivals] for ranking in rankings(made)}
+    steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
+    for workload, plan in itertools.product(steps, request.plans):
+        best: list[Plan] = []
+        for _, own, each in layers_of(workload, plan):
+            mesh = best[0].mesh if best else each.mesh
+            alike = (
+                known
+                for known in by_work.get(own.of_layer("forward-backward"), ())
+                if (known.scheme, known.layout) == (each.scheme, each.layout) and mesh in (None, known.mesh)
+            )
+            best += itertools.islice(alike, 1)
+        if len(best) == len(workload.kinds):
+            yield joined(best)
+
+
+def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Compilers) -> Iterator[Measurement]:
+    """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
+    request, made = tuning.request, list[Measurement]()
+    for workload in request.workloads if request.every_mesh else ():
+        group = [case for case in cases(request, place) if case.workload == workload]
+        for m in by_search(request, place, group, devices, compilers, request.effort.budget_s / 2, []):
+            made.append(m)
+            yield m
+    if request.every_mesh:
+        if not (ranked := rankings(made)):
+            raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
+        mesh = parse_plan(strongest(ranked).best.plan).mesh
+        plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
+        tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
+    yield from Searches(tuning, place, devices, compilers).run()
+
+
+def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All that a tuning depends on."""
+    request, around = tuning.request, environment([])
+    effort = request.effort
+    return {
+        "tune": [tuning.strategy, tuning.few, list(map(str, tuning.tiles))],
+        "target": [str(place.target), repr(place.target.hardware), place.here, place.processes],
+        "devices": [each["kind"] for each in found],
+        "host": around["host"],
+        "versions": [*map(version, PACKAGES), around["versions"]["python"]],
+        "around": around["flags"],
+        "workloads": [workload.to_json() for workload in request.workloads],
+        "plans": [str(plan) for plan in request.plans],
+        "flags": [dict(flags) for flags in request.flags],
+        "method": [request.method, request.any_kernel, request.every_mesh],
+        "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_limit_s],
+    }
+
+
+def dry_run(tuning: Tuning, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
+    """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
+    with Devices(say, cluster=cluster) as devices:
+        place = devices.place(tuning.request.target, tuning.request.hardware)
+        tuning, made = replace(tuning, request=tuning.request.on(place)), list[Measurement]()
+        made += cases(tuning.request, place) if tuning.request.every_mesh else []
+        for shape, passes, plan, flags in searches(tuning.request, place):
+            forward = forward_cases(tuning, shape, plan, flags, place)
+            made += forward
+            first = next((case for case in forward if case.status == "ok"), None)
+            if "forward-backward" in passes and first:
+                tile = parse_plan(first.plan).tiles["forward"]
+                made += backward_cases(tuning, shape, plan, flags, place, tile)
+    return made
+
+
+def searches(request: Request, place: Place) -> Iterator[Wanted]:
+    """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search. The tiles of a
+    training step are those of its attention, of layers of two kinds those of each."""
+    found: dict[Any, Wanted] = {}
+    for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
+        own = "forward-backward" if workload.passes == STEP else workload.passes
+        for _, alike, each in layers_of(workload, plan):
+            shape = alike.of_layer("forward")
+            meshed = request.meshed(replace(each, tile=None, backward=None), shape, place)
+            named = replace(meshed, tile=each.tile, backward=each.backward)
+            _, passes, _, _ = found.setdefault((shape, named, str(flags)), (shape, [], named, flags))
+            passes += [own] if own not in passes else []
+    yield from found.values()
+
+
+@dataclass
+class Searches:
+    """The searches of a command, and the ways that they share."""
+
+    tuning: Tuning
+    place: Place
+    devices: Devices
+    compilers: Compilers
+
+    def run(self) -> Iterator[Measurement]:
+        reasons: list[str] = []
+        for shape, passes, plan, flags in self.wanted:
+            forward = forward_cases(self.tuning, shape, plan, flags, self.place)
+            if all(case.status != "ok" for case in forward):
+                reasons.append(f"{forward[0].plan}: {forward[0].reason}")
+                if len(reasons) == len(self.wanted):
+                    raise BadInput(f"nothing is left to try. {reasons[0]}")
+                yield from forward
+                continue
+            way = self.way(forward)
+            ranked = yield from search(way, forward, "forward")
+            if ranked and "forward-backward" in passes:
+                first = next(case for case in forward if case.status == "ok")
+                tile, usual = (parse_plan(each.plan).tiles["forward"] for each in (ranked[0], first))
+                yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
+                if tile != usual:  # what a gain is over
+                    default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
+                    yield from search(way, default, "backward")
+
+    @cached_property
+    def wanted(self) -> list[Wanted]:
+        return list(searches(self.tuning.request, self.place))
+
+    @property
+    def budget_s(self) -> float:
+        """Of one pass of one plan."""
+        return self.tuning.request.effort.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
+
+    def way(self, cases: Sequence[Measurement]) -> Way:
+        """How the candidates of a plan are judged."""
+        request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
+        here = 0 < first.devices <= place.here
+        if compiling(request, place):
+            return Compiled(self.tuning, place, self.devices, self.compilers)
+        if request.method == "measured" and not here:
+            raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated.")
+        if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
+            return Measured(self.tuning, place, self.devices, self.budget_s)
+        if place.processes is not None or place.here:
+            return self.timed
+        return OnPaper(self.tuning, place, self.devices)
+
+    def fits(self, first: Measurement) -> bool:
+        """Whether a race of plans like this one is done within its budget, by what its tile takes on a block."""
+        plans = TilesOfPlan(self.timed.tiles, [first], "forward")
+        return plans.short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
+
+    @cached_property
+    def timed(self) -> Timed:
+        """One for all plans: tiles are timed once."""
+        return Timed(self.tuning, self.place, self.devices, self.budget_s)
+
+
+def search(way: Way, cases: Sequence[Measurement], passes: str) -> Found:
+    """Refused candidates as they are, the others by the way; those that it stands by, fastest first."""
+    yield from (case for case in cases if case.status != "ok")
+    return (yield from way.search([case for case in cases if case.status == "ok"], passes))

@@ -1,0 +1,133 @@
+"""Tiles, timed here on a block of scores, for a search to ask of.
+
+What they cost does not depend on scheme or layout, so each is timed once, and plans are simulated from it.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan
+from stripectl.core.workload import Workload
+from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.sampler import Say, why
+from stripectl.results.measurement import Measurement
+from stripectl.runner.tuning.candidates import not_run, work_of
+from stripectl.simulate.calibration import Block, tiles_of
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.simulation import simulate
+from stripectl.workers.worker_group import PlanFailed
+
+BLOCK_ROWS = 4096  # queries and keys of the block that a tile is first timed on
+BAND = "whole"  # long shards have few boundary tiles
+
+
+@dataclass
+class TimedTiles:
+    """Tiles timed here on one block of scores, once for every plan that asks for them, whatever its layout."""
+
+    devices: Devices
+    place: Place
+    say: Say
+    samples_s: dict[str, list[float]] = field(default_factory=dict)
+    failed: dict[str, PlanFailed] = field(default_factory=dict)
+    ready: tuple[int, set[str]] = (0, set())  # of which start of the workers, and what they have prepared
+
+    def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
+        shape = {"group": workload.heads // workload.kv_heads, "head_dim": workload.head_dim, "dtype": workload.dtype}
+        rows = block_of(kernel, tile).rows
+        return {"passes": passes, "kernel": kernel, "tile": str(tile), "rows": rows, "band": BAND, **shape}
+
+    def known(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> list[float]:
+        return self.samples_s.setdefault(str(self.request(workload, kernel, tile, passes)), [])
+
+    def sample(self, workload: Workload, kernel: str, tile: Tile, passes: str, nth: int) -> float | None:
+        """Seconds of the n-th run; None: it failed."""
+        request = self.request(workload, kernel, tile, passes)
+        key, known = str(request), self.known(workload, kernel, tile, passes)
+        workers = self.devices.of(self.place.processes)
+        try:
+            while len(known) <= nth and key not in self.failed:
+                if self.ready[0] != workers.starts or not workers.workers:
+                    self.ready = workers.starts + (not workers.workers), set()
+                if key not in self.ready[1]:
+                    workers.ask("prepare_block", 600, key=key, **request)
+                    self.ready[1].add(key)
+                known.append(max(workers.ask("sample_block", 600, key=key)))
+        except PlanFailed as failure:
+            self.failed[key] = failure
+        return None if key in self.failed else known[nth]
+
+    def cost(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> TileCost:
+        """Of a tile of one head, by the median of what was timed: whatever its kind."""
+        seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
+        tiles = float(tiles_of(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
+        each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
+        return TileCost(each, each)
+
+    def resume(self, done: Iterable[Measurement]) -> None:
+        """Take what was timed before in place of timing it again."""
+        for m in done:
+            plan = parse_plan(m.plan)
+            for passes, seconds in ((m.calibration or {}).get("coarse") or {}).items():
+                if not (known := self.known(m.workload, plan.kernel, plan.tiles[passes], passes)):
+                    known += seconds
+
+
+def block_of(kernel: str, tile: Tile) -> Block:
+    """The block that a tile is first timed on; it holds whole tiles where the kernel needs that."""
+    step = math.lcm(*tile) if kernels[kernel].tile_multiple > 1 else 1
+    return Block(-(-max(BLOCK_ROWS, *tile) // step) * step, BAND)
+
+
+class TilesOfPlan:
+    """One pass of a plan: what a block of a candidate's tile takes, for as many scores as the plan computes."""
+
+    def __init__(self, tiles: TimedTiles, cases: Sequence[Measurement], passes: str) -> None:
+        self.tiles, self.cases, self.passes = tiles, cases, passes
+        self.prior_s = [work_of(case, {passes: 1.0}) for case in cases]
+        self.plans = [parse_plan(case.plan) for case in cases]
+        self.runs, self.spent_s = [0] * len(cases), 0.0
+
+    def short(self, index: int) -> float | None:
+        return self._run(index)
+
+    def whole(self, index: int) -> float | None:
+        return self._run(index)
+
+    def _run(self, index: int) -> float | None:
+        plan, workload = self.plans[index], self.cases[index].workload
+        tile = plan.tiles[self.passes]
+        self.tiles.say(f"time tiles of {tile}, {self.passes}", index, len(self.cases))
+        seconds = self.tiles.sample(workload, plan.kernel, tile, self.passes, self.runs[index])
+        if seconds is None:
+            return None
+        self.runs[index] += 1
+        self.spent_s += seconds
+        block = block_of(plan.kernel, tile)
+        scores = float(tiles_of(block, tile, plan.kernel).computed) * tile.block_q * tile.block_kv
+        return seconds / scores * self.prior_s[index]
+
+    def row(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
+        """The candidate simulated from what its block took."""
+        case, plan = self.cases[index], self.plans[index]
+        found, costs = dict[str, list[float]](), dict[str, TileCost]()
+        for passes, tile in plan.tiles.items():
+            costs[passes] = self.tiles.cost(case.workload, plan.kernel, tile, passes)
+            if known := self.tiles.known(case.workload, plan.kernel, tile, passes):
+                found[passes] = list(known)
+        own = plan.tiles[self.passes]
+        key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
+        if key in self.tiles.failed:
+            reason, status = why(self.tiles.failed[key])
+            return replace(case, status=status, reason=f"its tiles could not be timed: {reason}")
+        if not self.runs[index]:
+            return replace(case, status="refused", reason=not_run(self.prior_s, index))
+        latency, rate = hop or (0.0, float("inf"))
+        machine = Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "one_block")
+        detail = {"source": "one_block", "tile": str(own), "block": f"{BLOCK_ROWS} {BAND}", "coarse": found}
+        seconds = simulate(case.workload, plan, machine).seconds
+        return replace(case, method="simulated", median_s=seconds, calibration=detail)

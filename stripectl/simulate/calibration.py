@@ -1,0 +1,98 @@
+"""A machine as it was timed: tiles and hops of the one at hand.
+
+A calibration times one key/value group on blocks of whole, causal and dead scores, fits one cost a kind of tile, and
+is judged on a block that was not in the fit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, TileCount
+from stripectl.simulate.cost_model import Machine, TileCost
+
+BLOCKS = (4096, 8192)
+HELD_OUT = 6144
+BANDS = {"whole": (-UNBOUNDED, UNBOUNDED), "causal": (-UNBOUNDED, 0), "dead": (-UNBOUNDED, -UNBOUNDED)}
+HOP_BYTES = (2**16, 2**20, 2**24)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A square block of scores to time: `rows` queries and keys under one band."""
+
+    rows: int
+    band: str
+
+    @property
+    def rectangle(self) -> Rectangle:
+        return Rectangle(0, 0, self.rows, self.rows, *BANDS[self.band])
+
+
+def blocks_for(tile: Tile) -> tuple[list[Block], Block]:
+    """(blocks to fit, the block held out): 4k and 8k, or what holds four tiles where tiles are larger."""
+    scale = max(1, -(-4 * max(tile) // BLOCKS[1]))
+    fitted = [Block(rows * scale, band) for rows in BLOCKS for band in BANDS]
+    return fitted, Block(HELD_OUT * scale, "causal")
+
+
+def tiles_of(block: Block, tile: Tile, kernel: str) -> TileCount:
+    return kernels[kernel].count([block.rectangle], tile)
+
+
+def fit_tiles(blocks: Sequence[Block], seconds: Sequence[float], tile: Tile, heads: int, kernel: str) -> TileCost:
+    """Non-negative costs of a whole, boundary and dead tile of one head, and of a call, that explain the times best
+    (least squares of relative errors)."""
+    from scipy.optimize import nnls
+
+    counts = [tiles_of(block, tile, kernel) for block in blocks]
+    rows = [[heads * float(kind) for kind in (c.whole, c.boundary, c.dead)] + [1.0] for c in counts]
+    weights = 1 / np.asarray(seconds)
+    costs, _ = nnls(np.asarray(rows) * weights[:, None], np.ones(len(rows)))
+    whole, boundary, dead, call = (float(cost) for cost in costs)
+    return TileCost(whole_s=whole, boundary_s=boundary, dead_s=dead, call_s=call)
+
+
+def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """(latency in seconds, bytes/s one way) of a hop, from hops of several sizes."""
+    from scipy.optimize import nnls
+
+    weights = 1 / np.asarray(seconds)
+    rows = np.stack([np.ones(len(nbytes)), np.asarray(nbytes, float)], 1)
+    (latency, per_byte), _ = nnls(rows * weights[:, None], np.ones(len(nbytes)))
+    return float(latency), 1 / max(float(per_byte), 1e-18)
+
+
+def measured_machine(
+    times: Mapping[str, Mapping[Block, float]],
+    tiles: Mapping[str, Tile],
+    heads: int,
+    kernel: str,
+    hop: tuple[float, float] | None,
+    overlaps: bool,
+) -> Machine:
+    """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them, for the tile of
+    each pass. A pass that was not timed costs nothing: it is not to be simulated."""
+    costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
+    detail: dict[str, Any] = {"tile": str(tiles["forward"])}
+    if tiles.get("backward", tiles["forward"]) != tiles["forward"]:
+        detail["backward_tile"] = str(tiles["backward"])
+    for name, tile in tiles.items():
+        fitted, held_out = blocks_for(tile)
+        costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads, kernel)
+        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile, kernel), heads)), times[name][held_out]
+        detail[name] = {
+            "blocks": [f"{block.rows} {block.band}" for block in fitted],
+            **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
+            "held_out": {
+                "block": f"{held_out.rows} {held_out.band}",
+                "measured_s": taken,
+                "error": predicted / taken - 1,
+            },
+        }
+    latency, rate = hop or (0.0, float("inf"))
+    detail["hop"] = {"latency_s": latency, "bytes_per_s_one_way": rate} if hop else None
+    return Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)

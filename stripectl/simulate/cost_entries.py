@@ -1,0 +1,127 @@
+"""The cycles of a tile, from one small program of a device: by the compiler's final schedule (Pallas kernels) or by its
+estimates (XLA's own loops)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stripectl.core.kernel import PallasKernel, kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.profile import Hardware
+
+
+class Heads(NamedTuple):
+    """The sizes of key and value heads: written `192/128`, or `128` where they are the same."""
+
+    keys: int
+    values: int
+
+
+class Shape(NamedTuple):
+    """What a cost depends on besides the machine."""
+
+    kernel: str
+    dtype: str
+    heads: Heads
+    tile: Tile
+
+    @property
+    def head_dim(self) -> int:
+        return self.heads.keys
+
+    def with_heads(self, size: int) -> "Shape":
+        return self._replace(heads=Heads(size, size))
+
+
+class Entry(NamedTuple):
+    """Cycles of a device, all of whose cores are busy, for a tile of each kind of one head, and for the start and the
+    end of a row of tiles; of a pass whose tiles lie in columns, for those of a column of a key/value head."""
+
+    whole: float
+    boundary: float
+    dead: float = 0.0
+    row: float = 0.0
+    column: float = 0.0
+
+    def times(self, factor: float) -> "Entry":
+        return Entry(*(cycles * factor for cycles in self))
+
+
+CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
+SIDES = 4  # of a tile, in the sequence of a canonical program
+
+
+def canonical(shape: Shape, mask: str = "causal") -> tuple[Workload, Plan]:
+    """The small program that tells the costs of a shape: attention of one device, forward and backward."""
+    tile = shape.tile
+    assert shape.heads.keys == shape.heads.values
+    own = {"head_dim": shape.head_dim, "dtype": shape.dtype, "mask": mask, "seq_len": SIDES * max(tile)}
+    kernel = kernels[shape.kernel].tiles_as or shape.kernel
+    workload = Workload(**CANONICAL, **own, passes="forward-backward")
+    return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
+
+
+def masks_of(kernel: str) -> tuple[str, ...]:
+    """The masks whose canonical programs together hold all of a kernel's tiles: of one that masks all tiles of a pair
+    that has a boundary, whole tiles are in a program without a mask."""
+    return ("causal", "full") if kernels[kernel].masks_all else ("causal",)
+
+
+def entry_of_bundles(
+    bundles: Sequence[Mapping[str, Any]], parts: Sequence[PallasKernel], matmul: float, cores: int
+) -> Entry | None:
+    """The entry of a pass, which is made of `parts`, from the bundles of a program; None where they are not there.
+    Bundles are those of one of the cores that a device has. They leave out waiting for a matrix unit, so a tile takes
+    no less than its matmuls, each of `matmul` cycles at the peak rate."""
+    whole = boundary = dead = row = column = 0.0
+    for part in parts:
+        alike = [each for each in bundles if part.name in each["name"]]
+        if not alike:
+            return None
+        share = 1 / cores if part.shared else 1.0
+
+        def mean(name: str, masks: bool, alike: Sequence[Any] = alike, share: float = share) -> float:
+            """Cycles of the kernels of this part that mask, or of those that do not; of the others where none do."""
+            chosen = [each[name] for each in alike if each["masked"] == masks] or [each[name] for each in alike]
+            return share * float(np.mean(chosen))
+
+        whole += max(part.matmuls * matmul, mean("tile", part.only_live) + mean("step", part.only_live))
+        boundary += max(part.matmuls * matmul, mean("boundary", True) + mean("step", True))
+        dead += 0.0 if part.only_live else mean("step", True)
+        if part.per_kv_head:
+            column += mean("row", True)
+        else:
+            row += mean("row", True)
+    return Entry(whole, boundary, dead, row, column)
+
+
+def entry_of_cycles(cycles: Mapping[str, float]) -> Entry | None:
+    """The entry of a pass from what the compiler estimates for the bodies of the tile loops of a program."""
+    if not cycles["whole"] and not cycles["boundary"]:
+        return None
+    whole, boundary = cycles["whole"] or cycles["boundary"], cycles["boundary"] or cycles["whole"]
+    return Entry(whole, boundary, row=cycles["row"])
+
+
+def entries_of(facts: Mapping[str, Any], shape: Shape, hardware: Hardware) -> dict[str, Entry]:
+    """The entries of a compiled program whose passes all have tiles of this shape, by pass."""
+    clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
+    if not clock or not facts.get("cycles"):
+        return {}
+    area = shape.tile.block_q * shape.tile.block_kv
+    matmul = 2 * area * shape.head_dim / peak * clock if peak else 0.0
+    found = {}
+    for passes, cycles in facts["cycles"].items():
+        if parts:
+            found[passes] = entry_of_bundles(facts.get("bundles") or (), parts[passes], matmul, hardware.cores)
+        else:
+            found[passes] = entry_of_cycles(cycles)
+    return {passes: entry for passes, entry in found.items() if entry}
+
+
+def source_of(kernel: str) -> str:
+    """Where a compiler's cycles of a kernel are from."""
+    return "bundles" if kernels[kernel].bundles else "estimated_cycles"

@@ -1,0 +1,237 @@
+"""The cost of a tile: a property of kernel, tile, head size, dtype, pass and machine, never of the scheme.
+
+A TPU's entry holds cycles of a device, by the compiler's final schedule (Pallas kernels) or its estimates (XLA's own),
+from one small program; `profiles/kernels/` ships a table a machine. Seconds are cycles at the clock rate, or, where
+measured matmuls are published, at the part of it that they reach. A GPU's entry holds seconds of a tile on one of its
+processors and of a call, from published measurements; its blocks of tiles run in waves (`waves`).
+
+A tile or head size without an entry takes the costs of the nearest one (`interpolation`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import Any
+
+from stripectl.core.kernel import Kernel, kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan, parse_tile
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import Wiring
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.cost_entries import Entry, Heads, Shape, source_of
+from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.datasheet import linked
+from stripectl.simulate.interpolation import between, mean_of_heads, nearest_head, padded
+from stripectl.simulate.waves import Wave
+from stripectl.util.files import data_folder, load_yaml, profile_names
+
+FOLDER = "kernels"
+PASSES = ("forward", "backward")
+COSTS = ("whole_s", "boundary_s", "dead_s", "row_s", "call_s")
+LEFT_OUT = "waits for memory inside of kernels"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of a shape by pass, where they are from, and the words for that."""
+
+    by_pass: Mapping[str, Entry | Wave]
+    source: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`; and what its compiler's schedule leaves
+    without tiles beside it, `exposed[scheme][rows of a shard]`, as `Machine.exposed` has it."""
+
+    name: str
+    source: str
+    compiler: str | None
+    entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, Entry | Wave]]]]
+    exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
+
+    @lru_cache(2**12)  # noqa: B019 (a table is there as long as the process)
+    def costs(self, shape: Shape) -> Costs | None:
+        """What the table says of a shape; None where it knows nothing of the kernel and dtype."""
+        found = {passes: cost for passes in PASSES if (cost := self.cost(shape, passes))}
+        if not found:
+            return None
+        waves = any(isinstance(entry, Wave) for entry, _ in found.values())
+        source = "published" if waves else source_of(shape.kernel)
+        detail: dict[str, Any] = {"table": self.name, "made_by": self.compiler or self.source}
+        if near := sorted({near for _, near in found.values() if near}):
+            detail["interpolated_from"] = ", ".join(near)
+        return Costs({passes: entry for passes, (entry, _) in found.items()}, source, detail)
+
+    def cost(self, shape: Shape, passes: str) -> tuple[Entry | Wave, str] | None:
+        """(the entry of a pass, of which other shape it was made in words, or nothing)."""
+        known = self.entries.get((kernels[shape.kernel].tiles_as or shape.kernel, shape.dtype), {})
+        heads = {head: own for head, tiles in known.items() if (own := of_pass(tiles, passes))}
+        wanted = shape.heads
+        if wanted not in heads and wanted.keys != wanted.values:
+            own, other = (self.cost(shape.with_heads(size), passes) for size in wanted)
+            mean = own and other and mean_of_heads(own[0], other[0], passes)
+            return mean and (mean, f"heads of {wanted.keys} and of {wanted.values}")
+        square = [head.keys for head in heads if head.keys == head.values]
+        if wanted in heads:
+            head = wanted
+        elif square:
+            head = Heads(nearest := nearest_head(wanted.keys, square), nearest)
+        else:
+            return None
+        tiles = heads[head]
+        near = f"head_dim {head.keys}" if head != wanted else ""
+        if isinstance(entry := next(iter(tiles.values())), Wave):
+            return entry._replace(tile_s=entry.tile_s * wanted.keys / head.keys), near
+        if shape.tile not in tiles:
+            closest = min(tiles, key=shape.tile.apart)
+            entry, near = between(tiles, closest, shape.tile), ", ".join(filter(None, [f"tile {closest}", near]))
+        else:
+            entry = tiles[shape.tile]
+        return entry.times(padded(wanted.keys) / padded(head.keys)), near
+
+
+def of_pass(tiles: Mapping[Tile, Mapping[str, Any]], passes: str) -> dict[Tile, Any]:
+    return {tile: by_pass[passes] for tile, by_pass in tiles.items() if passes in by_pass}
+
+
+@cache
+def table_of(hardware: str) -> Table | None:
+    """The table that ships for a machine, or None."""
+    if hardware not in profile_names(FOLDER):
+        return None
+    path = data_folder("profiles") / FOLDER / f"{hardware}.yaml"
+    content = load_yaml(path, "kernel table")
+    entries: dict[tuple[str, str], dict[Heads, dict[Tile, dict[str, Entry | Wave]]]] = {}
+    for kernel, dtypes in content["kernels"].items():
+        for dtype, heads in dtypes.items():
+            entries[kernel, dtype] = {
+                read_heads(sizes): {
+                    parse_tile(text): {passes: read_entry(each) for passes, each in by_pass.items()}
+                    for text, by_pass in tiles.items()
+                }
+                for sizes, tiles in heads.items()
+            }
+    exposed = {
+        scheme: {
+            int(rows): {read_transfer(text): float(share) for text, share in each.items()} for rows, each in of.items()
+        }
+        for scheme, of in (content.get("exposed") or {}).items()
+    }
+    return Table(f"profiles/{FOLDER}/{hardware}.yaml", content["source"], content.get("compiler"), entries, exposed)
+
+
+def read_transfer(text: str) -> tuple[str, str, int]:
+    """(pass, opcode, bytes an element) of `backward collective-permute 2`."""
+    passes, opcode, itemsize = text.split()
+    return passes, opcode, int(itemsize)
+
+
+def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, str, int], float]:
+    """What the schedule of the compiler leaves without tiles beside it in a rolled loop, of shards of about so many
+    rows: by the table that ships."""
+    table = table_of(hardware.name)
+    left = table and plan.unroll == 1 and not kernels[plan.kernel].hops  # a kernel makes its hops beside its tiles
+    known = table.exposed.get(plan.scheme) if table and left else None
+    return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
+
+
+def read_heads(text: Any) -> Heads:
+    keys, _, values = str(text).partition("/")
+    return Heads(int(keys), int(values or keys))
+
+
+def read_entry(content: Mapping[str, Any]) -> Entry | Wave:
+    if "tile_s" in content:
+        return Wave(float(content["tile_s"]), float(content["call_s"]), parse_tile(content["block"]))
+    return Entry(**content)
+
+
+def cost_of(entry: Entry | Wave, kernel: Kernel, hardware: Hardware, dtype: str, kv_heads: int, group: int) -> TileCost:
+    """Seconds of an entry on a device that has so many key/value heads, each of `group` query heads."""
+    if isinstance(entry, Wave):
+        cores = int(hardware.compiler["core_count"])
+        return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
+    scale = cores_idle(kernel, hardware, kv_heads) / effective_clock_hz(hardware, dtype)
+    return TileCost(
+        whole_s=entry.whole * scale,
+        boundary_s=entry.boundary * scale,
+        dead_s=entry.dead * scale,
+        row_s=(entry.row + entry.column / group) * scale,
+        masks_all=kernel.masks_all,
+    )
+
+
+def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
+    """How much longer a device takes than with all its cores busy: kernels whose grids list live tiles deal the
+    key/value heads to the cores, and those that make hops deal them evenly or not at all."""
+    if not kernel.bundles or kernel.masks_all:
+        return 1.0
+    cores = math.gcd(kv_heads, hardware.cores) if kernel.hops else hardware.cores
+    return -(-kv_heads // cores) * hardware.cores / kv_heads
+
+
+def effective_clock_hz(hardware: Hardware, dtype: str) -> float:
+    """The clock rate that cycles take: that of the profile, times what published matmuls reach of the peak."""
+    peak, reached = hardware.flops_per_s(dtype), hardware.figure(f"achievable_flops_per_s_{dtype}")
+    return hardware.figures["clock_hz"] * (reached / peak if peak and reached else 1.0)
+
+
+def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
+    """(key/value heads of a device, of all its requests; query heads of each)."""
+    dealt = plan.product((*HEAD_AXES, *BATCH_AXES, "ulysses"))
+    return max(1, workload.kv_heads * workload.batch // dealt), workload.heads // workload.kv_heads
+
+
+def shapes_of(workload: Workload, plan: Plan) -> dict[str, Shape]:
+    """What the costs of a plan depend on, by pass."""
+    return {
+        passes: Shape(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.head_dim), tile)
+        for passes, tile in plan.tiles.items()
+        if passes == "forward" or workload.passes != "forward"
+    }
+
+
+def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, Costs] | None:
+    """The costs of a plan by the table that ships for its machine; None where the table has none, or the profile lacks
+    the figure that turns them into seconds."""
+    ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
+    table = table_of(hardware.name) if ready and kernels[plan.kernel].family == "softmax" else None
+    found = {passes: table.costs(shape) if table else None for passes, shape in shapes_of(workload, plan).items()}
+    known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
+    return known if known and len(known) == len(found) else None
+
+
+def tabled_machine(
+    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, Costs], wiring: Wiring | None
+) -> Machine:
+    """The machine whose tiles cost what tables say; hops are the datasheet's.
+
+    Raises:
+        BadInput: the profile lacks the rate of its links.
+    """
+    kv_heads, group = heads_of(workload, plan)
+    costs = {
+        passes: cost_of(each.by_pass[passes], kernels[plan.kernel], hardware, workload.dtype, kv_heads, group)
+        for passes, each in known.items()
+    }
+    forward = known["forward"]
+    detail: dict[str, Any] = {**forward.detail}
+    if (backward := known.get("backward")) and backward.detail != forward.detail:
+        detail["backward_costs"] = dict(backward.detail)
+    if clock := hardware.figure("clock_hz"):
+        detail["clock_hz"] = effective_clock_hz(hardware, workload.dtype)
+        detail["sources"] = {"clock_hz": hardware.sources["clock_hz"]}
+        reached = f"achievable_flops_per_s_{workload.dtype}"
+        if detail["clock_hz"] != clock:
+            detail["sources"][reached] = hardware.sources[reached]
+    detail |= {passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()}
+    exposed = exposed_by(hardware, plan, workload.seq_len // plan.shards)
+    if exposed:
+        detail["exposed"] = {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}
+    detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
+    both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
+    return linked(hardware, Machine(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed), wiring)

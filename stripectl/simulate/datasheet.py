@@ -1,0 +1,141 @@
+"""A machine as its datasheet has it: nothing is timed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stripectl.core.kernel import Kernel
+from stripectl.core.layout import Tile
+from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.errors import BadInput
+from stripectl.hardware.placement import Wiring
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.attend import ACCUMULATOR_BYTES
+from stripectl.simulate.cost_model import Hops, Machine, TileCost
+
+LINK = "link_bytes_per_s_one_way"
+LEFT_OUT = "kernel inefficiency at small blocks"
+
+
+def datasheet_machine(
+    hardware: Hardware,
+    workload: Workload,
+    tile: Tile,
+    wiring: Wiring | None = None,
+    backward: Tile | None = None,
+    kernel: Kernel | None = None,
+) -> Machine:
+    """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
+    longer; `backward` is the tile of the backward pass where that is another, and `kernel` says what of its own goes to
+    memory or does not. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
+
+    Raises:
+        BadInput: the profile lacks a figure that this needs.
+    """
+    achievable = hardware.figure(f"achievable_flops_per_s_{workload.dtype}")
+    needed = {"hbm_bytes_per_s": hardware.figure("hbm_bytes_per_s")}
+    needed[f"matmul_flops_per_s_{workload.dtype}"] = achievable or hardware.flops_per_s(workload.dtype)
+    memory, rate = figures(hardware, needed)
+    detail = {
+        "flops_per_s": rate,
+        "rate_is": "achievable" if achievable else "peak",
+        "sources": {name: hardware.sources[name] for name in needed if name in hardware.sources},
+        "left_out": LEFT_OUT,
+    }
+    forward, _ = roofline(workload, tile, rate, memory, kernel)
+    _, back = roofline(workload, backward or tile, rate, memory, kernel)
+    return linked(hardware, Machine(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
+
+
+def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machine:
+    """The machine with hops from the datasheet; its detail says besides what they cost, where that is from, and what
+    is left out of it.
+
+    Raises:
+        BadInput: the profile lacks the rate of its links.
+    """
+    (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
+    latency, hops = hardware.figure("hop_latency_s"), wiring.hops if wiring else {}
+    across = wiring is not None and any(crossed.network.any() for crossed in wiring.onward.values())
+    unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
+    own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
+    sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
+    left_out = "; ".join([machine.detail["left_out"], *unknown])
+    detail: dict[str, Any] = machine.detail | own | {"sources": sources, "left_out": left_out}
+    if slower := {axis: said for axis, hop in hops.items() if (said := slower_hops(hop, link, latency or 0.0))}:
+        detail["slower_hops"] = slower
+    memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
+    known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
+    known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
+    return replace(machine, **known, hops=hops, spreads=wiring.spreads if wiring else {}, detail=detail)
+
+
+def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:
+    """The figures that a time needs.
+
+    Raises:
+        BadInput: the profile lacks one.
+    """
+    if lacking := [name for name, value in needed.items() if value is None]:
+        raise BadInput(
+            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so no time can be told from its "
+            f"datasheet. Try another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+        )
+    return [value for value in needed.values() if value is not None]
+
+
+def roofline(
+    workload: Workload,
+    tile: Tile,
+    flops_per_s: float,
+    memory_bytes_per_s: float,
+    kernel: Kernel | None = None,
+) -> tuple[TileCost, TileCost]:
+    """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
+    its float32 accumulators once a call."""
+    element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
+    touches, sharing = (kernel.score_touches, kernel.sharing) if kernel else ({}, 1)
+    if workload.attention == "linear":
+        return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
+
+    def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
+        """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
+        fetched = 2 * tile.block_kv * workload.head_dim * column_bytes / sharing
+        moved = fetched + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
+        whole = max(2 * matmuls * pairs * workload.head_dim / flops_per_s, moved / memory_bytes_per_s)
+        row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory_bytes_per_s
+        return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
+
+    return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
+
+
+def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | None = None) -> float:
+    """FLOPs that the tiles of a workload's passes do for each byte they move: of a machine whose memory moves a byte a
+    second and whose matmuls take no time, the FLOPs over the seconds."""
+    passes = [(2, roofline(workload, tile, math.inf, 1.0, kernel)[0], tile)]
+    if workload.passes != "forward":
+        passes.append((5, roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
+    done = sum(2 * matmuls * workload.head_dim for matmuls, _, _ in passes)
+    return done / sum(cost.whole_s / (each.block_q * each.block_kv) for _, cost, each in passes)
+
+
+def chunk_costs(
+    workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float
+) -> tuple[TileCost, TileCost]:
+    """Those of linear attention: a tile of keys is added to a state, a row of tiles meets one, and tiles at a boundary
+    have scores. A backward pass is three forward ones."""
+    size, element = workload.head_dim, DTYPE_BYTES[workload.dtype]
+    keys = 2 * tile.block_kv * size * element / memory_bytes_per_s
+    state = max(2 * tile.block_kv * size**2 / flops_per_s, keys)
+    scores = max(4 * tile.block_q * tile.block_kv * size / flops_per_s, keys)
+    accumulators = 2 * tile.block_q * size * ACCUMULATOR_BYTES / memory_bytes_per_s
+    row = 2 * tile.block_q * size**2 / flops_per_s + accumulators
+    return TileCost(state, scores, row_s=row), TileCost(3 * state, 3 * scores, row_s=3 * row)
+
+
+def slower_hops(hops: Hops, link_bytes_per_s: float, latency_s: float) -> dict[str, float]:
+    """The worst of an axis whose hops are not all single links of their own."""
+    slowest, longest = float(hops.bytes_per_s.min()), float(hops.latency_s.max())
+    said = {"slowest_bytes_per_s": slowest} if slowest < link_bytes_per_s else {}
+    return said | ({"longest_latency_s": longest} if longest > latency_s else {})

@@ -1,0 +1,200 @@
+"""A scheme on clocks: the program that runs on devices, with arrays that hold only a shape and when each device has it.
+
+Devices of the axes that divide heads and batch are all alike. A backward pass is the scheme's own, or the transpose of
+what forward did (`clocks`).
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stripectl.core.intervals import Overlap, overlap, union_s
+from stripectl.core.layout import TileCount
+from stripectl.core.plan import Plan
+from stripectl.core.scheme import ROWS, Scheme, schemes
+from stripectl.core.sequence_sharding import dealing, lie
+from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.simulate.attend import ACCUMULATOR_BYTES, Round, TimedAttend
+from stripectl.simulate.clocks import Clocks, Gradients, leaves
+from stripectl.simulate.cost_model import Machine, stack
+from stripectl.simulate.memory import Timed
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
+    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way; the most
+    memory that a device held; and when memory was read and written beside tiles."""
+
+    seconds: float
+    rounds: list[Round]
+    transfers: Counter[tuple[str, int, int]]
+    along: Counter[tuple[str, str]]
+    peak_bytes: int
+    windows: list[tuple[np.ndarray, np.ndarray]]
+    touched: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes a device sent, by opcode."""
+        return by_opcode(self.along)
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """Of the device that computes longest, of those that are alike the most exposed, or else the one that hides
+        most; None where nothing was sent. Devices that wait for it have little to hide behind, which is imbalance and
+        not slow communication."""
+        if not self.windows:
+            return None
+        compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
+        compute += [np.stack(each, 1) for each in self.touched]
+        windows = [np.stack(window, 1) for window in self.windows]
+        each = [(union_s([c[d] for c in compute]), [w[d] for w in windows], d) for d in range(len(compute[0]))]
+        longest = max(busy for busy, _, _ in each)
+        found = [overlap([c[d] for c in compute], sent) for busy, sent, d in each if busy > 0.999 * longest]
+        return max(found, key=lambda one: (one.exposed_s, one.hidden_s))
+
+
+def simulate(workload: Workload, plan: Plan, machine: Machine, *, layer: bool = False) -> Simulation:
+    """Run the plan's scheme on clocks. The plan has its tile and is not refused. In a `layer` the memory of what comes
+    in and goes out is free for others once nothing reads it any more."""
+    run = _run(workload, [plan], machine, layer)
+    ends, clocks, attend = run.ends, run.clocks, run.attend
+
+    def alone(times: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(times, clocks.now.shape)[0]
+
+    rounds = []
+    for each in attend.rounds_run:
+        tiles = TileCount(*map(alone, each.tiles))
+        rounds.append(each._replace(start_s=alone(each.start_s), end_s=alone(each.end_s), tiles=tiles))
+    windows, touched = (
+        [(alone(start_s), alone(end_s)) for start_s, end_s in times] for times in (clocks.windows, clocks.touched)
+    )
+    return Simulation(
+        float(ends[0]), rounds, clocks.transfers, clocks.along, int(clocks.ledger.peak[0]), windows, touched
+    )
+
+
+class Times(NamedTuple):
+    """What plans that differ in their tiles alone take, by plan: all of it, and up to the end of the forward pass; the
+    bytes a device sends by (axis, opcode), in all and up to there; and the most memory it holds."""
+
+    seconds: np.ndarray
+    forward_s: np.ndarray
+    along: Counter[tuple[str, str]]
+    forward_along: Counter[tuple[str, str]]
+    peak_bytes: np.ndarray
+    computed: np.ndarray  # tiles of the forward pass, of all heads and devices
+
+    @property
+    def sent(self) -> dict[str, int]:
+        """Bytes a device sends, by opcode."""
+        return by_opcode(self.along)
+
+
+def by_opcode(along: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for (_, opcode), nbytes in along.items():
+        total[opcode] += nbytes
+    return dict(total)
+
+
+def times_of(workload: Workload, plans: Sequence[Plan], machines: Sequence[Machine], *, layer: bool = False) -> Times:
+    """The times of plans that differ in tiles alone, each on its machine, which differ in what tiles cost alone: as
+    many `simulate` at once, without what explains them."""
+    run = _run(workload, plans, stack(machines), layer)
+    clocks = run.clocks
+    peak, computed = np.broadcast_to(clocks.ledger.peak, len(plans)), np.zeros(len(plans), int)
+    for each in run.attend.rounds_run:
+        if each.passes == "forward":
+            computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
+    return Times(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed)
+
+
+class _Run(NamedTuple):
+    ends: np.ndarray
+    forward_ends: np.ndarray
+    forward_along: Counter[tuple[str, str]]
+    clocks: Clocks
+    attend: TimedAttend
+
+
+def _run(
+    workload: Workload,
+    plans: Sequence[Plan],
+    machine: Machine,
+    layer: bool,
+) -> _Run:
+    """When each of the plans ends, and the clocks they ran on."""
+    plan = plans[0]
+    scheme: Scheme = schemes[plan.scheme]
+    clocks = Clocks(plan, scheme.axes, machine, arguments=not layer)
+    tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
+    attend = TimedAttend(workload, plan, clocks, tiles)
+    at_rest = inputs(workload, plan, clocks)
+    both = workload.passes != "forward"
+    given = clocks.argument(at_rest[0].shape, at_rest[0].itemsize) if both else None  # the cotangent of the output
+    clocks.recording = both
+    q, kv = scheme.enter(at_rest, attend, clocks)
+    entry = clocks.recorded()
+    clocks.recording = both and scheme.backward is None
+    state = scheme.forward(q, kv, attend, clocks)
+    if not both or scheme.backward is None:
+        q, kv = q.bare, None
+    out = attend.finish(q, state)
+    del state
+    meeting = clocks.recorded()
+    clocks.recording = both
+    result = scheme.leave(out, attend, clocks)
+    ready = result.ready
+    forward_ends, forward_along = np.maximum(ready, clocks.now).max(-1), clocks.along.copy()
+    if both:
+        assert given
+        leaving, gradients = clocks.recorded(), Gradients(clocks.ledger)
+        clocks.passes, clocks.recording = "backward", False
+        gradients.add(result, np.maximum(ready, clocks.now), given.memory)
+        clocks.transpose(leaving, gradients)
+        if layer:
+            result, out = result.bare, out.bare
+        if scheme.backward is None:
+            clocks.transpose(meeting, gradients)
+        else:
+            cotangent = gradients.take(out)
+            assert cotangent
+            met = [q, kv, cotangent]
+            del q, kv, cotangent
+            _own_backward(scheme, met, attend, clocks, gradients)
+        clocks.transpose(entry, gradients)
+        ends = [gradient.ready for primal in leaves(at_rest) if (gradient := gradients.take(primal))]
+        ready = np.maximum.reduce([ready + np.zeros_like(clocks.now), *ends])
+    return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
+
+
+def _own_backward(scheme: Scheme, met: list[Any], attend: TimedAttend, clocks: Clocks, gradients: Gradients) -> None:
+    """The scheme's own backward pass of `met`, which holds queries, keys and values, and the cotangent of the output.
+    It is emptied, so that nothing stays in memory that the pass no longer reads."""
+    assert scheme.backward
+    q, kv, cotangent = met
+    met.clear()
+    row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
+    saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)
+    primals = [leaf.bare for leaf in (q, *leaves(kv))]
+    found = leaves(scheme.backward(saved, kv, attend, clocks))
+    del saved, cotangent, q, kv
+    for primal in primals:
+        gradients.add(primal, found.pop(0).ready)
+
+
+def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
+    """(queries, (keys, values)) as they lie on a device before anything moves."""
+
+    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int) -> Timed:
+        sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
+        return clocks.argument((*sizes, workload.head_dim), DTYPE_BYTES[workload.dtype])
+
+    keys = [shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len) for _ in range(2)]
+    return shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries), (keys[0], keys[1])

@@ -1,0 +1,139 @@
+"""A training step beside its attention, by arithmetic: what each part computes, what the optimizer moves, and what a
+device sends for the parts.
+
+Letters of a shape that is sent: t tokens of a device, d hidden. Matrices are cut over `tensor`, and stored in shards
+over `fsdp` and the sequence's axes as well (ZeRO-3), so that a layer's are gathered where they are used, forward and
+backward, in the dtype of the step, and their float32 gradients scattered back. With ZeRO-1 gradients are scattered to
+where the optimizer's state is, and what it makes of parameters is gathered once. Over `tensor` the results of two
+matrices of a layer are summed forward and two backward (Megatron, Shoeybi et al. 2019, section 3). What the backward
+pass computes again is `remat`'s and, of what goes through in chunks, the chunks'. Traffic of what is no matrix (norms,
+rotations, residuals) is left out.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
+from stripectl.core.workload import DTYPE_BYTES, Workload
+from stripectl.hardware.profile import Hardware
+from stripectl.simulate.cost_model import Machine
+
+STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
+ADAMW_TOUCHES = 8  # of them an element: gradient twice (its norm first), parameter and moments read and written
+LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
+
+
+class Sent(NamedTuple):
+    """A collective that runs `times` a step: bytes a device sends each time, round the devices of these axes."""
+
+    opcode: str
+    axes: tuple[str, ...]
+    nbytes: float
+    times: int
+
+
+class Step(NamedTuple):
+    """What a device does in a step: FLOPs of matrices by part, bytes the optimizer moves in memory, and collectives."""
+
+    flops: dict[str, float]
+    optimizer_bytes: float
+    sent: list[Sent]
+
+
+def again(plan: Plan) -> bool:
+    """Whether the backward pass runs attention forward again."""
+    transposed = schemes[plan.scheme].backward is None
+    return plan.remat == "full" or (transposed and plan.remat != "none")
+
+
+def of_step(workload: Workload, plan: Plan) -> Step:
+    """A step's parts on one device."""
+    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
+    rows = workload.seq_len // plan.product(SEQUENCE_AXES)
+    tokens = rows * workload.batch / plan.product(BATCH_AXES)
+    chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
+    heads = sizes.hidden * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads)
+    swiglu = 3 * sizes.hidden * sizes.feed_forward
+    # Of a matrix: 2 FLOPs an element and token forward, 4 backward, 2 where it is done again; of a SwiGLU's three the
+    # last one's result is not needed again.
+    flops = {
+        "projections": sizes.layers * heads * (8 if narrow else 6),
+        "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
+        "head": sizes.head_parameters * (8 if chunked else 6),
+    }
+    over = plan.product(plan.updated_over)
+    parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
+    return Step(
+        {name: each * tokens / tensor for name, each in flops.items()},
+        ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
+        [*_activations(workload, plan, tokens, narrow), *_parameters(workload, plan)],
+    )
+
+
+def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[Sent]:
+    """Sums over `tensor` of what matrices that are cut along their inputs give, and the embedding's features."""
+    tensor, layers = plan.product(HEAD_AXES), workload.sizes.layers
+    if tensor == 1:
+        return []
+    whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
+    sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # and one of the head's
+    embedding = Sent("all-gather", HEAD_AXES, part, 1)
+    if schemes[plan.scheme].rows_over:  # each in two halves, with rows between
+        return [Sent("reduce-scatter", HEAD_AXES, part, sums), Sent("all-gather", HEAD_AXES, part, sums), embedding]
+    return [Sent("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
+
+
+def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
+    """Matrices gathered and gradients scattered over the axes that store them, and summed over the others."""
+    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
+    stored = _wide(plan, plan.updated_over)
+    alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
+    share = _share(plan, stored)
+    found = []
+    for elements, times, uses in (
+        (sizes.layer_parameters / tensor, sizes.layers, 2),
+        (sizes.head_parameters / tensor, 2, 1),  # embedding and head
+    ):
+        if stored:
+            narrow = share * elements * DTYPE_BYTES[workload.dtype]
+            gathered = (narrow, times * uses) if plan.stored_over else (share * elements * STATE_BYTES, times)
+            found.append(Sent("all-gather", stored, *gathered))
+            found.append(Sent("reduce-scatter", stored, share * elements * STATE_BYTES, times))
+        if alike:
+            own = elements / plan.product(stored) * STATE_BYTES
+            found.append(Sent("all-reduce", alike, 2 * _share(plan, alike) * own, times))
+    return found
+
+
+def _wide(plan: Plan, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(axis for axis in axes if plan.size(axis) > 1))
+
+
+def _share(plan: Plan, axes: Sequence[str]) -> float:
+    """Of a whole array, what a device sends round so many that hold a shard each."""
+    return (plan.product(axes) - 1) / plan.product(axes)
+
+
+def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
+    """A collective over the devices of its axes, at the rate of `Machine.gathered_per_s`."""
+    axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
+    latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
+    rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
+    each_s = sent.nbytes / machine.gathered_per_s(axes) + rounds * latency_s
+    return sent.times * (machine.collective_latency_s + each_s)
+
+
+def hops_round(axes: Mapping[str, int], machine: Machine) -> int:
+    """How many hops what comes from farthest makes: on a torus along each axis in turn, both ways."""
+    if machine.spread(axes):
+        return sum(math.ceil(size / 2) for size in axes.values())
+    return math.ceil((math.prod(axes.values()) - 1) / min(machine.ways(axis, size) for axis, size in axes.items()))
+
+
+def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:
+    """Matrices at the achievable or else the peak rate, the optimizer at the memory's; what has no rate is left out."""
+    rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
+    memory = hardware.figure("hbm_bytes_per_s")
+    found = {name: flops / rate for name, flops in step.flops.items()} if rate else {}
+    return found | ({"optimizer": step.optimizer_bytes / memory} if memory else {})

@@ -1,0 +1,85 @@
+"""Tiles of pairs of shards, for every device and plan at once.
+
+Passes, schemes and meshes that are compared meet in the same pairs, so what was counted is kept.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from stripectl.core.layout import Pairing, Rectangle, Tile, TileCount, tile_ends
+from stripectl.core.sequence_sharding import among
+from stripectl.simulate.waves import busiest, transposed
+
+MAX_SHARDS_AT_ONCE = 2**8  # shards whose pairs are counted all at once
+Count = Callable[[list[Rectangle], Tile], TileCount]
+
+
+def count_round(
+    count: Count,
+    pairing: Pairing,
+    starts: tuple[int, ...] | None,
+    tiles: tuple[Tile, ...],
+    part: tuple[int, int],
+    me: np.ndarray,
+    src: np.ndarray,
+) -> TileCount:
+    """Tiles of a round, (plans, devices): of queries of shard `me` with keys of shard `src`, where documents begin at
+    `starts` if there are any."""
+    if starts is None and pairing.shards <= MAX_SHARDS_AT_ONCE:
+        return TileCount(*count_pairs_of_shards(count, pairing, tiles, part)[:, :, me, src])
+    return _of_pairs(count, pairing, starts, tiles, part, tuple(me.tolist()), tuple(src.tolist()))
+
+
+@lru_cache(maxsize=2**9)
+def count_pairs_of_shards(
+    count: Count,
+    pairing: Pairing,
+    tiles: tuple[Tile, ...],
+    part: tuple[int, int],
+) -> np.ndarray:
+    """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard): passes, schemes and meshes that are
+    compared meet in the same ones."""
+    if len(tiles) > 1:
+        return np.concatenate([count_pairs_of_shards(count, pairing, (tile,), part) for tile in tiles], axis=1)
+    me, every = np.arange(pairing.shards), (pairing.shards, pairing.shards)
+    found = count(pairing.bands(me[:, None], me[None], part), *tiles)
+    kinds = found.whole, found.boundary, found.dead, found.rows
+    return np.stack([np.broadcast_to(kind, every) for kind in kinds])[:, None]
+
+
+@lru_cache(maxsize=2**11)
+def _of_pairs(
+    count: Count,
+    pairing: Pairing,
+    starts: tuple[int, ...] | None,
+    tiles: tuple[Tile, ...],
+    part: tuple[int, int],
+    me: tuple[int, ...],
+    src: tuple[int, ...],
+) -> TileCount:
+    """Tiles of pairs of shards, (plans, devices)."""
+    documents = None if starts is None else among(np.array(starts), pairing.shards * pairing.rows)
+    found = []
+    for tile in tiles:
+        bands = pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile))
+        kinds = count(bands, tile)
+        found.append([np.broadcast_to(kind, len(me)) for kind in (kinds.whole, kinds.boundary, kinds.dead, kinds.rows)])
+    return TileCount(*np.stack(found, 1))
+
+
+@lru_cache(maxsize=2**11)
+def busiest_in_pairs(
+    pairing: Pairing,
+    part: tuple[int, int],
+    me: tuple[int, ...],
+    src: tuple[int, ...],
+    backward: bool,
+    block: Tile,
+    heads: int,
+    processors: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`waves.busiest` of pairs of shards."""
+    bands = pairing.bands(np.array(me), np.array(src), part)
+    return busiest([transposed(band) if backward else band for band in bands], block, heads, processors)

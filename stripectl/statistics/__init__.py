@@ -1,0 +1,1 @@
+"""Statistics, a method a file."""

@@ -1,0 +1,180 @@
+"""A plan inside somebody's own program: its attention over their mesh, and where the sequence's tokens lie meanwhile.
+
+Letters: B batch, T positions in the layout's order, N query heads, K key/value heads, H head_dim.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.execute.attention import bound
+from stripectl.execute.program import partition
+
+
+def sequence_parallel_attention(
+    q_BTNH: jax.Array,
+    k_BTKH: jax.Array,
+    v_BTKH: jax.Array,
+    plan: Plan | str,
+    mesh: Mesh | AbstractMesh | None,
+    *,
+    mask: str = "causal",
+    documents: jax.Array | None = None,
+    decay: str = "1",
+    features: str = "none",
+) -> jax.Array:
+    """Attention by a plan's scheme, layout and kernel; call it in your own jit, and differentiate through it.
+
+    The gradient is the scheme's own backward pass where it has one, else its transpose. Scores are scaled by
+    head_dim ** -0.5; a plan with a kernel of linear attention computes that, scaled by nothing. Exact: the program is
+    the one that `stripectl bench` times and checks.
+
+    Args:
+        q_BTNH: (batch, positions, heads, head_dim), as jax.nn.dot_product_attention has it; float32 or bfloat16, the
+            positions in the plan's layout (`positions`).
+        k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads.
+        plan: a plan or its text, `ring/striped@ring=4,tensor=2`; without a mesh it takes the sizes of `mesh`, without a
+            tile the kernel's default.
+        mesh: the mesh of the arrays: batch lies over its axes `data` and `fsdp`, positions over `ring` and the other
+            axes of a sequence, heads over `tensor`. None: this is called inside a shard_map of your own over such axes,
+            with one device's part of each array, and the plan names its mesh.
+        mask: `causal`, `full`, or `sliding:4k`: each query sees so many keys, with its own.
+        documents: int32 (batch, documents), where several are packed in a sequence: the position that each begins at,
+            ascending from 0, filled up with the sequence's length. A query sees the keys of its own document. Lies as
+            the batch does, on every device of a sequence.
+        decay: of linear attention what is left of a state after a token: a number, or `tnl`, a head each.
+        features: of linear attention the map of queries and keys: `none`, or `elu` (1 + elu).
+
+    Returns:
+        (batch, positions, heads, head_dim) in the dtype of q, lying over the axes as `mesh` says.
+
+    Raises:
+        BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
+    """
+    plan, given = named(plan, mesh), () if documents is None else (documents,)
+    parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
+    kind, kept = platform(mesh), {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features}
+    work = workload(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
+    if reason := unsupported(plan, work, kind):
+        raise BadInput(f"{plan} cannot attend: {reason}")
+    plan = with_tile(plan, work, kind)
+    attend = inside(plan, work) if mesh is None else on_mesh(plan, work, mesh)
+    inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
+    return jnp.swapaxes(attend(*inner, *given), 1, 2)
+
+
+def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH, all global, of a plan with its tile
+    and all sizes."""
+    spec, attend = partition(plan), bound(plan, workload, layer=True)
+    specs = (spec,) * 3 + (PartitionSpec(spec[0]),) * (workload.documents is not None)
+    mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
+    if AxisType.Explicit not in mesh.axis_types:
+        return mapped
+
+    def laid(*arrays):
+        return mapped(*(jax.reshard(x, NamedSharding(mesh, each)) for x, each in zip(arrays, specs, strict=True)))
+
+    return laid
+
+
+def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None = None) -> np.ndarray:
+    """int32 (seq_len,): the position in the text of each row of the arrays that a plan's attention takes.
+
+    Permute tokens and targets once, `tokens[:, positions(plan, seq_len)]`, and give the same array to what depends
+    on positions, such as rotary embeddings; nothing inside a layer moves then. `np.argsort` of it is the way back.
+
+    Raises:
+        BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot cut such a sequence.
+    """
+    plan = named(plan, mesh)
+    layout = layouts[plan.layout]
+    if reason := layout.unsupported(seq_len, plan.shards):
+        raise BadInput(reason)
+    return layout.permutation(plan.shards, seq_len).astype(np.int32)
+
+
+def named(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
+    """The plan with the mesh's sizes; a mesh of None is the plan's, which inside a shard_map is the one around it.
+
+    Raises:
+        BadInput: they differ, or neither says.
+    """
+    plan = parse_plan(plan) if isinstance(plan, str) else plan
+    if mesh is None:
+        if plan.mesh is None:
+            raise BadInput(f"{plan} says no sizes and there is no mesh. Write {plan}@ring=4, or give the mesh.")
+        return plan
+    there: Mapping[str, int] = {axis: size for axis, size in mesh.shape.items() if size > 1}
+    if strange := [axis for axis in there if axis not in AXES]:
+        raise BadInput(
+            f"the mesh has an axis {strange[0]}; plans have {', '.join(AXES)}. Rename it, or call this with mesh=None "
+            f"inside a shard_map of your own."
+        )
+    if plan.mesh is None or not (plan.mesh or schemes[plan.scheme].axes):  # one without axes names none by itself
+        return replace(plan, mesh=make_mesh(there))
+    if plan.axes != there:
+        raise BadInput(f"{plan} is not for the mesh {', '.join(f'{axis}={size}' for axis, size in there.items())}.")
+    return plan
+
+
+def platform(mesh: Mesh | AbstractMesh | None) -> str:
+    """The kind of hardware that a mesh is made of: cpu, gpu or tpu."""
+    return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
+
+
+def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
+    """What arrays ask for that are one of so many parts of batch, positions and heads; `kept` of a workload as given.
+
+    Raises:
+        BadInput: their shapes or dtypes do not go together.
+    """
+    shapes, dtypes = [x.shape for x in (q_BTNH, k_BTKH, v_BTKH)], {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
+    rest = [(*shape[:2], *shape[3:]) for shape in shapes]
+    if any(len(shape) != 4 for shape in shapes) or len(set(rest)) > 1 or shapes[1] != shapes[2] or len(dtypes) > 1:
+        raise BadInput(
+            f"queries, keys and values are (batch, positions, heads, head_dim) of one dtype and alike but for heads, "
+            f"not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
+        )
+    (batch, rows, heads, head_dim), kv_heads = shapes[0], shapes[1][2]
+    return Workload(
+        seq_len=rows * parts[1],
+        batch=batch * parts[0],
+        heads=heads * parts[2],
+        kv_heads=kv_heads * parts[2],
+        head_dim=head_dim,
+        dtype=dtypes.pop(),
+        documents=(rows * parts[1],) if packed else None,
+        **kept,
+    )
+
+
+def inside(plan: Plan, workload: Workload) -> Callable:
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH of one device, where the axes of the
+    shard_map around this are the plan's.
+
+    Raises:
+        BadInput: they are not.
+    """
+    for axis, size in plan.axes.items():
+        try:
+            found = lax.axis_size(axis)
+        except NameError:
+            raise BadInput(f"no shard_map with an axis {axis} is around this, which {plan} needs.") from None
+        if found != size:
+            raise BadInput(f"{plan} needs {axis}={size} and the shard_map around this has {axis}={found}.")
+    return bound(plan, workload, layer=True)

@@ -1,0 +1,154 @@
+"""Where a training step's arrays lie on a plan's mesh, said by constraints: the compiler moves what has to move.
+
+Tokens lie over the batch's and the sequence's axes, a layer's heads, feed-forward and vocabulary over `tensor`. A
+parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020), gathered
+where a layer uses it, and its gradient scattered back. With ZeRO-1 that is where its optimizer state is stored alone:
+gradients are scattered, and what the optimizer makes of parameters is gathered; with `zero=0` all is as it is used.
+Hidden states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
+
+Feed-forward and loss work *blockwise* (Liu and Abbeel 2023): on a chunk of the rows of every shard at a time, so that
+chunking moves no data, with the intermediate results of one chunk in memory, in the backward pass too.
+
+Letters: B batch, T positions in the layout's order. Inside a step both are cut as they lie: P parts of the batch with G
+sequences each, S shards of the sequence with R rows each, of which C are a chunk.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
+from stripectl.core.scheme import schemes
+from stripectl.execute.attend import recomputed
+from stripectl.execute.attention import ATTENTION
+
+# A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.
+USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
+STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
+Dims = tuple[str | None, ...]
+# What no policy keeps: it is the input again in another place or form, and keeping it would keep gathered parameters.
+MOVES = ("sharding_constraint", "convert_element_type", "broadcast_in_dim", "reshape", "transpose")
+
+
+def everything(primitive: Any, *_: Any, **__: Any) -> bool:
+    """The policy that keeps all that was computed."""
+    return primitive.name not in MOVES
+
+
+NAMED = jax.checkpoint_policies.save_only_these_names(ATTENTION)
+POLICIES: dict[str, Callable[..., Any]] = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "attention": NAMED,
+    "dots": jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, NAMED),
+    "none": everything,
+}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A plan on its mesh, with the dtype that layers compute in."""
+
+    plan: Plan
+    mesh: Mesh
+    dtype: str
+
+    def spec(self, dims: Dims, axes: dict[str, tuple[str, ...]] = USED) -> PartitionSpec:
+        """The axes of the mesh that dimensions lie over, by their names."""
+        known = axes | {"rows": schemes[self.plan.scheme].rows_over}
+        used = ([axis for axis in known[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
+        return PartitionSpec(*(tuple(each) or None for each in used))
+
+    def stored(self, dims: Dims) -> NamedSharding:
+        """The sharding of a parameter where it is stored."""
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.stored_over else USED))
+
+    def updated(self, dims: Dims) -> NamedSharding:
+        """The sharding of a parameter's optimizer state, and of the parameter and gradient that go with it there."""
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.updated_over else USED))
+
+    def laid(self, x: jax.Array, *dims: str | None) -> jax.Array:
+        """x over the axes of its dimensions; those not named lie whole."""
+        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, self.spec(dims)))
+
+    def copies(self, parameter: Any) -> jax.Array:
+        """(P, S, ...) of a parameter (an nnx.Param with `dims`): a gathered copy for every device along batch and
+        sequence. Its values are those of the computing dtype, and so are the bytes that travel. The copies' gradients
+        add up in float32: each on its device, through a loop over chunks too, then all of them, once."""
+        dims: Dims = parameter.dims
+        whole: Any = gathered(self, dims, parameter[...])
+        shape = (self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES), *whole.shape)
+        return self.laid(jnp.broadcast_to(whole, shape), "batch", "sequence", *dims)
+
+    def split(self, x: jax.Array, at: int = 1) -> jax.Array:
+        """(P, G, ..., S, R, ...) of an array (B, ..., T, ...) whose positions are its dimension `at`."""
+        parts, shards = self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES)
+        batch, *middle = x.shape[:at]
+        return x.reshape(parts, batch // parts, *middle, shards, x.shape[at] // shards, *x.shape[at + 1 :])
+
+    def join(self, x: jax.Array, at: int = 1) -> jax.Array:
+        """What `split` made, as it was."""
+        parts, group, *middle = x.shape[: at + 1]
+        shards, rows, *rest = x.shape[at + 1 :]
+        return x.reshape(parts * group, *middle, shards * rows, *rest)
+
+    def remat(self, layer: Callable) -> Callable:
+        """A layer that keeps for its backward pass what the plan's policy says."""
+        return jax.checkpoint(layer, policy=POLICIES[self.plan.remat])
+
+    def blockwise(self, compute: Callable, copies: Sequence[jax.Array], *arrays_PGSR: jax.Array) -> jax.Array:
+        """compute(copies of parameters, *blocks_PGSC...) -> block_PGSC..., a chunk of every shard's rows at a time.
+
+        Arrays are (P, G, S, R, ...), and so is the result.
+        """
+        rows = arrays_PGSR[0].shape[3]
+        chunk = self.plan.chunk_rows(rows)
+        if chunk == rows:
+            return compute(copies, *arrays_PGSR)
+
+        def cut(x):
+            x = x.reshape(*x.shape[:3], rows // chunk, chunk, *x.shape[4:])
+            return jnp.moveaxis(self.laid(x, "batch", None, "sequence"), 3, 0)
+
+        def block(copies, blocks):
+            return self.laid(compute(copies, *blocks), "batch", None, "sequence")
+
+        again = recomputed(block)
+        _, out = lax.scan(lambda _, blocks: (None, again(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
+        out = jnp.moveaxis(out, 0, 3)
+        return out.reshape(*out.shape[:3], rows, *out.shape[5:])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def gathered(placement: Placement, dims: Dims, stored: jax.Array) -> jax.Array:
+    """A stored parameter where it is used; the gradient goes back to where it is stored."""
+    narrow = lax.with_sharding_constraint(stored.astype(placement.dtype), placement.stored(dims))
+    return placement.laid(narrow, *dims).astype(stored.dtype)
+
+
+def _gather_forward(placement, dims, stored):
+    return gathered(placement, dims, stored), None
+
+
+def _gather_backward(placement, dims, _, gradient):
+    # First the sum, then the shards: one step would let the compiler move activations to where the shards are.
+    return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
+
+
+gathered.defvjp(_gather_forward, _gather_backward)
+
+
+def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:
+    """How every parameter of a state lies; below `stacked` they have a leading dimension of layers."""
+
+    def one(path, variable):
+        dims = variable.get_metadata("dims")
+        return variable.replace(lies((None, *dims) if stacked in path else dims))
+
+    return nnx.map_state(one, state)

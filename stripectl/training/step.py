@@ -1,0 +1,229 @@
+"""A training step of a model under a plan: loss, gradients and AdamW over a mesh, everything sharded as the plan says.
+
+    training = make_training("1b", "ring/striped@data=2,ring=4,chunk=512", seq_len=8192, batch=2)
+    state = training.init(seed=0)
+    state, loss = training.step(state, training.place(tokens))
+
+Letters: B batch, T positions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.layer_groups import layers_of
+from stripectl.core.linear_attention import pattern_of
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.validation import unsupported
+from stripectl.core.workload import STEP, Workload
+from stripectl.errors import BadInput
+from stripectl.execute.program import compile_with, mesh_of, placed
+from stripectl.training.attention import on_mesh, platform, positions
+from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
+from stripectl.training.sharding import Placement, shardings
+
+
+class Batch(NamedTuple):
+    """A batch in the layout's order; `positions` are the same for every sequence."""
+
+    tokens_BT: Any
+    targets_BT: Any
+    positions_T: Any
+
+
+class State(NamedTuple):
+    """What a step changes: the parameters (an nnx.State of float32) and the optimizer's state."""
+
+    parameters: Any
+    optimizer: Any
+
+
+def adamw(learning_rate: float = 3e-4, weight_decay: float = 0.1) -> optax.GradientTransformation:
+    """AdamW (Loshchilov and Hutter 2019) with LLaMA's betas; gradients clipped at a norm of 1, scales do not decay."""
+
+    def decays(parameters):
+        return nnx.map_state(lambda _, each: each.replace(len(each.get_metadata("dims")) > 1), parameters)
+
+    steps = optax.adamw(learning_rate, b1=0.9, b2=0.95, weight_decay=weight_decay, mask=decays)
+    return optax.chain(optax.clip_by_global_norm(1.0), steps)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model under a plan, which has its mesh and tile, for a workload; `make_training` checks that they fit."""
+
+    model: Model
+    workload: Workload
+    plan: Plan
+    mesh: Mesh
+    optimizer: optax.GradientTransformation
+    rotary_base: float = ROTARY_BASE
+
+    @cached_property
+    def placement(self) -> Placement:
+        return Placement(self.plan, self.mesh, self.workload.dtype)
+
+    @property
+    def whole(self) -> NamedSharding:
+        """Of what every device has, such as the loss."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @cached_property
+    def definition(self) -> tuple[Any, Any]:
+        """(graph, abstract parameters) of the decoder."""
+        graph, abstract = nnx.split(nnx.eval_shape(lambda: Decoder(self.model, nnx.Rngs(0))))
+        return graph, abstract
+
+    @cached_property
+    def shardings(self) -> State:
+        """The sharding of every array of a State."""
+        abstract = self.definition[1]
+        optimizer = optax.tree.map_params(
+            self.optimizer,
+            lambda _, sharding: sharding,
+            jax.eval_shape(self.optimizer.init, abstract),
+            self.updated,
+            transform_non_params=lambda _: self.whole,
+        )
+        return State(shardings(self.placement.stored, abstract, "layers"), optimizer)
+
+    @cached_property
+    def updated(self) -> Any:
+        """The sharding of parameters and gradients where the optimizer's state is."""
+        return shardings(self.placement.updated, self.definition[1], "layers")
+
+    def make(self, seed: int) -> State:
+        """A new State, wherever it is traced."""
+        parameters = nnx.state(Decoder(self.model, nnx.Rngs(seed)))
+        return State(parameters, self.optimizer.init(parameters))
+
+    def init(self, seed: int) -> State:
+        """A new State, made where it lies; the same on every mesh."""
+        return jax.jit(partial(self.make, seed), out_shardings=self.shardings)()
+
+    @property
+    def batch_shardings(self) -> Batch:
+        spec, mesh = self.placement.spec, self.mesh
+        rows = NamedSharding(mesh, spec(("batch", "sequence")))
+        return Batch(rows, rows, NamedSharding(mesh, spec(("sequence",))))
+
+    @property
+    def abstract_batch(self) -> Batch:
+        """Shapes in place of a batch's arrays."""
+        rows = jax.ShapeDtypeStruct((self.workload.batch, self.workload.seq_len), jnp.int32)
+        return Batch(rows, rows, jax.ShapeDtypeStruct((self.workload.seq_len,), jnp.int32))
+
+    def place(self, tokens: np.ndarray) -> Batch:
+        """A batch from tokens in natural order, int (batch, seq_len + 1): the last is only a target."""
+        length = self.workload.seq_len
+        if tokens.shape != (self.workload.batch, length + 1):
+            raise BadInput(f"tokens are {tokens.shape}; a step takes {(self.workload.batch, length + 1)}.")
+        order = positions(self.plan, length)
+        host = Batch(tokens[:, :-1][:, order].astype(np.int32), tokens[:, 1:][:, order].astype(np.int32), order)
+
+        def put(array, sharding):
+            return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+        return jax.tree.map(put, host, self.batch_shardings)
+
+    @property
+    def key(self) -> Any:
+        """Equal for steps that can take each other's state."""
+        return self.model, self.plan.mesh, self.plan.zero
+
+    def random_inputs(self) -> list[Any]:
+        """A new State."""
+        return [self.init(seed=0)]
+
+    def own_inputs(self) -> list[Any]:
+        """A batch of random tokens in the plan's layout."""
+        shape = self.workload.batch, self.workload.seq_len + 1
+        return [self.place(np.random.default_rng(0).integers(0, self.model.vocabulary, shape))]
+
+    def loss(self, parameters: Any, batch: Batch) -> jax.Array:
+        """float32 (): the mean cross-entropy of the batch, in nats a token."""
+        turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
+        turn = tuple(self.placement.laid(each, "sequence") for each in turn)
+        decoder = nnx.merge(self.definition[0], parameters)
+        return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.pattern, self.placement))
+
+    @property
+    def pattern(self) -> list[Attention]:
+        """The attention of layers, again and again."""
+        by_kind = {own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layers_of(self.workload, self.plan)}
+        return [Attention(by_kind[kind], kind == "linear") for kind in pattern_of(self.workload.attention)]
+
+    @cached_property
+    def gradients(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
+        """(parameters, batch) -> (loss, gradients), jitted."""
+        given, both = self.shardings.parameters, jax.value_and_grad(self.loss)
+        return jax.jit(both, in_shardings=(given, self.batch_shardings), out_shardings=(self.whole, given))
+
+    @cached_property
+    def step(self) -> Any:
+        """(state, batch) -> (state, loss), jitted; the state that goes in is used up."""
+
+        def step(state: State, batch: Batch):
+            loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
+            with jax.named_scope("optimizer"):
+                gradients, own = jax.lax.with_sharding_constraint((gradients, state.parameters), (self.updated,) * 2)
+                updates, optimizer = self.optimizer.update(gradients, state.optimizer, own)
+                return State(optax.apply_updates(own, updates), optimizer), loss
+
+        given, results = (self.shardings, self.batch_shardings), (self.shardings, self.whole)
+        return jax.jit(step, in_shardings=given, out_shardings=results, donate_argnums=0)
+
+    def compile(self, flags: Mapping[str, str] | None = None) -> Any:
+        """The compiled step, which can be called like `step`; makes no arrays."""
+        abstract = self.definition[1]
+        state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
+        lowered = self.step.lower(state, self.abstract_batch)
+        return compile_with(lowered, self.plan, flags or {}, platform(self.mesh))
+
+
+def make_training(
+    model: Model | str,
+    plan: Plan | str,
+    *,
+    seq_len: int,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    devices: Sequence[Any] | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    rotary_base: float = ROTARY_BASE,
+) -> Training:
+    """A causal model's training under a plan.
+
+    Args:
+        model: a model, its name, or the path of its YAML file.
+        plan: a plan or its text; without a mesh it takes all devices, without a tile the kernel's default.
+        seq_len: tokens of a sequence, on all devices together.
+        batch: sequences of a step, on all devices together.
+        dtype: what layers compute in; parameters, gradients and optimizer state are float32.
+        devices: in the order of the mesh, the last axis fastest; None: those here, as JAX lays a mesh on links.
+        optimizer: any of optax; None: `adamw()`.
+        rotary_base: the base of the rotary angles.
+
+    Raises:
+        BadInput: something is unknown, or does not fit; the message has the reason.
+    """
+    model = Model.load(model) if isinstance(model, str) else model
+    plan = with_mesh(parse_plan(plan) if isinstance(plan, str) else plan, len(devices or jax.devices()))
+    sizes = {key: value for key, value in vars(model).items() if key != "name"}
+    workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **sizes)
+    here = list(devices or jax.devices())
+    kind = here[0].platform
+    if reason := unsupported(plan, workload, kind, len(here)):
+        raise BadInput(f"{plan} cannot train {model.name}: {reason}")
+    mesh = mesh_of(plan, placed(plan) if devices is None else here)
+    return Training(model, workload, with_tile(plan, workload, platform(mesh)), mesh, optimizer or adamw(), rotary_base)

@@ -1,0 +1,1 @@
+"""Ground that knows nothing of attention: units, files, the disk cache."""

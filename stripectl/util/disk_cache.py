@@ -1,0 +1,47 @@
+"""What took long to find out, kept on disk: one JSON file a key."""
+
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from stripectl.errors import BadInput
+from stripectl.util.files import PACKAGE, write_atomically
+
+
+def folder() -> Path:
+    """Where caches lie by the XDG base directory specification."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stripectl"
+
+
+@functools.cache
+def program_digest() -> str:
+    """Of every source of stripectl: whatever it makes and reads may change with any of them."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def path_of(key: Any) -> Path:
+    """The file of a key, which is anything that JSON can hold."""
+    text = json.dumps([program_digest(), key], sort_keys=True)
+    return folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+
+
+def get(key: Any) -> Any:
+    """What was kept, or None: nothing was, or it cannot be read."""
+    try:
+        return json.loads(path_of(key).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def put(key: Any, value: Any) -> None:
+    """Keep it; where that cannot be, go on without."""
+    try:
+        write_atomically(path_of(key), json.dumps(value))
+    except BadInput:
+        return

@@ -1,0 +1,268 @@
+"""Finds what is found by listing a folder (profiles, templates, plug-ins) and writes files so that none is ever half.
+
+`profiles/` and `templates/` lie inside the package in a wheel and beside it in a checkout.
+"""
+
+import contextlib
+import difflib
+import functools
+import importlib
+import itertools
+import math
+import os
+import pkgutil
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stripectl.errors import BadInput
+
+PACKAGE = Path(__file__).parents[1]
+MOST_YAML_BYTES, MOST_VALUES, MOST_DIGITS = 2**18, 2**17, 1000
+# What PyYAML lets through of Python's own on values that are not what they look like: `2020-99-99`, `1e`.
+YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
+UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+INSTEAD = "\ufffd"
+NUMBERS = (int, float, type(None))
+LONGEST_LINE = 600  # characters of a message
+
+
+def data_folder(name: str) -> Path:
+    """The folder `profiles` or `templates`, installed or in a checkout."""
+    inside = PACKAGE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+    """The error for a name that is not known: the nearest names, and all of them."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return BadInput(f"unknown {kind} {name!r}. {hint}Known: {', '.join(known)}.")
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of a file, which a device or a pipe may have without end.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is larger, or nothing can have such a name.
+    """
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most >> 10} KiB")
+    return content
+
+
+class PlainYaml(yaml.SafeLoader):
+    """Without tags, which say that a text is what it need not be, and with no more than MOST_VALUES, where aliases make
+    a few lines stand for more than any memory holds."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        if getattr(event, "tag", None):
+            raise yaml.YAMLError(f"line {event.start_mark.line + 1} has a tag (!). Write the value without it")
+        return super().compose_node(parent, index)
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node and count_values(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases (*) stand for more than {MOST_VALUES:,} values, or for themselves")
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Of so few digits that Python prints it: `1:59:59:59...` counts in sixties."""
+        if len(node.value) > MOST_DIGITS:
+            raise yaml.constructor.ConstructorError(None, None, "a number has too many digits", node.start_mark)
+        return super().construct_yaml_int(node)
+
+
+PlainYaml.add_constructor("tag:yaml.org,2002:int", PlainYaml.construct_yaml_int)
+
+
+def count_values(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many there are in a node of YAML, what has an alias as often as that stands; without end in what holds
+    itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        every = itertools.chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in parts)
+        known[id(node)] = 1 + sum(count_values(each, known) for each in every)
+    return known[id(node)]
+
+
+def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        BadInput: the file is missing, unreadable, too large, not YAML, or not a mapping.
+    """
+    try:
+        content = printable(yaml.load(read_bytes(path, MOST_YAML_BYTES), PlainYaml))
+    except OSError as error:
+        raise BadInput(f"cannot read the {what} {path}: {error.strerror}.") from error
+    except YAML_ERRORS as error:
+        raise BadInput(f"the {what} {path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise BadInput(f"the {what} {path} is not a mapping of names to values.")
+    return content
+
+
+def profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, Any]]:
+    """A YAML profile by the name of a file in `profiles/FOLDER`, or by the path of a file."""
+    known, what = profile_names(folder), f"{kind} profile"
+    if name in known:
+        path = data_folder("profiles") / folder / f"{name}.yaml"
+        return path, _shipped(path, what)
+    if os.sep not in name and not name.endswith((".yaml", ".yml")):
+        raise unknown(kind, name, known)
+    return Path(name), load_yaml(Path(name), what)
+
+
+@functools.cache
+def _shipped(path: Path, what: str) -> Mapping[str, Any]:
+    """A profile of this package, which nobody changes while it runs."""
+    return load_yaml(path, what)
+
+
+@functools.cache
+def profile_names(folder: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (data_folder("profiles") / folder).glob("*.yaml")))
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. One that fails to import
+    is kept with its reason, so that `stripectl list` can show it."""
+
+    package: str
+    kind: str
+    attribute: str
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def names(self) -> list[str]:
+        package = importlib.import_module(self.package)
+        return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+    def load(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """(name -> plug-in, name -> why it is broken)."""
+        broken = {}
+        for name in self.names():
+            if name in self._cache:
+                continue
+            try:
+                module = importlib.import_module(f"{self.package}.{name}")
+                self._cache[name] = getattr(module, self.attribute)
+            except Exception as error:  # a plug-in may be anybody's code; one that breaks must not take the rest along
+                broken[name] = f"{type(error).__name__}: {error}"
+        return dict(self._cache), broken
+
+    def summary(self, name: str) -> str:
+        """The first line of a plug-in's docstring, without its name."""
+        text = (importlib.import_module(f"{self.package}.{name}").__doc__ or "").strip().splitlines()
+        return text[0].partition(": ")[2] if text else ""
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._cache:
+            return self._cache[name]
+        good, broken = self.load()
+        if name in broken:
+            raise BadInput(f"the {self.kind} {name!r} cannot be loaded: {broken[name]}")
+        if name not in good:
+            raise unknown(self.kind, name, good)
+        return good[name]
+
+
+def printable(value: Any) -> Any:
+    """Nested data, its names and texts as they may be shown."""
+    if isinstance(value, str):
+        return value if value.isprintable() else UNSHOWN.sub(INSTEAD, value)
+    if isinstance(value, dict):
+        return {printable(name): each if isinstance(each, NUMBERS) else printable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [each if isinstance(each, NUMBERS) else printable(each) for each in value]
+    return value
+
+
+def one_line(text: str) -> str:
+    """A message in a line; of one that is long, which has somebody's input in its middle, both ends."""
+    line = "".join(each if each.isprintable() else INSTEAD for each in " ".join(text.split()))
+    half = LONGEST_LINE // 2
+    return line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
+
+
+def utf8(text: str) -> str:
+    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def ensure_writable(folder: Path, option: str = "--out") -> None:
+    """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written;
+    leaves nothing behind.
+
+    Raises:
+        BadInput: it cannot.
+    """
+    there = next(parent for parent in (folder, *folder.absolute().parents) if os.path.exists(parent))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise BadInput(
+            f"cannot write in {there}: {error.strerror}. Try {option} with a folder you can write."
+        ) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write-then-rename: a reader, or a run killed at any moment, sees the old file or the new one, never half of one.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise unwritten(path, error) from error
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):  # it is in its place
+                os.unlink(temporary)
+
+
+def unwritten(path: Path, error: OSError) -> BadInput:
+    return BadInput(f"cannot write {path}: {error.strerror}. Mend that, or choose another place.")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the renaming outlive a loss of power, where the file system knows how."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove what writers of these files left when they were killed."""
+    for name in names:
+        for path in folder.glob(f".{name}.????????"):
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -1,0 +1,75 @@
+"""What every host but host 0 does: start and end workers as host 0 says, until it is done."""
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.errors import BadInput, Missing
+from stripectl.results.environment import VERSION
+from stripectl.workers.hosts import ANSWER_S, GATHER_S, HostLost, Hosts, Link, Waiting, about_here
+from stripectl.workers.process import Process
+
+
+def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping[str, Any]:
+    """Start and end workers as host 0 says until it is done: its exit `code`, the plan that is `recommended` if any,
+    and, where something went wrong, what was `said`.
+
+    Raises:
+        Missing: no host 0. BadInput: it refuses. HostLost: it is gone.
+    """
+    link, workers = connected(hosts, waiting, limit_s), dict[int, Process]()
+    orders = Orders(hosts, workers)
+    try:
+        link.send({"index": hosts.index, "count": hosts.count, "stripectl": VERSION} | about_here())
+        while (order := link.receive()) is not None:
+            if order["do"] == "done":
+                return order
+            if order["do"] == "refuse":
+                raise BadInput(str(order["reason"]))
+            if order["do"] != "welcome":
+                link.send({"result": getattr(orders, order.pop("do"))(**order)})
+    except (OSError, ValueError) as error:
+        raise HostLost(f"host 0 at {hosts.coordinator} is gone: {error}. What it measured lies there.") from error
+    finally:
+        link.close()
+        for worker in workers.values():
+            worker.stop()
+    raise HostLost(f"host 0 at {hosts.coordinator} is gone. What it measured lies there.")
+
+
+def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> Link:
+    """A connection to host 0, as soon as it listens."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        waiting(0, hosts.count)
+        try:
+            return Link(socket.create_connection(hosts.address, timeout=5))
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise Missing(
+                    f"host 0 does not answer at {hosts.coordinator}: {error}. Start this command there with --host 0."
+                ) from error
+            time.sleep(0.5)
+
+
+@dataclass
+class Orders:
+    """What host 0 may ask of another host."""
+
+    hosts: Hosts
+    workers: dict[int, Process]
+
+    def start(self, worker: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        channel = socket.create_connection(self.hosts.address, timeout=ANSWER_S)
+        channel.settimeout(None)
+        Link(channel).send({"worker": worker})
+        self.workers[worker] = Process.start(config, variables, channel.fileno())
+        channel.close()  # the worker's alone: when it ends, host 0 sees the end of it
+
+    def end(self, worker: int) -> str:
+        return self.workers[worker].end()
+
+    def stop(self, worker: int) -> None:
+        self.workers.pop(worker).stop()

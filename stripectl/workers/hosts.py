@@ -1,0 +1,98 @@
+"""One command on many hosts: host 0 decides, saves and draws; the others start workers for it.
+
+Every host runs the same command. Host 0 (`cluster`) listens at the coordinator's address; the others (`follow`)
+connect to it, say what they are, and start and end workers as they are told. A worker of theirs has a connection to
+host 0 in place of pipes, so host 0 drives all workers alike, and whatever depends on a measurement (which plans are
+left, how many samples) is decided once. A host that dies closes its connections, or stops answering the kernel's probes
+of them; either way the others know within half a minute.
+"""
+
+import contextlib
+import json
+import platform
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stripectl.errors import BadInput, StripectlError
+from stripectl.results.environment import cores, environment
+
+GATHER_S = 300.0  # for all hosts to be there
+ANSWER_S = 30.0
+PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
+COMPARED = ("versions", "flags", "host")
+
+Waiting = Callable[[int, int], None]  # how many hosts are there, of how many
+
+
+class HostLost(StripectlError, KeyboardInterrupt):
+    """A host is gone. As an interrupt does, it ends a run and keeps what was measured."""
+
+
+def lost(error: BaseException | None) -> HostLost | None:
+    """The loss of a host that an error comes from."""
+    while error is not None and not isinstance(error, HostLost):
+        error = error.__cause__
+    return error
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Where this host stands among those that run the command."""
+
+    coordinator: str  # address:port of host 0
+    count: int
+    index: int
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r".+:\d{1,5}", self.coordinator) or not 0 < int(self.address[1]) < 2**16:
+            raise BadInput(f"--coordinator {self.coordinator!r} is not ADDRESS:PORT of host 0. Try 10.0.0.1:8476.")
+        if not 0 <= self.index < self.count:
+            raise BadInput(f"--host {self.index} is not one of {self.count} hosts. They are 0 to {self.count - 1}.")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        name, _, port = self.coordinator.rpartition(":")
+        return name.strip("[]"), int(port)
+
+
+class Link:
+    """A connection to another host: JSON, a line a message."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.buffer = connection, bytearray()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in PROBES.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    def send(self, message: Any) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, limit_s: float | None = None) -> Any:
+        """The next message, or None at the end of them."""
+        self.connection.settimeout(limit_s)
+        while b"\n" not in self.buffer:
+            data = self.connection.recv(2**16)
+            if not data:
+                return None
+            self.buffer += data
+        line, _, rest = self.buffer.partition(b"\n")
+        self.buffer = rest
+        return json.loads(line)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+def about_here() -> dict[str, Any]:
+    """What a host says of itself."""
+    known = environment([])
+    return {"name": platform.node(), "cores": cores()} | {name: known[name] for name in COMPARED}

@@ -1,0 +1,114 @@
+"""A worker process: started with its pipes, and how it ended, in words. Never imports JAX.
+
+What it reads requests from and writes answers to is a pipe of the one who started it, or a connection to another host.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stripectl.workers.stderr_tail import Tail
+
+VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
+WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # at XLA's own 256 an exponential takes a quarter longer
+END_S = 10.0  # for a process whose pipe is closed to be gone
+
+
+class Worker(Protocol):
+    """What drives devices: a process here, or one on another host."""
+
+    buffer: bytearray  # of an answer that has not come whole
+
+    def fileno(self) -> int:
+        """Of what its answers come from; at the end of it the worker is gone."""
+        ...
+
+    def send(self, message: bytes) -> None:
+        """Raises OSError where it is gone."""
+        ...
+
+    def end(self) -> str:
+        """How it ended, in words."""
+        ...
+
+    def stop(self) -> None:
+        """End it now."""
+        ...
+
+
+def worker_environment(variables: Mapping[str, str], pinned: bool) -> dict[str, str]:
+    """The environment of a worker: this process's own, `variables`, and what keeps one that is pinned to its core."""
+    environment = dict(os.environ)
+    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    environment |= variables
+    if pinned:
+        environment["JAX_PLATFORMS"] = "cpu"
+        own = (flag for flag in os.environ.get("XLA_FLAGS", "").split() if VIRTUAL_DEVICES not in flag)
+        environment["XLA_FLAGS"] = " ".join([WIDE_VECTORS, *own, ONE_THREAD])  # the last of a flag's settings holds
+    return environment
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+@dataclass
+class Process:
+    """A worker here."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Tail
+    buffer: bytearray
+
+    @classmethod
+    def start(cls, config: Mapping[str, Any], variables: Mapping[str, str], channel: int | None = None) -> "Process":
+        """Start `python -m stripectl.workers.worker`; `channel` is a file descriptor in place of pipes."""
+        ends = subprocess.PIPE if channel is None else channel
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stripectl.workers.worker", json.dumps(config)],
+            stdin=ends,
+            stdout=ends,
+            stderr=subprocess.PIPE,
+            env=worker_environment(variables, config.get("core") is not None),
+            start_new_session=True,  # Ctrl-C is for the parent, which decides what is kept
+        )
+        assert process.stderr
+        return cls(process, Tail(process.stderr), bytearray())
+
+    def fileno(self) -> int:
+        assert self.process.stdout
+        return self.process.stdout.fileno()
+
+    def send(self, message: bytes) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(message)
+        self.process.stdin.flush()
+
+    def end(self) -> str:
+        try:
+            code = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return "closed its pipe and stayed"
+        if code == -signal.SIGKILL:
+            return "was killed by SIGKILL, as Linux does where memory runs out"
+        ended = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        return ended + (f": {words}" if (words := self.log.last_line()) else "")
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                with contextlib.suppress(OSError):
+                    pipe.close()

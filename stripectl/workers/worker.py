@@ -1,0 +1,81 @@
+"""The only process that imports JAX: answers requests of its parent, one JSON line each way, until end of input.
+
+Started by `worker_group` as `python -m stripectl.workers.worker CONFIG`. A parent that dies closes the pipe, and the
+worker goes with it, whatever it is doing; Linux sees to it where the worker cannot.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import queue
+import resource
+import signal
+import sys
+import threading
+from typing import Any, TextIO
+
+from stripectl.errors import BadInput
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+HALF = 300  # characters of a long reason, at either end
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when its parent ends: one that is stopped, or whose program never gives the
+    interpreter back, does not see the end of its input."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def claim_stdout() -> TextIO:
+    """Standard output for answers alone: whatever a library prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
+
+
+def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
+    """Requests as they come; the end of input is the end of the process, at once."""
+    for line in sys.stdin:
+        requests.put(json.loads(line))
+    os._exit(0)
+
+
+def failure(error: Exception) -> dict[str, Any]:
+    """The answer to a request that raised: the reason in a line, and whether the request itself was bad. Of a long one
+    the middle is left out: what a callback raised stands in the end."""
+    said, refused = " ".join(str(error).split()), isinstance(error, BadInput)
+    said = said if len(said) <= 2 * HALF else f"{said[:HALF]} … {said[-HALF:]}"
+    return {"reason": said if refused else ": ".join(filter(None, (type(error).__name__, said))), "refused": refused}
+
+
+def main() -> None:
+    end_with_parent()
+    answers = claim_stdout()
+    config = json.loads(sys.argv[1])
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
+    if config.get("memory_bytes"):
+        resource.setrlimit(resource.RLIMIT_DATA, (config["memory_bytes"],) * 2)
+    if config.get("core") is not None:
+        os.sched_setaffinity(0, {config["core"]})
+
+    import jax
+
+    if config["processes"] > 1:
+        jax.distributed.initialize(config["coordinator"], config["processes"], config["process"])
+    session = importlib.import_module(f"stripectl.{config['session']}").Session()
+    while True:
+        request = requests.get()
+        try:
+            result = getattr(session, request["do"])(**request["with"])
+            answer = {"result": result}
+        except Exception as error:  # whatever a plan's program raises is that plan's result, not this worker's end
+            answer = failure(error)
+        answers.write(json.dumps(answer | {"to": request["number"]}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

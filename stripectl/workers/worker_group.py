@@ -1,0 +1,245 @@
+"""Starts and drives the processes that touch devices, and outlives whatever happens to them. Never imports JAX.
+
+A device set is one worker with every device of a host, or, for `cpu:N`, N single-thread workers pinned to a core each;
+where there are several, on one host or on many, they are joined by `jax.distributed`. Virtual devices of one process
+would share cores, and hide the imbalance that this tool exists to show.
+"""
+
+import contextlib
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NoReturn
+
+from stripectl.errors import BadInput, Missing, StripectlError
+from stripectl.results.environment import cores, version
+from stripectl.workers.coordinator import Cluster, Follower
+from stripectl.workers.process import Process, Worker
+
+GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
+MOST_BYTES = 2**30  # of an answer: profiles come in one
+START_S = 120.0
+
+
+class UnknownFlag(StripectlError):
+    """A variable of the environment holds a flag that XLA does not know: every process that reads it ends."""
+
+    exit_code = BadInput.exit_code
+
+
+# How XLA (xla/parse_flags_from_env.cc) and libtpu say that they do not know a flag before they end the process.
+IN_XLA_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.+)")
+IN_LIBTPU_ARGS = re.compile(r"Unknown command line flag '([^']*)'")
+
+
+def ended_by_flag(last_words: str) -> UnknownFlag | None:
+    """What to say of a process that ended because it was given a flag that XLA does not know; None of any other."""
+    for variable, pattern in (("XLA_FLAGS", IN_XLA_FLAGS), ("LIBTPU_INIT_ARGS", IN_LIBTPU_ARGS)):
+        if found := pattern.search(last_words):
+            flags = " ".join(f"--{flag.lstrip('-')}" for flag in found[1].split())
+            return UnknownFlag(
+                f"XLA (jaxlib {version('jaxlib')}) does not know {flags}. "
+                f"Correct the variable {variable}, or remove the flag from it."
+            )
+    return None
+
+
+class PlanFailed(StripectlError):
+    """A request that the workers could not do; the message is the reason. `alive` says whether the set still works,
+    `refused` that what was asked cannot be done by anybody, `late` that it took longer than its limit."""
+
+    def __init__(self, reason: str, *, alive: bool, refused: bool = False, late: bool = False) -> None:
+        super().__init__(reason)
+        self.alive, self.refused, self.late = alive, refused, late
+
+
+def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
+    """What a worker answered to the request of a number: its result, or why it has none; None where a line is no
+    answer."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("to") != number:
+        return None
+    if isinstance(content.get("reason"), str):
+        return {"reason": content["reason"], "refused": bool(content.get("refused"))}
+    return content if "result" in content else None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+@dataclass
+class DeviceSet:
+    """The workers of a target, started when first asked and started anew after one died. Use it with `with`: however
+    the block ends, no worker is left behind."""
+
+    processes: int | None = None  # N: pinned CPU processes; None: one process a host, with every device there
+    session: str = "measure.session"  # the module of this package whose Session answers
+    variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
+    memory_bytes: int | None = None  # that each may allocate; None: no limit but the machine's
+    cluster: Cluster | None = None  # of the hosts that have a part of it; None: this one alone
+    workers: list[Worker] = field(default_factory=list)
+    starts: int = 0
+    asked: int = 0
+
+    def __enter__(self) -> "DeviceSet":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __post_init__(self) -> None:
+        for host, (count, available) in enumerate(zip(self.on_hosts, self.cores, strict=True)):
+            if self.processes is not None and count > len(available):
+                where = "this machine" if self.cluster is None else f"host {host}"
+                most = sum(map(len, self.cores))
+                raise Missing(
+                    f"cpu:{self.processes} needs {count} cores, one a process, and {where} has {len(available)}. "
+                    f"Try --target cpu:{most}, or --method simulated."
+                )
+
+    @property
+    def cores(self) -> list[list[int]]:
+        """Of each host."""
+        return self.cluster.cores if self.cluster else [cores()]
+
+    @property
+    def on_hosts(self) -> list[int]:
+        """How many workers each host has."""
+        hosts = len(self.cores)
+        if self.processes is None:
+            return [1] * hosts
+        return [self.processes // hosts + (host < self.processes % hosts) for host in range(hosts)]
+
+    def start(self) -> None:
+        self.starts += 1
+        places = [(host, nth) for host, count in enumerate(self.on_hosts) for nth in range(count)]
+        address = self.cluster.hosts.address[0] if self.cluster else "127.0.0.1"
+        joined = {"processes": len(places), "coordinator": f"{address}:{free_port()}", "session": self.session}
+        joined["memory_bytes"] = self.memory_bytes
+        for rank, (host, nth) in enumerate(places):
+            core = self.cores[host][nth] if self.processes else None
+            config = joined | {"process": rank, "core": core}
+            if self.cluster and host:
+                self.workers.append(self.cluster.start(host, config, self.variables))
+            else:
+                self.workers.append(Process.start(config, self.variables))
+
+    def stop(self) -> None:
+        """End every worker now."""
+        for worker in self.workers:
+            worker.stop()
+        self.workers.clear()
+
+    def ask(self, do: str, limit_s: float = START_S, **arguments: Any) -> list[Any]:
+        """Every worker's answer to a request, in the order of their ranks.
+
+        Raises:
+            UnknownFlag: one ended because of a flag in its environment.
+            PlanFailed: one answered with an error, died, or took longer than `limit_s`. Where the others cannot go on
+                without it the set is stopped, and the next request starts it anew.
+        """
+        if not self.workers:
+            try:
+                self.start()
+            except OSError as error:
+                self._fail(f"no process could be started: {error.strerror}")
+            limit_s += START_S
+        self.asked += 1
+        message = json.dumps({"do": do, "with": arguments, "number": self.asked}).encode() + b"\n"
+        for rank, worker in enumerate(self.workers):
+            try:
+                worker.send(message)
+            except OSError:
+                self._ended(rank)
+        return self._gather(time.monotonic() + limit_s, limit_s)
+
+    def _gather(self, deadline: float, limit_s: float) -> list[Any]:
+        answers: dict[int, Mapping[str, Any]] = {}
+        failed: Mapping[str, Any] | None = None  # the first answer that is an error
+        with selectors.DefaultSelector() as selector:
+            for rank, worker in enumerate(self.workers):
+                selector.register(worker, selectors.EVENT_READ, rank)
+            for follower in self.cluster.followers if self.cluster else ():
+                selector.register(follower.link, selectors.EVENT_READ, follower)
+            while len(answers) < len(self.workers):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    late = {"reason": f"took longer than its limit of {limit_s:g} s", "late": True}
+                    self._fail(**(failed or late))
+                for key, _ in selector.select(left_s):
+                    if isinstance(key.data, Follower):  # which speaks when it is asked, so this is its end
+                        self.stop()
+                        raise key.data.lost()
+                    answer = self._read(key.data)
+                    if answer is None:
+                        continue
+                    answers[key.data] = answer
+                    if "reason" in answer and failed is None:
+                        failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
+        if failed is not None:
+            raise PlanFailed(**failed, alive=True)
+        return [answers[rank]["result"] for rank in range(len(self.workers))]
+
+    def _read(self, rank: int) -> Mapping[str, Any] | None:
+        """A whole answer of a worker, or None while there is only a part of it."""
+        worker = self.workers[rank]
+        try:
+            data = os.read(worker.fileno(), 2**16)
+        except OSError:
+            data = b""
+        if not data:
+            self._ended(rank)
+        worker.buffer += data
+        if b"\n" not in data and len(worker.buffer) <= MOST_BYTES:
+            return None
+        line, _, more = worker.buffer.partition(b"\n")
+        worker.buffer.clear()
+        answer = answer_of(line, self.asked)
+        if answer is None or more:  # then nobody knows what the next answer is of
+            self._fail(f"process {rank} wrote something else than its answer: {line[:80].decode(errors='replace')!r}")
+        return answer
+
+    def _ended(self, rank: int) -> NoReturn:
+        """Raise with how a worker ended."""
+        try:
+            ended = self.workers[rank].end()
+        finally:
+            self.stop()
+        if flag := ended_by_flag(ended):
+            raise flag
+        raise PlanFailed(f"process {rank} {ended}", alive=False)
+
+    def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
+        self.stop()
+        raise PlanFailed(reason, alive=False, refused=refused, late=late)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Make a polite kill behave like Ctrl-C, so that workers are ended and what was measured is kept. Ctrl-C too: a
+    shell may have started us with it ignored."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
