@@ -7,12 +7,12 @@ takes the arguments that it is given, and is a probe: `stripectl doctor` runs al
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, NamedTuple
 
 from packaging.version import Version
 
 from stripectl.errors import Missing
-from stripectl.results.environment import version
 
 # What stripectl's tests have passed with: (Python, JAX, libtpu), as JAX's own extras pin libtpu.
 TESTED = (("3.11", "0.10.2", "0.0.42.1"), ("3.12", "0.12.0.1", "0.0.50.1"), ("3.13", "0.12.0.1", "0.0.50.1"))
@@ -136,7 +136,7 @@ def keep_barriers_on_cpu() -> dict[str, str]:
 
 def before(package: str, release: str) -> bool:
     """Whether the installed version of a package is older than a release."""
-    return Version(version(package) or "0") < Version(release)
+    return Version(metadata.version(package)) < Version(release)
 
 
 def takes(function: Any, names: set[str]) -> None:
@@ -153,7 +153,7 @@ def lacking(part: str, remedy: str, error: Exception) -> Missing:
     """What a part of stripectl that uses private names of JAX says where JAX has others."""
     tested = sorted({jax for _, jax, _ in TESTED})
     return Missing(
-        f"{part} uses names that are private in JAX, and JAX {version('jax')} has others: {error}. {remedy} "
+        f"{part} uses names that are private in JAX, and JAX {metadata.version('jax')} has others: {error}. {remedy} "
         f"stripectl is tested with JAX {', '.join(tested)}."
     )
 

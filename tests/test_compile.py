@@ -14,12 +14,13 @@ import pytest
 from stripectl.analysis.explanation import scheduled
 from stripectl.compile.compiler import Compilers, compiled, memory_of
 from stripectl.compile.cost_model import calls_of
-from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, unknown_flag
+from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.model_config import SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
+from stripectl.execute.xla_flags import unknown_flag
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import Place
 from stripectl.results.measurement import Measurement

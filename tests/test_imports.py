@@ -57,6 +57,55 @@ def test_this_jax_has_the_private_names_that_are_used(part: str) -> None:
     assert compat.Session().probe()[part] is None
 
 
+# From top to bottom: a folder imports only those that stand below it. Those in a row do not import each other.
+FOLDERS = (
+    ("cli",),
+    ("reporters",),
+    ("runner",),
+    ("analysis",),
+    ("export",),
+    ("measure",),
+    ("compile",),
+    ("simulate",),
+    ("profiling",),
+    ("workers",),
+    ("training",),
+    ("execute",),
+    ("hlo",),
+    ("results",),
+    ("hardware",),
+    ("schemes", "layouts", "kernels"),
+    ("core",),
+    ("statistics",),
+    ("util",),
+    ("compat",),
+    ("errors",),
+)
+ROOT = {"stripectl", "stripectl.__main__", "stripectl.compat", "stripectl.errors"}
+
+
+def test_a_folder_imports_only_those_below_it() -> None:
+    floor = {name: at for at, names in enumerate(FOLDERS) for name in names}
+    known = modules()
+    upward = set()
+    for module, tree in known.items():
+        if module in ("stripectl", "stripectl.__main__"):
+            continue
+        own = module.split(".")[1]
+        if "stripectl" in imports(tree):
+            upward.add(f"{module} imports the package's face")
+        for other in imports(tree) & known.keys() - {"stripectl"}:
+            theirs = other.split(".")[1]
+            if theirs != own and floor[theirs] <= floor[own]:
+                upward.add(f"{module} imports {other}: {theirs} does not stand below {own}")
+    assert not upward
+
+
+def test_every_module_lies_in_a_folder_of_the_list() -> None:
+    folders = {name for names in FOLDERS for name in names}
+    assert {name for name in modules() if name not in ROOT and name.split(".")[1] not in folders} == set()
+
+
 def test_there_is_no_import_cycle() -> None:
     known = modules()
     graph = {name: imports(tree) & known.keys() - {name} for name, tree in known.items()}

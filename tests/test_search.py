@@ -12,7 +12,8 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.results.search_table import MAX_FULL_ROWS, Search, notable
+from stripectl.results.search_table import Search
+from stripectl.runner.meshes import MAX_FULL_ROWS, notable
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]

@@ -7,8 +7,9 @@ import pytest
 
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import LONGEST, Workload
+from stripectl.hardware.links import Hops
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_model import PARTS, Hops, Machine, TileCost
+from stripectl.simulate.cost_model import PARTS, Machine, TileCost
 from stripectl.simulate.sensitivity import explained, limits, other_lengths, scaling, with_reasons
 from stripectl.simulate.simulation import simulate
 

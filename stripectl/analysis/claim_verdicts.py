@@ -21,7 +21,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name
-from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement, ratio_interval, with_speedups
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING

@@ -19,11 +19,11 @@ from typing import Any
 
 from stripectl.analysis.metrics import ALIASES, METRICS, Metric, metric
 from stripectl.analysis.plan_selector import Selector, parse_selector
+from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name, parse_target
 from stripectl.results.measurement import ROUGH, Measurement
-from stripectl.results.schema import METHODS
 from stripectl.util.files import load_yaml, unknown
 
 MOST_CLAIMS = 500

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stripectl.analysis.plausibility import implausible
 from stripectl.core.kernel import kernels
+from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import hardware_kind, hardware_name
@@ -22,7 +23,6 @@ from stripectl.results.measurement import (
     together,
     twin,
 )
-from stripectl.results.schema import METHODS
 
 LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
 

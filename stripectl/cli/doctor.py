@@ -12,8 +12,9 @@ from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topo
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.terminal.tables import Reporter, Say
+from stripectl.reporters.terminal.tables import Reporter
 from stripectl.results.environment import VERSION, cores, processor, version, warnings
+from stripectl.util.progress import Say
 from stripectl.workers.worker_group import DeviceSet
 
 LIMIT_S = 120.0  # of a probe in a process of its own

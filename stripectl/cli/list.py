@@ -105,7 +105,7 @@ def every_target() -> list[tuple[str, str]]:
 
 
 def model(shape) -> str:
-    from stripectl.reporters.terminal.tables import attention
+    from stripectl.results.labels import attention
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
     return attention(shape) + (

@@ -13,8 +13,8 @@ from stripectl.cli.options import RUNS
 from stripectl.errors import BadInput
 
 if TYPE_CHECKING:
-    from stripectl.reporters.terminal.tables import Say
     from stripectl.results.run import Run
+    from stripectl.util.progress import Say
 
 FORMATS = ("html", "md", "json")
 

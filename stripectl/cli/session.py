@@ -216,7 +216,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
     from stripectl.profiling.profiler import FOLDER
     from stripectl.reporters.profile_text import opening
     from stripectl.reporters.terminal.profile import screen_parts
-    from stripectl.reporters.terminal.tables import describe, plan_cell
+    from stripectl.results.labels import describe, plan_cell
     from stripectl.results.measurement import predicted_overlap
 
     traced = [m for m in run.measurements if m.trace]
@@ -258,7 +258,7 @@ def exit_code(run: Any, explicit: bool) -> int:
 
 def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
     """What would run, on stdout; the exit code."""
-    from stripectl.reporters.terminal.tables import describe
+    from stripectl.results.labels import describe
 
     title = ""
     for case in cases:

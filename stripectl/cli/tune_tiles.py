@@ -125,7 +125,7 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
 def brief(run: Any) -> tuple[Any, list[str]]:
     """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
     from stripectl.analysis.ranking import rankings
-    from stripectl.reporters.terminal.tables import describe
+    from stripectl.results.labels import describe
 
     ranked, kept, lines = rankings(run.measurements), [], list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):

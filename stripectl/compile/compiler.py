@@ -22,10 +22,9 @@ from stripectl.hardware.placement import wire
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.hlo.llo_bundles import dump_flags
-from stripectl.measure.sampler import Effort, Say, why
 from stripectl.results.environment import FLAGS, version
+from stripectl.results.fit import SMALLER, check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import SMALLER, check_memory
 from stripectl.simulate.cost_entries import Shape, canonical, entries_of, masks_of, source_of
 from stripectl.simulate.cost_tables import Costs, shapes_of, shipped_costs
 from stripectl.simulate.sensitivity import explained
@@ -33,8 +32,11 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import memory_of_step
 from stripectl.simulate.training_step import PREDICTED, compiled_step, told
 from stripectl.util import disk_cache as cache
+from stripectl.util.progress import Say
+from stripectl.workers.failure import why
 from stripectl.workers.worker_group import DeviceSet, PlanFailed
 
+COMPILE_LIMIT_S = 600.0  # for one plan
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 CHIPS = 4  # of the smallest slice that every TPU's compiler knows
 SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -48,7 +50,7 @@ class Compilers:
     """The compiling workers of a command, by kind of hardware, ended together."""
 
     say: Say
-    limit_s: float = Effort.compile_limit_s
+    limit_s: float = COMPILE_LIMIT_S
     cached: bool = True  # take from the disk what is there
     sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)

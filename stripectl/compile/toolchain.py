@@ -5,11 +5,7 @@ The GPU compiler runs programs of CUDA's and reads its library of functions; bot
 toolkit has to be on the machine.
 """
 
-import contextlib
-import difflib
-import mmap
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -95,53 +91,6 @@ def cuda_root(files: Sequence[str]) -> Path | None:
         "/usr/local/cuda",
     ]
     return next((Path(each) for each in folders if all(Path(each, file).is_file() for file in files)), None)
-
-
-# Where the flags of each platform's compiler stand: (module, file in it).
-LIBRARIES = {
-    "cpu": ("jaxlib", "libjax_common.so"),
-    "tpu": ("libtpu", "libtpu.so"),
-    "gpu": ("jax_plugins.xla_cuda13", "xla_cuda_plugin.so"),
-}
-UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
-
-
-def typed(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
-    """Compiler flags with the types that some compilers insist on; None where there are none."""
-
-    def value(text: str) -> bool | int | float | str:
-        if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        for kind in (int, float):
-            with contextlib.suppress(ValueError):
-                return kind(text)
-        return text
-
-    return {name: value(text) for name, text in flags.items()} or None
-
-
-def unknown_flag(message: str, platform: str) -> str | None:
-    """Where a compiler's message is that it does not know a flag: which, and the nearest that it does know."""
-    found = UNKNOWN_FLAG.search(message)
-    if not found:
-        return None
-    near = difflib.get_close_matches(found[1], flag_names(platform), n=3, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"the {platform.upper()} compiler knows no flag {found[1]!r}.{hint}"
-
-
-def flag_names(platform: str) -> list[str]:
-    """The names in a compiler's library that look like flags; none where the library is not known or not here."""
-    if platform not in LIBRARIES:
-        return []
-    module, file = LIBRARIES[platform]
-    found = find_spec(module)
-    folder = Path(found.origin).parent if found and found.origin else None
-    if folder is None or not (folder / file).exists():
-        return []
-    with open(folder / file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        names = set(re.findall(rb"(?<![a-z])(xla_[a-z0-9_]{4,80})(?![a-z0-9_])", content))
-    return sorted(name.decode() for name in names)
 
 
 def requirement(package: str, requirer: str, extra: str) -> Requirement | None:

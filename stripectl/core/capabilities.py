@@ -8,13 +8,13 @@ from typing import Any
 from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
+from stripectl.core.method import METHODS
 from stripectl.core.model_config import SIZES
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import Scheme
 from stripectl.core.validation import unsupported
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.errors import BadInput
-from stripectl.results.schema import METHODS
 
 DEVICES = 8
 ON_PAPER = " from a datasheet"  # of what has no tile that could be timed

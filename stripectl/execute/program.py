@@ -13,12 +13,12 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stripectl.compat as compat
-from stripectl.compile.toolchain import typed, unknown_flag
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import dealing, lie, pairing_of
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.attention import bound
+from stripectl.execute.xla_flags import typed, unknown_flag
 
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:

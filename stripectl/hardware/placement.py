@@ -22,8 +22,8 @@ import numpy as np
 
 from stripectl.core.plan import AXES, SEQUENCE_AXES
 from stripectl.errors import BadInput
+from stripectl.hardware.links import Hops, Spread
 from stripectl.hardware.target import Target
-from stripectl.simulate.cost_model import Hops, Spread
 
 Box = tuple[int, ...]  # chips on each axis of the torus, then cores of a chip
 Place = tuple[int, ...]  # of a chip on each axis of the torus, then of the core

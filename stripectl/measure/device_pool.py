@@ -13,12 +13,12 @@ from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import Wiring, wire
 from stripectl.hardware.profile import Hardware, named_by_device
 from stripectl.hardware.target import Target, parse_target, target_of
-from stripectl.measure.sampler import Say
 from stripectl.results.environment import cores
 from stripectl.simulate.calibration import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
 from stripectl.simulate.cost_model import Machine
 from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
 from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 from stripectl.workers.worker_group import DeviceSet, PlanFailed
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from stripectl.compile.compiler import COMPILE_LIMIT_S
 from stripectl.profiling.profiler import Tracer
-from stripectl.reporters.terminal.tables import Say
 from stripectl.results.measurement import Measurement, badness, median_interval
 from stripectl.results.noise import RETAKEN, Watch
+from stripectl.util.progress import Say
+from stripectl.workers.failure import why
 from stripectl.workers.worker_group import DeviceSet, PlanFailed
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
@@ -37,7 +39,7 @@ class Effort:
     budget_s: float = 180.0
     min_samples: int = 5
     warmup: int = 1
-    compile_limit_s: float = 600.0
+    compile_limit_s: float = COMPILE_LIMIT_S
     tracer: Tracer | None = None  # captures a profile of every plan
     so_far: Callable[[Measurement], None] | None = None  # hears of plans that are still being sampled
 
@@ -157,12 +159,6 @@ def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = Tr
     if not worst["max_rel_error"] <= worst["tolerance"]:
         found, allowed = f"{worst['max_rel_error']:.1e}", f"{worst['tolerance']:.0e}"
         case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; {allowed} is allowed")
-
-
-def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
-    """(reason, status) of a plan that was not compiled."""
-    hint = ". Give it more by --compile-limit" if failure.late else ""
-    return f"{failure}{hint}", "refused" if failure.refused else "failed"
 
 
 def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree as xml
 
-from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8, write_atomically
 from stripectl.util.units import rate

@@ -10,10 +10,12 @@ from stripectl.errors import BadInput
 from stripectl.reporters.ci import Case
 from stripectl.reporters.markdown import fitting, table
 from stripectl.reporters.markdown import text as plain
-from stripectl.reporters.terminal.tables import Say, change, describe, plan_cell
+from stripectl.reporters.terminal.tables import change
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
+from stripectl.util.progress import Say
 from stripectl.util.units import NOTHING, duration
 
 TIMES = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload")

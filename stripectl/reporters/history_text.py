@@ -3,8 +3,8 @@
 import re
 
 from stripectl.analysis.series import Point, Series
-from stripectl.reporters.terminal.tables import describe, plan_cell
 from stripectl.results.history import moment
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import ENOUGH, Change
 from stripectl.util.files import printable

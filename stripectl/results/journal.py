@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import METHODS, check
+from stripectl.results.schema import check
 from stripectl.util.files import unwritten
 
 FILE = "run.json.journal"

@@ -2,10 +2,10 @@
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
-Method = Literal["measured", "compiled", "simulated"]
-METHODS: tuple[str, ...] = get_args(Method)
+from stripectl.core.method import METHODS
+
 MOST_MEASUREMENTS = 2**17  # of a run
 MOST_ASKED = 2**13  # of a command
 MOST_SIMULATED = 2**16  # plans of a workload that a command simulates to find the best

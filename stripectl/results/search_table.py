@@ -8,10 +8,6 @@ from typing import Any
 from stripectl.core.workload import Workload
 from stripectl.results.measurement import Measurement, without_time
 from stripectl.results.schema import MOST_MEASUREMENTS, is_number
-from stripectl.runner.meshes import promising
-
-MAX_FULL_ROWS = 1000  # plans of a workload that a run holds whole; of more it holds the notable ones
-NOTABLE = 20  # of those, the fastest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +57,3 @@ class Search:
         if not all(map(is_number, numbers)) or not isinstance(made.target, str):
             raise ValueError("a search holds numbers that a run can have, and a target")
         return made
-
-
-def notable(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Of many plans of a workload, in their order: the fastest, the fastest of each scheme and mesh, and for each
-    reason a plan that was refused for it."""
-    timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
-    chosen = (*timed[:NOTABLE], *promising(timed), *(each[0] for each in without_time(measurements)))
-    kept = set(map(id, chosen))
-    return [m for m in measurements if id(m) in kept]

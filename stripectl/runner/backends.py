@@ -8,15 +8,17 @@ from typing import Any
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
 from stripectl.measure.device_pool import Devices, Place
-from stripectl.measure.sampler import Interrupted, Say, measure
+from stripectl.measure.sampler import Interrupted, measure
+from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.search import time_plans, with_machines
-from stripectl.runner.static_facts import check_memory, described
+from stripectl.runner.static_facts import described
 from stripectl.simulate.sensitivity import explained
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import memory_of_step
 from stripectl.simulate.training_step import from_shallower, shallower, simulated_step
+from stripectl.util.progress import Say
 
 EXPLAINED = 20  # plans of a group, the fastest: what limits one and how it scales takes ten times its own simulation
 

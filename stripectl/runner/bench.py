@@ -16,23 +16,24 @@ from stripectl.compile.compiler import Compilers, compiled
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
+from stripectl.core.method import METHODS
 from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import Devices, Place
 from stripectl.measure.sampler import UNFINISHED
-from stripectl.reporters.terminal.tables import Say, quiet
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import METHODS, MOST_ASKED, MOST_SIMULATED
-from stripectl.results.search_table import MAX_FULL_ROWS, Search, notable
+from stripectl.results.schema import MOST_ASKED, MOST_SIMULATED
+from stripectl.results.search_table import Search
 from stripectl.runner.backends import measured, simulate_group, simulated
 from stripectl.runner.max_length import longest_cases, longest_of
-from stripectl.runner.meshes import promising
+from stripectl.runner.meshes import MAX_FULL_ROWS, notable, promising
 from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request, to_make
 from stripectl.runner.static_facts import described
 from stripectl.simulate.sensitivity import with_reasons
 from stripectl.simulate.training_step import shallower
+from stripectl.util.progress import Say, quiet
 from stripectl.workers.coordinator import Cluster
 
 EVERY = 256  # plans between two signs of progress

@@ -14,9 +14,11 @@ from stripectl.core.plan import (
     parse_plan,
     schemes,
 )
-from stripectl.results.measurement import Measurement
+from stripectl.results.measurement import Measurement, without_time
 
 FEW = 4
+MAX_FULL_ROWS = 1000  # plans of a workload that a run holds whole; of more it holds the notable ones
+NOTABLE = 20  # of those, the fastest
 
 
 def every(plan: Plan, devices: int) -> Iterator[Plan]:
@@ -40,3 +42,12 @@ def promising(simulated: Sequence[Measurement]) -> list[Measurement]:
     taken = {parse_plan(m.plan).mesh for m in first}
     rest = (m for mesh, m in by_mesh.items() if mesh not in taken)
     return [*sorted(first, key=timed.index), *sorted(rest, key=timed.index)]
+
+
+def notable(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Of many plans of a workload, in their order: the fastest, the fastest of each scheme and mesh, and for each
+    reason a plan that was refused for it."""
+    timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
+    chosen = (*timed[:NOTABLE], *promising(timed), *(each[0] for each in without_time(measurements)))
+    kept = set(map(id, chosen))
+    return [m for m in measurements if id(m) in kept]

@@ -15,8 +15,9 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_kind
 from stripectl.measure.device_pool import Devices, Place
+from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import check_memory, with_counts
+from stripectl.runner.static_facts import with_counts
 from stripectl.simulate.cost_model import Machine
 from stripectl.simulate.simulation import Times, times_of
 from stripectl.simulate.step_memory import memory_of_step, peak_bytes

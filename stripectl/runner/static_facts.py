@@ -24,7 +24,6 @@ from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 
 SCORE_BYTES = 4
-SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 
 
 def described(case: Measurement, hardware: Hardware) -> Measurement:
@@ -63,17 +62,6 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
-
-
-def check_memory(case: Measurement) -> Measurement:
-    """The case; refused where it needs more memory than a device has."""
-    if not case.peak_bytes or not case.hbm_bytes or case.peak_bytes <= case.hbm_bytes:
-        return case
-    over = (case.peak_bytes - case.hbm_bytes) / 2**30
-    needs = "is predicted to need" if case.method == "simulated" else "needs"
-    has = f"the {case.hbm_bytes / 2**30:.2f} GiB of a device"
-    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {SMALLER}"
-    return replace(case, status="refused", reason=reason)
 
 
 def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:

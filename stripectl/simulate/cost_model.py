@@ -3,11 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stripectl.core.layout import Tile, TileCount
+from stripectl.hardware.links import Hops, Spread
 
 PARTS = ("compute", "communication", "latency", "memory")
 
@@ -57,22 +58,6 @@ class TileCost:
             masked = tiles.computed * self.boundary_s + tiles.dead * self.dead_s
             each = np.where(np.asarray(tiles.boundary) > 0, masked, tiles.whole * self.whole_s)
         return self.call_s * (part if self.call_grows else 1.0) + heads * (each + tiles.rows * self.row_s)
-
-
-class Hops(NamedTuple):
-    """What every hop of an axis costs: `[0, i]` the one from place i to the next, `[1, i]` to the previous."""
-
-    bytes_per_s: np.ndarray
-    latency_s: np.ndarray
-
-
-class Spread(NamedTuple):
-    """What a collective over some axes of a mesh finds on a torus, where their devices lie on a box of it: it can use
-    the links of all of the box's sides at once. `ways` links bring a device what is gathered; `load` is what the
-    busiest link carries of an all-to-all, as a part of all that a device exchanges."""
-
-    ways: float
-    load: float
 
 
 @dataclass(frozen=True)

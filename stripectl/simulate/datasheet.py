@@ -9,10 +9,11 @@ from stripectl.core.kernel import Kernel
 from stripectl.core.layout import Tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.links import Hops
 from stripectl.hardware.placement import Wiring
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
-from stripectl.simulate.cost_model import Hops, Machine, TileCost
+from stripectl.simulate.cost_model import Machine, TileCost
 
 LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks"

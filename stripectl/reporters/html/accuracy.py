@@ -11,7 +11,7 @@ from stripectl.analysis.striped_attention_paper import beside
 from stripectl.core.workload import STEP, Workload, format_length
 from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, section, svg, table
 from stripectl.reporters.terminal import tables as console
-from stripectl.reporters.terminal.tables import describe
+from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 

@@ -9,7 +9,8 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, plan_cell, spread
+from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread
+from stripectl.results.labels import plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 

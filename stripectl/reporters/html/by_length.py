@@ -8,7 +8,8 @@ from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import chart, section, table
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.reporters.terminal import by_length as scoreboard
-from stripectl.reporters.terminal.tables import memory, plan_cell, spread
+from stripectl.reporters.terminal.tables import memory, spread
+from stripectl.results.labels import plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times

@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
-from stripectl.results.schema import METHODS
+from stripectl.core.method import METHODS
 from stripectl.util.units import NOTHING
 
 # Blue, vermilion and green of Okabe and Ito 2008 and three more, all with contrast 3:1 on the page in light and dark.

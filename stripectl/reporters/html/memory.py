@@ -10,7 +10,7 @@ from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
 from stripectl.reporters.html.charts import chart, grouped, section, table
 from stripectl.reporters.html.line_chart import MOST_SERIES
-from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement, spelled
 from stripectl.util.files import utf8
 from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of

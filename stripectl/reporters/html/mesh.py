@@ -17,7 +17,7 @@ from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
 from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, section, svg, table
 from stripectl.reporters.html.times import bars
-from stripectl.reporters.terminal.tables import describe
+from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import BYTES, digits, nbytes, unit_of
 

@@ -17,21 +17,11 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stripectl.analysis.recommendation import recommend
-from stripectl.reporters import (
-    markdown_report as markdown,
-)
-from stripectl.reporters.html import (
-    accuracy as predicted,
-)
-from stripectl.reporters.html import (
-    bar_chart as bars,
-)
-from stripectl.reporters.html import (
-    by_length as lengths,
-)
-from stripectl.reporters.html import (
-    heatmap as grid,
-)
+from stripectl.reporters import markdown_report as markdown
+from stripectl.reporters.html import accuracy as predicted
+from stripectl.reporters.html import bar_chart as bars
+from stripectl.reporters.html import by_length as lengths
+from stripectl.reporters.html import heatmap as grid
 from stripectl.reporters.html import (
     history,
     measurements,
@@ -44,33 +34,21 @@ from stripectl.reporters.html import (
     timeline,
     times,
 )
-from stripectl.reporters.html import (
-    line_chart as curves,
-)
-from stripectl.reporters.html import (
-    load_balance as work,
-)
-from stripectl.reporters.html import (
-    profiles as traces,
-)
-from stripectl.reporters.html import (
-    run_archive as embedded,
-)
-from stripectl.reporters.html import (
-    side_by_side as several,
-)
-from stripectl.reporters.html import (
-    stacked_bars as stacks,
-)
+from stripectl.reporters.html import line_chart as curves
+from stripectl.reporters.html import load_balance as work
+from stripectl.reporters.html import profiles as traces
+from stripectl.reporters.html import run_archive as embedded
+from stripectl.reporters.html import side_by_side as several
+from stripectl.reporters.html import stacked_bars as stacks
 from stripectl.reporters.html.charts import grouped, table
 from stripectl.reporters.html.fact_tables import calibrations, environment, warnings_of
 from stripectl.reporters.terminal import footnotes as notes
 from stripectl.reporters.terminal import tables as console
-from stripectl.reporters.terminal.tables import Say, quiet
 from stripectl.results.environment import VERSION
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.progress import Say, quiet
 from stripectl.util.units import duration, nbytes
 
 DRAWINGS = {

@@ -25,7 +25,7 @@ from stripectl.reporters.html.charts import (
     svg,
     table,
 )
-from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.datasheet import intensity
 from stripectl.util.units import PREFIXES, rate, unit_of

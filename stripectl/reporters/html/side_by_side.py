@@ -16,7 +16,8 @@ from stripectl.reporters.html.charts import chart, grouped, section, table
 from stripectl.reporters.html.fact_tables import environment, warnings_of
 from stripectl.reporters.html.recommendation import cards
 from stripectl.reporters.html.run_archive import of_run
-from stripectl.reporters.terminal.tables import change, describe, plan_cell, spread
+from stripectl.reporters.terminal.tables import change, spread
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of

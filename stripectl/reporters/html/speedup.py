@@ -18,7 +18,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name
 from stripectl.reporters.html.charts import chart, grouped, section, table
 from stripectl.reporters.html.line_chart import MOST_SERIES
-from stripectl.reporters.terminal.tables import describe
+from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement, attention_bound, spelled
 from stripectl.runner.static_facts import bounds_of
 from stripectl.util.files import utf8

@@ -10,7 +10,7 @@ from stripectl.core.plan import parse_plan
 from stripectl.errors import BadInput
 from stripectl.reporters.html.charts import chart, grouped, section, table
 from stripectl.reporters.html.heatmap import fullness
-from stripectl.reporters.terminal.tables import describe
+from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement, spelled
 from stripectl.util.units import NOTHING, duration, interval
 

@@ -7,7 +7,7 @@ from stripectl.analysis.ranking import contenders, strength
 from stripectl.hardware.target import hardware_name
 from stripectl.reporters.html.bar_chart import timed
 from stripectl.reporters.html.charts import chart, grouped, section, table
-from stripectl.reporters.terminal.tables import describe, plan_cell
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 

@@ -7,19 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.by_length import Cell, Contest, Length, contests
+from stripectl.core.method import METHODS
 from stripectl.core.plan import UNCUT
 from stripectl.core.workload import at_lengths, format_length
-from stripectl.reporters.terminal.tables import (
-    MARKS,
-    METHOD_WORDS,
-    describe,
-    fitted,
-    memory,
-    plan_cell,
-    spread,
-)
+from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, fitted, memory, spread
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import METHODS
 from stripectl.util.units import NOTHING, duration, times
 
 QUESTION = "Which scheme wins at which length?"

@@ -16,7 +16,8 @@ from stripectl.analysis.striped_attention_paper import beside
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
-from stripectl.reporters.terminal.tables import fitted, plan_cell
+from stripectl.reporters.terminal.tables import fitted
+from stripectl.results.labels import plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.search_table import Search

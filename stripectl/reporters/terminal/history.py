@@ -9,8 +9,9 @@ from stripectl.analysis.series import Series
 from stripectl.hardware.target import hardware_name
 from stripectl.reporters import history_text as words
 from stripectl.reporters.history_text import ROWS
-from stripectl.reporters.terminal.tables import METHOD_WORDS, describe, fitted
+from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted
 from stripectl.results.history import moment
+from stripectl.results.labels import describe
 from stripectl.util.files import printable
 
 BARS = "▁▂▃▄▅▆▇█"

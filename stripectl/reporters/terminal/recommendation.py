@@ -13,7 +13,8 @@ from rich.text import Text
 from stripectl.analysis.explanation import crossing
 from stripectl.core.model_config import SIZES
 from stripectl.core.workload import Workload, format_length
-from stripectl.reporters.terminal.tables import METHOD_WORDS, WIDE, describe
+from stripectl.reporters.terminal.tables import METHOD_WORDS, WIDE
+from stripectl.results.labels import describe
 from stripectl.results.measurement import spelled
 from stripectl.util.units import NOTHING, interval, nbytes, rate, times
 

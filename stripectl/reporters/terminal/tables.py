@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -12,16 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.comparison import Comparison
-from stripectl.core.linear_attention import ATTENTIONS, FEATURES
-from stripectl.core.model_config import Model
-from stripectl.core.workload import Workload, format_length
 from stripectl.hardware.target import hardware_name
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
     over_one_device,
     simulation_error,
-    spelled,
     twin,
     verdict,
     with_speedups,
@@ -30,13 +27,8 @@ from stripectl.results.measurement import (
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, duration, interval, nbytes, rate, times
 
-Say = Callable[[str, int, int], None]  # what runs now, how many steps are done, how many there are
 WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
-
-
-def quiet(now: str, done: int, total: int) -> None:
-    """Says nothing."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -70,30 +62,6 @@ def change(compared: Comparison) -> str:
 
 def spread(m: Measurement) -> str:
     return interval(m.median_s, m.ci95_s)
-
-
-def describe(workload: Workload, tokens: str | None = None) -> str:
-    """A workload in a line; `tokens` in place of its length."""
-    shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
-    layers = f" of {workload.layers} layers" if workload.layers else ""
-    model = f"model {workload.model}{layers}, " if workload.model else ""
-    heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
-    batch = f", batch {workload.batch}" if workload.batch > 1 else ""
-    count = workload.query_len
-    queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
-    lengths = ",".join(map(format_length, workload.documents or ()))
-    documents = f", documents of {lengths}" if lengths else ""
-    length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    return f"{model}{length}, {heads}, {attention(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
-
-
-def attention(of: Workload | Model) -> str:
-    """What the attention is, before other words; nothing where it is softmax."""
-    if of.attention == ATTENTIONS[0]:
-        return ""
-    decay = f", decay {of.decay}" if of.decay != "1" else ""
-    features = f", {of.features}" if of.features != FEATURES[0] else ""
-    return f"{of.attention} attention{decay}{features}, "
 
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
@@ -151,11 +119,6 @@ def fitted(
     for cells in rows:
         made.add_row(*(Text(cells[name]) for name in kept))
     return made
-
-
-def plan_cell(m: Measurement) -> str:
-    """The plan, and what beside it tells two rows apart."""
-    return f"{m.plan}{spelled(m.flags)}" + " (one device)" * (m.devices == 1)
 
 
 def memory(m: Measurement) -> str:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.sequence_sharding import dealing, fewest_kv_heads, lie
-from stripectl.measure.sampler import Effort, Sampled, Say, prepare
+from stripectl.measure.sampler import Effort, Sampled, prepare
 from stripectl.results.measurement import Measurement
 from stripectl.results.noise import Watch
 from stripectl.runner.tuning.candidates import not_run, work_of
+from stripectl.util.progress import Say
 from stripectl.workers.worker_group import DeviceSet, PlanFailed
 
 

@@ -19,7 +19,6 @@ from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import Devices, Place
-from stripectl.measure.sampler import Say
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import by_search, cases, compiling
@@ -28,6 +27,7 @@ from stripectl.runner.tuning.candidates import Tuning, backward_cases, forward_c
 from stripectl.runner.tuning.evaluators import Compiled, Found, Measured, OnPaper, Timed, Way
 from stripectl.runner.tuning.tile_timing import TilesOfPlan
 from stripectl.util import disk_cache as cache
+from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
 RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes

@@ -13,12 +13,13 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import Devices, Place
-from stripectl.measure.sampler import Say, why
 from stripectl.results.measurement import Measurement
 from stripectl.runner.tuning.candidates import not_run, work_of
 from stripectl.simulate.calibration import Block, tiles_of
 from stripectl.simulate.cost_model import Machine, TileCost
 from stripectl.simulate.simulation import simulate
+from stripectl.util.progress import Say
+from stripectl.workers.failure import why
 from stripectl.workers.worker_group import PlanFailed
 
 BLOCK_ROWS = 4096  # queries and keys of the block that a tile is first timed on

@@ -1,0 +1,35 @@
+"""Workloads and plans in a line, for people."""
+
+from stripectl.core.linear_attention import ATTENTIONS, FEATURES
+from stripectl.core.model_config import Model
+from stripectl.core.workload import Workload, format_length
+from stripectl.results.measurement import Measurement, spelled
+
+
+def describe(workload: Workload, tokens: str | None = None) -> str:
+    """A workload in a line; `tokens` in place of its length."""
+    shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
+    layers = f" of {workload.layers} layers" if workload.layers else ""
+    model = f"model {workload.model}{layers}, " if workload.model else ""
+    heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
+    batch = f", batch {workload.batch}" if workload.batch > 1 else ""
+    count = workload.query_len
+    queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""
+    lengths = ",".join(map(format_length, workload.documents or ()))
+    documents = f", documents of {lengths}" if lengths else ""
+    length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
+    return f"{model}{length}, {heads}, {attention(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
+
+
+def attention(of: Workload | Model) -> str:
+    """What the attention is, before other words; nothing where it is softmax."""
+    if of.attention == ATTENTIONS[0]:
+        return ""
+    decay = f", decay {of.decay}" if of.decay != "1" else ""
+    features = f", {of.features}" if of.features != FEATURES[0] else ""
+    return f"{of.attention} attention{decay}{features}, "
+
+
+def plan_cell(m: Measurement) -> str:
+    """The plan, and what beside it tells two rows apart."""
+    return f"{m.plan}{spelled(m.flags)}" + " (one device)" * (m.devices == 1)

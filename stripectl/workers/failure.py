@@ -1,0 +1,11 @@
+"""Why a worker did not do what it was asked, as the reason and status of a result."""
+
+from typing import Literal
+
+from stripectl.workers.worker_group import PlanFailed
+
+
+def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
+    """(reason, status) of a plan that was not compiled."""
+    hint = ". Give it more by --compile-limit" if failure.late else ""
+    return f"{failure}{hint}", "refused" if failure.refused else "failed"
