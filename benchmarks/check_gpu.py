@@ -1,6 +1,6 @@
 """What one NVIDIA GPU says of stripectl in eight minutes, as one JSON file: run it with `make check-gpu`.
 
-    python benchmarks/check_gpu.py [--out FILE] [--wheels FOLDER] [--small]
+    python benchmarks/check_gpu.py [--output FILE] [--wheels FOLDER] [--small]
 
 It uses the Python and JAX that run it, and no network. Packages that they lack can be carried as wheels: `pip download`
 on another machine, then --wheels with the folder. Each part runs in a process of its own with a limit of time; a part
@@ -224,7 +224,7 @@ def command(*arguments: str) -> Any:
         RuntimeError: it failed; its last line of stderr.
     """
     with tempfile.TemporaryDirectory() as folder:
-        given = [*arguments, "--json", "--out", f"{folder}/run"]
+        given = [*arguments, "--json", "--output", f"{folder}/run"]
         done = subprocess.run([sys.executable, "-m", "stripectl", *given], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
@@ -251,7 +251,7 @@ def training_step(sizes: Sizes) -> Iterator[dict[str, Any]]:
     """Two layers of the 1b model."""
     for kernel in kernels_here():
         model = ("--model", "1b", "--layers", "2", "--pass", "step", "--seqlen", str(sizes.step))
-        plan = ("--plan", f"ring/contiguous/{kernel}@ring=1", "--method", "measured", "--budget", "20s")
+        plan = ("--plan", f"ring/contiguous/{kernel}@ring=1", "--method", "measured", "--time-budget", "20s")
         yield command("bench", *model, *plan)
 
 
@@ -281,7 +281,7 @@ def run_part(name: str, small: bool, environment: dict[str, str], limit_s: float
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "found.json")
-        command = [sys.executable, __file__, "--part", name, "--out", str(out), *(["--small"] if small else [])]
+        command = [sys.executable, __file__, "--part", name, "--output", str(out), *(["--small"] if small else [])]
         try:
             done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=limit_s, cwd=ROOT)
             reason = None
@@ -309,7 +309,7 @@ def installed(wheels: Path, folder: str) -> str | None:
 
 def main() -> int:
     given = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    given.add_argument("--out", type=Path, help="the JSON file; default: benchmarks/gpu/DEVICE-jaxVERSION.json")
+    given.add_argument("--output", type=Path, help="the JSON file; default: benchmarks/gpu/DEVICE-jaxVERSION.json")
     given.add_argument("--wheels", type=Path, help="a folder of wheels that this Python lacks")
     given.add_argument("--small", action="store_true", help="small sizes on whatever device JAX finds")
     given.add_argument("--part", help=argparse.SUPPRESS)

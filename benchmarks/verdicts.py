@@ -36,7 +36,7 @@ PLANS = [
     "--pass",
     "forward",
 ]
-BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "300", "--budget", "2m", "--quiet"]
+BENCH = ["bench", "--method", "measured", *PLANS, "--min-samples", "300", "--time-budget", "2m", "--quiet"]
 TIMED = "    jax.block_until_ready(function(*inputs))\n"
 PLANTED = "    while time.perf_counter() - start < {share} * (done - start):\n        pass\n"
 
@@ -70,7 +70,7 @@ def benched(folder: Path, package: Path, cache: Path) -> Path:
     """A run of the package, in a folder of its own, where that does not hold one."""
     if (folder / "report.html").exists():
         return folder
-    made = command(*BENCH, "--out", str(folder), package=package, cache=cache)
+    made = command(*BENCH, "--output", str(folder), package=package, cache=cache)
     assert made.returncode == 0, made.stderr
     return folder
 

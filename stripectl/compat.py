@@ -102,7 +102,7 @@ def cluster() -> Callable[[int], tuple[Any, ...]]:
         found = ClusterEnv.auto_detect_unset_distributed_params
         takes(found, {"initialization_timeout"})
     except (ImportError, AttributeError) as error:
-        raise lacking("finding hosts", "Name them: --coordinator, --hosts and --host.", error) from error
+        raise lacking("finding hosts", "Name them: --coordinator, --num-processes and --process-id.", error) from error
     return lambda limit_s: found(None, None, None, None, None, limit_s)
 
 

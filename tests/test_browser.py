@@ -75,7 +75,7 @@ class Pages:
     def bench(self) -> Run:
         what = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "64k,128k,1000", "--scheme", "all"]
         with pytest.raises(SystemExit):
-            main(["bench", *what, "--quiet", "--out", str(self.folder / "run")])
+            main(["bench", *what, "--quiet", "--output", str(self.folder / "run")])
         run = Run.load(self.folder / "run")
         first = run.measurements[0]
         long = TRACE | {"profile": "profiles/" + "long-name-" * 12}

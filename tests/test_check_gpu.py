@@ -32,7 +32,7 @@ def test_wheels_that_cannot_be_installed_get_one_line_and_exit_code_3(tmp_path: 
 
 @pytest.mark.parametrize(("part", "rows"), [("exactness", 6), ("block_pairs", 4), ("tile_costs", 4), ("memory", 1)])
 def test_a_part_runs_on_small_sizes(tmp_path: Path, part: str, rows: int) -> None:
-    done = run("--small", "--part", part, "--out", str(tmp_path / "found.json"))
+    done = run("--small", "--part", part, "--output", str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     assert len(found) == rows and all(row.get("ok", True) for row in found)

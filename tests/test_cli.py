@@ -7,7 +7,7 @@ import pytest
 
 from stripectl.cli import COMMANDS, SUMMARIES, group, main
 
-ON_PAPER = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--out", "run"]
+ON_PAPER = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--output", "run"]
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +32,9 @@ BAD = [
     (["--seqlen", ""], "not a length"),
     (["--query-len", ""], "not a length"),
     (["--documents", ""], "not a length"),
-    (["--seqlen", "4k", "--kv-len", "8k"], "another name of --seqlen"),
     (["--plan", "ring", "--scheme", "ulysses"], "Leave --scheme out"),
     (["--batch", "1" + 300 * "0"], "from 1 to"),
-    (["--kv-len", "max", "--method", "simulated", "--target", "cpu:2"], "--method compiled"),
+    (["--seqlen", "max", "--method", "simulated", "--target", "cpu:2"], "--method compiled"),
     (["--seqlen", "8k", "--tile", "4096"], "larger than the 1024 rows of a shard"),
     (["--seqlen", "8k", "--tile", "0"], "not a tile"),
     (["--seqlen", "8k", "--mesh", "ring=16"], "needs 16 devices and the target has 8"),
@@ -54,11 +53,11 @@ BAD = [
     (["--target", "xyz:3"], "unknown hardware"),
     (["--target", "v5e:3x5"], "Nearest: v5e:4x4 (v5e-16)"),
     (["--target", "h100:12"], "Try h100:8 or 2*h100:8"),
-    (["--budget", "soon"], "is not a duration"),
+    (["--time-budget", "soon"], "is not a duration"),
     (["--dtype", "float16"], "Did you mean bfloat16"),
     (["--min-samples", "0"], "is not in the range"),
-    (["--out", "/proc/nowhere"], "Try --out"),
-    (["--out", "a-file/run"], "Try --out"),
+    (["--output", "/proc/nowhere"], "Try --output"),
+    (["--output", "a-file/run"], "Try --output"),
     (["--seqlen", "1G", "--tile", "1"], "too many rows of tiles"),
     (["--resume"], "cannot read"),
     (["--method", "measured"], "is not here"),
@@ -141,7 +140,7 @@ def test_resume_makes_only_what_is_missing() -> None:
 def test_refused_members_of_a_grid_do_not_fail_it_but_a_named_plan_does(capsys) -> None:
     assert run(*ON_PAPER, "--seqlen", "8k,1000") == 0
     assert "Try --seqlen 992" in capsys.readouterr().out
-    named = ["--plan", "ring/striped", "--plan", "ring/striped@ring=3", "--out", "named"]
+    named = ["--plan", "ring/striped", "--plan", "ring/striped@ring=3", "--output", "named"]
     assert run(*ON_PAPER, "--seqlen", "8k", *named) == 2
     assert len(json.loads(Path("named/run.json").read_text())["measurements"]) == 6
 

@@ -202,5 +202,5 @@ def test_plans_are_paired_under_other_flags_where_that_is_plain() -> None:
 
 def test_a_gate_without_compiled_plans_says_how_to_make_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = saved(tmp_path, "base", run(sampled(1.0)))
-    assert cli("compare", path, path, "--gate", "schedule") == 2
+    assert cli("compare", path, path, "--compare", "schedule") == 2
     assert "--method compiled" in capsys.readouterr().err

@@ -278,7 +278,7 @@ def test_the_compilers_words_on_memory(message: str, expected: tuple) -> None:
 def bench(*arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     """A real `stripectl bench` with a cache of its own."""
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache")} | variables
-    line = [sys.executable, "-m", "stripectl", "bench", *arguments, "--out", str(folder / "run")]
+    line = [sys.executable, "-m", "stripectl", "bench", *arguments, "--output", str(folder / "run")]
     return subprocess.run(line, capture_output=True, text=True, env=environment, cwd=folder, timeout=300)
 
 
@@ -305,10 +305,10 @@ def test_a_plan_that_does_not_fit_costs_only_itself_and_a_second_run_compiles_no
 
 @needs
 def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
-    done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-limit", "0.2s", folder=tmp_path)
+    done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-timeout", "0.2s", folder=tmp_path)
     assert done.returncode == 1
     reason = json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
-    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-limit"
+    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-timeout"
 
 
 def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:

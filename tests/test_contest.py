@@ -108,7 +108,7 @@ def test_a_time_is_set_against_the_winners_by_the_same_method() -> None:
     assert cell_words(found.lengths[2], "all_gather") == ("1.25x", "5.00 s", "◇")
     assert cell_words(found.lengths[0], "all_gather") == ("0.67x tie", "1.00 s", "◇")
     assert winner_rows(found)[2]["margin"] == "25.0% ◇ before all_gather"
-    assert notes(found)[0].startswith("◇ was not compiled") and notes(found)[0].endswith("--few 2")
+    assert notes(found)[0].startswith("◇ was not compiled") and notes(found)[0].endswith("--refine 2")
     alone = contest(*crossing()[3:], *compiled)
     assert cell_words(alone.lengths[2], "all_gather") == ("n/a", "5.00 s", "◇")
     assert alone.lengths[2].runner_up is None and alone.lengths[2].leaders == ("ring",)
@@ -179,7 +179,7 @@ def test_the_report_shows_the_same() -> None:
 
 def test_a_bench_of_all_schemes_and_meshes_says_who_wins_where(tmp_path) -> None:
     what = ["--target", "v5p:8", "--method", "simulated", "--pass", "forward", "--seqlen", "16k,64k", "--quiet"]
-    done = CliRunner().invoke(command, [*what, "--scheme", "all", "--mesh", "auto", "--out", str(tmp_path / "run")])
+    done = CliRunner().invoke(command, [*what, "--scheme", "all", "--mesh", "auto", "--output", str(tmp_path / "run")])
     assert done.exit_code == 0 and f"{QUESTION} forward, model 1b, 16k to 64k tokens" in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith(("ring/", "all_gather/"))]
     assert "plans are in run.json and the report" in done.stdout and len(rows) <= 2 * 12

@@ -72,7 +72,7 @@ while steps and steps[0] == "at first":
     DOES[steps.pop(1)]()
     steps.pop(0)
 try:
-    main(["bench", "--target", "cpu:2", "--method", "measured", "--seqlen", "4k", "--out", "disk/run", *arguments])
+    main(["bench", "--target", "cpu:2", "--method", "measured", "--seqlen", "4k", "--output", "disk/run", *arguments])
 finally:
     if folder.exists():
         shutil.copytree(folder, "after")
@@ -152,7 +152,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_measured(bench, tmp_path: Path
     assert "cannot write disk/run/run.json: " in errors[0] and FAULTS[fault] in errors[0]
     assert "Measuring goes on" in warnings[0]
     (rescued,) = (tmp_path / "tmp").glob("stripectl-run-*")
-    assert f"The run is in {rescued} instead: go on with it by --resume --out {rescued}" in errors[0]
+    assert f"The run is in {rescued} instead: go on with it by --resume --output {rescued}" in errors[0]
     assert numbers(Run.load(rescued)) == every and (rescued / "report.html").exists()
     assert all(f"unroll={int(at) + 1} " in ended.shown for at in every[1:]) and str(rescued) in ended.shown
 
@@ -181,7 +181,7 @@ def test_a_disk_that_holds_nothing_is_said_before_anything_runs(bench, fault: st
     ended = bench(["at first", fault, "measure"])
     assert (ended.code, ended.shown, ended.files) == (2, "", [])
     (line,) = ended.said
-    assert line.startswith("error: cannot write in disk/run: ") and FAULTS[fault] in line and "Try --out" in line
+    assert line.startswith("error: cannot write in disk/run: ") and FAULTS[fault] in line and "Try --output" in line
 
 
 def test_where_nothing_can_be_written_all_is_shown(bench) -> None:

@@ -41,9 +41,14 @@ def test_every_option_is_in_the_readme(command: str) -> None:
 
 
 def check_option(name: str) -> None:
-    spelled = {"passes": "pass", "plans": "plan", "meshes": "mesh", "as_json": "json", "xla_flags": "xla-flag"}.get(
-        name, name
-    )
+    spelled = {
+        "passes": "pass",
+        "plans": "plan",
+        "meshes": "mesh",
+        "as_json": "json",
+        "xla_flags": "xla-flag",
+        "features": "feature-map",
+    }.get(name, name)
     assert f"--{spelled.replace('_', '-')}" in README
 
 

@@ -135,7 +135,7 @@ def test_a_request_past_its_limit_is_ended() -> None:
 def long_bench(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A bench that would sample for minutes, in a process of its own."""
     shape = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward"]
-    effort = ["--budget", "10m", "--min-samples", "10000"]
+    effort = ["--time-budget", "10m", "--min-samples", "10000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "stripectl", "bench", "--target", "cpu:2", "--method", "measured", *shape, *effort],
         cwd=tmp_path,
@@ -181,7 +181,7 @@ def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -
     effort = Effort(budget_s=60, min_samples=3, compile_limit_s=0.01)
     found = list(bench(request(plans=PLANS[:1], effort=effort), silent))
     assert {m.status for m in found} == {"failed"}
-    assert all("Give it more by --compile-limit" in (m.reason or "") for m in found)
+    assert all("Give it more by --compile-timeout" in (m.reason or "") for m in found)
 
 
 def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -> None:

@@ -363,12 +363,12 @@ def here(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_a_bench_is_kept(here: Path, capsys) -> None:
-    assert stripectl("bench", *ON_PAPER, "--out", "one", "--history", "kept") == 0
+    assert stripectl("bench", *ON_PAPER, "--output", "one", "--history", "kept") == 0
     assert "history kept/history.sqlite" in capsys.readouterr().out
     (run,) = History(here / "kept").runs()
     assert run.id == Run.load(here / "one").id
     assert len(run.measurements) == len(Run.load(here / "one").measurements)
-    assert stripectl("bench", *ON_PAPER, "--out", "one", "--history", "kept", "--resume", "--layout", "all") == 0
+    assert stripectl("bench", *ON_PAPER, "--output", "one", "--history", "kept", "--resume", "--layout", "all") == 0
     assert History(here / "kept").count() == 1
 
 
@@ -443,9 +443,9 @@ def test_bad_input_is_one_clear_line(arguments: list[str], why: str, here: Path,
 
 def test_a_profile_is_read_whatever_the_environment_names(here: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("STRIPECTL_HISTORY", "kept")
-    assert stripectl("trace", "--profile", "nothing") == 2
+    assert stripectl("trace", "--read", "nothing") == 2
     assert "--history" not in capsys.readouterr().err
-    assert stripectl("trace", "--profile", "nothing", "--history", "kept") == 2
+    assert stripectl("trace", "--read", "nothing", "--history", "kept") == 2
     assert "--history says how a plan runs" in capsys.readouterr().err
 
 

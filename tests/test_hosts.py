@@ -106,8 +106,8 @@ class Slice:
 
     def run(self, words: Sequence[str]) -> list["subprocess.Popen[str]"]:
         """The same command on all of them."""
-        place = ["--coordinator", f"{self.address}:{self.port}", "--hosts", str(self.count)]
-        return [self.start(host, [*words, *place, "--host", str(host)], {}) for host in range(self.count)]
+        place = ["--coordinator", f"{self.address}:{self.port}", "--num-processes", str(self.count)]
+        return [self.start(host, [*words, *place, "--process-id", str(host)], {}) for host in range(self.count)]
 
     def close(self) -> None:
         for process in self.started:
@@ -141,7 +141,7 @@ def ends(processes: Sequence["subprocess.Popen[str]"], limit_s: float = 240) -> 
 @pytest.mark.parametrize("count", [2, 4])
 def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: Path) -> None:
     hosts = made(count)
-    words = [*BENCH, "--target", f"cpu:{count}", "--out", "run", *(["--profile"] if count == 2 else [])]
+    words = [*BENCH, "--target", f"cpu:{count}", "--output", "run", *(["--profile"] if count == 2 else [])]
     (code, shown, said), *others = ends(hosts.run(words))
     assert code == 0, said
     run = Run.load(tmp_path / "run")
@@ -168,7 +168,19 @@ def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list
     return [each for process in processes for each in children(process.pid)]
 
 
-LONG = [*BENCH, "--budget", "1h", "--layout", "contiguous", "--seqlen", "1k,64k", "--target", "cpu:2", "--out", "run"]
+LONG = [
+    *BENCH,
+    "--time-budget",
+    "1h",
+    "--layout",
+    "contiguous",
+    "--seqlen",
+    "1k,64k",
+    "--target",
+    "cpu:2",
+    "--output",
+    "run",
+]
 
 
 @pytest.mark.parametrize("gone", [0, 1])

@@ -144,7 +144,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-ON_PAPER = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "8k", "--quiet", "--out", "{new}"]
+ON_PAPER = ["--target", "v5p:8", "--method", "simulated", "--seqlen", "8k", "--quiet", "--output", "{new}"]
 COMMANDS = {
     "help": ["--help"],
     "bench help": ["bench", "--help"],

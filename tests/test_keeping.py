@@ -59,7 +59,7 @@ COMMANDS = {
     "bench --resume": [*ON_PAPER, "--resume"],
     "tune-tiles": ["tune-tiles", *ON_PAPER[1:]],
     "tune-tiles --resume": ["tune-tiles", *ON_PAPER[1:], "--resume"],
-    "trace": ["trace", "ring/striped/xla@ring=2", "--quiet", "--out", "run", "--resume"],
+    "trace": ["trace", "ring/striped/xla@ring=2", "--quiet", "--output", "run", "--resume"],
 }
 
 
@@ -74,7 +74,7 @@ def test_a_second_writer_is_told_who_writes_there(command: str, capsys: pytest.C
     shown = capsys.readouterr()
     (line,) = shown.err.splitlines()
     assert f"another stripectl writes in run: process {os.getpid()} on {os.uname().nodename}, since 20" in line
-    assert "choose another --out" in line and shown.out == ""
+    assert "choose another --output" in line and shown.out == ""
     assert LOCK not in listing(Path("run"))
 
 

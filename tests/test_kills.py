@@ -36,12 +36,12 @@ BENCH = [
     *SHAPE,
     "--min-samples",
     "3",
-    "--budget",
+    "--time-budget",
     "2m",
 ]
 TUNE = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--no-cache", "--strategy", "exhaustive"]
 TUNE += ["--heads", "2", "--head-dim", "16", "--seqlen", "1k", "--tile", "64,128,256", "--layout", "striped,zigzag"]
-TUNE += ["--pass", "forward", "--min-samples", "3", "--budget", "2m"]
+TUNE += ["--pass", "forward", "--min-samples", "3", "--time-budget", "2m"]
 
 
 def held(folder: Path) -> dict[tuple, Measurement]:
@@ -56,7 +56,7 @@ def held(folder: Path) -> dict[tuple, Measurement]:
 def started(command: list[str], folder: Path, around: dict[str, str]) -> "subprocess.Popen[bytes]":
     resume = ["--resume"] if (folder / "run.json").exists() else []
     pipe = subprocess.PIPE
-    return subprocess.Popen([*command, "--out", str(folder), *resume], stdout=pipe, stderr=pipe, env=around)
+    return subprocess.Popen([*command, "--output", str(folder), *resume], stdout=pipe, stderr=pipe, env=around)
 
 
 def kill_one(pids: list[int], chance: random.Random) -> bool:
@@ -144,7 +144,7 @@ def whole(tmp_path: Path):
     """What a command finds that nobody disturbs."""
 
     def found(command: list[str]) -> dict[tuple, Measurement]:
-        done = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True)
+        done = subprocess.run([*command, "--output", str(tmp_path / "whole")], capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
         return held(tmp_path / "whole")
 

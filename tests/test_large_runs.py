@@ -89,7 +89,7 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     count: int, large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run.json").write_bytes((large / "run.json").read_bytes())
-    assert run(*NEW, "--resume", "--out", str(tmp_path)) == 0
+    assert run(*NEW, "--resume", "--output", str(tmp_path)) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run.json"]
     found = Run.load(tmp_path).measurements
     assert len(found) == count + 8 and {m.target for m in found[count:]} == {"v5p:2x2x2", "v5p:1"}

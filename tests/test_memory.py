@@ -184,7 +184,7 @@ def test_a_step_that_does_not_fit_is_refused_with_the_amount_and_the_devices_it_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--target", "2*h100:8", "--model", "llama3-70b", "--seqlen", "512k", "--pass", "step"]
-    assert ran(*words, "--out", str(tmp_path / "run")) == 2
+    assert ran(*words, "--output", str(tmp_path / "run")) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert "GiB more than the 74.51 GiB of a device" in said
     assert "Try 32 devices: ring/contiguous/" in said
@@ -205,7 +205,7 @@ def test_a_run_of_many_plans_is_read_again(tmp_path: Path) -> None:
         "--tile",
         "256,512,1024",
     ]
-    assert ran(*words, "--quiet", "--out", str(tmp_path / "run")) == 0
+    assert ran(*words, "--quiet", "--output", str(tmp_path / "run")) == 0
     run = Run.load(tmp_path / "run")
     assert sum(m.status == "ok" for m in run.measurements) > EXPLAINED
     assert recommend(run)
@@ -226,7 +226,7 @@ def test_the_longest_sequence_is_found_without_a_compiler(tmp_path: Path, capsys
         "--layout",
         "striped",
     ]
-    assert ran(*words, "--out", str(tmp_path / "run")) == 0
+    assert ran(*words, "--output", str(tmp_path / "run")) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "longest 3" in said and "it is predicted to need" in said
 

@@ -72,7 +72,7 @@ def forward(q, kv, attend, comm):
 scheme = Scheme("{name}", paper="https://nowhere.example/", axes=("ring",), forward=forward)
 '''
 TRACED = {  # what each does while it is traced, and what is said of it
-    "sleeps": ("time.sleep(10**6)", f"took longer than its limit of {LIMIT_S:g} s. Give it more by --compile-limit"),
+    "sleeps": ("time.sleep(10**6)", f"took longer than its limit of {LIMIT_S:g} s. Give it more by --compile-timeout"),
     "aborts": ("jax.process_index() or os.abort()", "process 0 was killed by SIGABRT"),
     "ends": ("sys.exit('it had enough')", "exited with code 1: it had enough"),
     "raises": ("raise ZeroDivisionError('by nothing')", "ZeroDivisionError: by nothing"),

@@ -43,7 +43,7 @@ def test_a_flag_that_xla_does_not_know_ends_a_command_with_one_line(tmp_path: Pa
     target = [] if variable == "XLA_FLAGS" else ["--target", "v5e:2x2", "--method", "compiled"]
     command = [sys.executable, "-m", "stripectl", "bench", "--seqlen", "1k", "--heads", "1", *target, "--quiet"]
     given = {**os.environ, variable: "--xla_no_such_flag=1"}
-    done = subprocess.run([*command, "--out", str(tmp_path / "run")], capture_output=True, text=True, env=given)
+    done = subprocess.run([*command, "--output", str(tmp_path / "run")], capture_output=True, text=True, env=given)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert re.fullmatch(rf"error: XLA \(.*\) does not know --xla_no_such_flag.* variable {variable}, .*\n", done.stderr)
 

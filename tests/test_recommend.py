@@ -355,7 +355,17 @@ def test_the_card_is_neither_wrapped_nor_cut_when_piped() -> None:
 
 
 def test_bench_ends_with_the_card(tmp_path) -> None:
-    arguments = ["--target", "v5p:2x2x4", "--seqlen", "64k", "--method", "simulated", "--quiet", "--out", str(tmp_path)]
+    arguments = [
+        "--target",
+        "v5p:2x2x4",
+        "--seqlen",
+        "64k",
+        "--method",
+        "simulated",
+        "--quiet",
+        "--output",
+        str(tmp_path),
+    ]
     ran = CliRunner().invoke(command, arguments, standalone_mode=False)
     assert ran.exception is None
     assert "recommended" in ran.output
@@ -418,7 +428,7 @@ def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
         "--plan lasp@ring=8 --seqlen 64k --model 1b --pass step --attention LLLS --decay tnl --layers 8",
         "--plan ring@ring=8 --seqlen 64k --model tnl-1b --pass step --attention softmax",
         "--plan lasp2@ring=8 --seqlen 64k --model linear-llama-1b-hybrid --pass step --batch 2",
-        "--plan lasp@ring=8 --seqlen 64k --heads 8 --head-dim 8 --features elu --decay 0.99 --pass forward --mask full",
+        "--plan lasp@ring=8 --seqlen 64k --heads 8 --head-dim 8 --feature-map elu --decay 0.9 --pass forward",
         "--plan ring@ring=8 --seqlen 64k --model llama3-8b --documents 4k,1k --mask sliding:4k --pass forward-backward",
         "--plan pass_q@ring=8 --seqlen 128k --query-len 1 --batch 4 --dtype float32 --xla-flag a=1 --xla-flag b=2,3",
     ],

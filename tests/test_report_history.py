@@ -116,7 +116,7 @@ def test_a_bench_draws_its_past_and_itself_though_it_began_in_the_same_second(tm
     monkeypatch.setattr("stripectl.cli.session.datetime", SimpleNamespace(now=lambda zone: next(begun)))
     bench = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--seqlen", "64k", "--pass", "forward"]
     for out in ("one", "two"):
-        assert stripectl(*bench, "--history", "kept", "--out", out) == 0
+        assert stripectl(*bench, "--history", "kept", "--output", out) == 0
     assert 'id="history"' not in Path("one/report.html").read_text()
     text = Path("two/report.html").read_text()
     assert 'id="history"' in text and text.count(", in 2 runs") + text.count("No change in 2 runs.") >= 4

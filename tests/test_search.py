@@ -17,7 +17,7 @@ from stripectl.runner.meshes import MAX_FULL_ROWS, notable
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]
-ASKED += ["--mesh", "auto", "--tile", "all", "--out", "run"]
+ASKED += ["--mesh", "auto", "--tile", "all", "--output", "run"]
 
 
 def stripectl(folder: Path, *arguments: str) -> int | str | None:

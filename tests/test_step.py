@@ -218,7 +218,7 @@ def test_a_step_needs_a_model() -> None:
 
 def bench(*arguments: str) -> tuple[int, list[Measurement]]:
     with pytest.raises(SystemExit) as done:
-        main(["bench", "--quiet", "--out", "run", *arguments])
+        main(["bench", "--quiet", "--output", "run", *arguments])
     found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
     return int(done.value.code or 0), [Measurement.from_json(each) for each in found]
 
@@ -234,7 +234,9 @@ def here(tmp_path: Path, monkeypatch) -> Path:
 
 def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
     what = ["--target", "cpu:2", "--method", "measured", "--pass", "step", "--model", "tiny.yaml", "--seqlen", "512"]
-    code, found = bench(*what, "--layout", "striped,zigzag", "--tile", "64", "--budget", "20s", "--min-samples", "3")
+    code, found = bench(
+        *what, "--layout", "striped,zigzag", "--tile", "64", "--time-budget", "20s", "--min-samples", "3"
+    )
     assert code == 0 and [m.status for m in found] == ["ok", "ok"]
     for m in found:
         assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]

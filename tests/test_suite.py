@@ -23,7 +23,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch) -> None:
 def bench(text: str, *arguments: str) -> tuple[int, list[dict]]:
     Path("suite.yaml").write_text(text)
     with pytest.raises(SystemExit) as done:
-        main(["bench", "suite.yaml", "--quiet", "--out", "run", *arguments])
+        main(["bench", "suite.yaml", "--quiet", "--output", "run", *arguments])
     found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
     return int(done.value.code or 0), found
 
@@ -57,7 +57,7 @@ def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
     best = json.loads(Path("run/run.json").read_text())["recommendation"]
     Path("again.yaml").write_text(best["use"]["yaml"])
     with pytest.raises(SystemExit) as done:
-        main(["bench", "again.yaml", "--quiet", "--out", "again"])
+        main(["bench", "again.yaml", "--quiet", "--output", "again"])
     again = json.loads(Path("again/run.json").read_text())["measurements"][0]
     assert done.value.code == 0
     assert (again["plan"], again["median_s"], again["workload"]) == (

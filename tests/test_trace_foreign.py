@@ -49,7 +49,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trace(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stripectl", "trace", "--quiet", "--profile", str(profile), *arguments]
+    command = [sys.executable, "-m", "stripectl", "trace", "--quiet", "--read", str(profile), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -234,8 +234,8 @@ def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path:
 
 ABORTING = """
 import os, sys
-if any("trace.session" in each for each in sys.orig_argv):
-    from stripectl.profiling.profiler import session
+if any("profiling.session" in each for each in sys.orig_argv):
+    from stripectl.profiling import session
     session.read = lambda path: os.abort()
 """
 

@@ -20,7 +20,7 @@ def stripectl(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def trace(out: Path, layout: str, *arguments: str) -> dict[str, Any]:
-    done = stripectl("trace", RING.format(layout), *SMALL, "--out", str(out), "--json", *arguments)
+    done = stripectl("trace", RING.format(layout), *SMALL, "--output", str(out), "--json", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["measurements"]
 
@@ -53,7 +53,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     done = stripectl(
         *("bench", "--target", "cpu:2", "--seqlen", "2k", *SMALL, "--layout", "contiguous,striped", "--profile"),
         *("--method", "measured"),
-        *("--budget", "10s", "--min-samples", "1", "--out", str(out)),
+        *("--time-budget", "10s", "--min-samples", "1", "--output", str(out)),
     )
     assert done.returncode == 0, done.stderr
     assert f"xprof --logdir {out / 'profiles'}" in done.stdout
@@ -77,7 +77,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     alone.mkdir()
     for file in (out / back["trace"]["profile"]).rglob("*.pb"):
         (alone / file.name).write_bytes(file.read_bytes())
-    foreign = json.loads(stripectl("trace", "--profile", str(alone), "--mesh", "ring=2", "--json").stdout)
+    foreign = json.loads(stripectl("trace", "--read", str(alone), "--mesh", "ring=2", "--json").stdout)
     told = (
         "pass",
         "what",
@@ -87,7 +87,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     expected = [[hop[name] for name in told] for hop in back["trace"]["hops"]]
     assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
     assert [hop[:2] for hop in expected] == [["forward", "kv"], ["backward", "dkv"], ["backward", "dkv"]]
-    wrong = stripectl("trace", "--profile", str(alone), "--mesh", "ring=3")
+    wrong = stripectl("trace", "--read", str(alone), "--mesh", "ring=3")
     assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
 
 
@@ -95,8 +95,8 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
 def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> None:
     """With --resume, what is there without a profile is measured again and takes its place."""
     out, plan = tmp_path / "run", "ring/striped/xla@ring=2,tile=256"
-    common = ["--seqlen", "2k", *SMALL, "--pass", "forward", "--out", str(out)]
-    bench = ["--target", "cpu:2", "--plan", plan, "--method", "measured", "--budget", "2s", "--min-samples", "1"]
+    common = ["--seqlen", "2k", *SMALL, "--pass", "forward", "--output", str(out)]
+    bench = ["--target", "cpu:2", "--plan", plan, "--method", "measured", "--time-budget", "2s", "--min-samples", "1"]
     assert stripectl("bench", *bench, *common).returncode == 0
     before = json.loads((out / "run.json").read_text())["measurements"]
     assert [m["trace"] for m in before] == [None, None]
@@ -111,11 +111,11 @@ def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> N
 
 BAD = {
     "neither a plan nor a profile": ([], "name a plan to run"),
-    "both": (["ring/striped/xla@ring=2", "--profile", "x"], "name a plan to run"),
+    "both": (["ring/striped/xla@ring=2", "--read", "x"], "name a plan to run"),
     "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
-    "an option that reading does not heed": (["--profile", "x", "--steps", "2"], "--steps says how a plan runs"),
-    "no such profile": (["--profile", "nowhere"], "there is no file or folder"),
+    "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps says how a plan runs"),
+    "no such profile": (["--read", "nowhere"], "there is no file or folder"),
 }
 
 

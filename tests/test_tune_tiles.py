@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused_with_the_reason() -> None:
 
 
 def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "first") == 0
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--output", "first") == 0
     shown = capsys.readouterr().out
     found = Run.load(Path("first")).measurements
     assert {m.method for m in found} == {"simulated"} and len(found) == 52
@@ -108,16 +108,16 @@ def test_a_search_on_paper_keeps_all_and_shows_the_best(capsys: pytest.CaptureFi
     assert sum(line.startswith("ring/striped/splash@") for line in shown.splitlines()) <= 2 * (11 + 1)
     assert "15 more in run.json" in shown and "refused: ring/striped/splash@" in shown
     assert "from the cache" not in shown
-    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "second") == 0
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--output", "second") == 0
     assert "from the cache" in capsys.readouterr().out
     assert Run.load(Path("second")).measurements == found
-    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--out", "third", "--no-cache") == 0
+    assert run(*PAPER, "--seqlen", "16k", "--layout", "striped", "--output", "third", "--no-cache") == 0
     assert "from the cache" not in capsys.readouterr().out
 
 
 def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     what = ("tune-tiles", "--model", "linear-llama-1b-hybrid", "--pass", "step", "--scheme", "lasp2", "--seqlen", "16k")
-    assert run(*what, "--target", "v5e:2x4", "--method", "simulated", "--out", "run") == 0
+    assert run(*what, "--target", "v5e:2x4", "--method", "simulated", "--output", "run") == 0
     found = [m for m in Run.load(Path("run")).measurements if m.status == "ok"]
     kinds = {(m.workload.attention, parse_plan(m.plan).scheme, parse_plan(m.plan).kernel) for m in found}
     assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
@@ -156,10 +156,10 @@ def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFix
         (["--seqlen", "max"], 2, "searched at a length"),
         (["--tile", "axb"], 2, "is not a tile"),
         (["--strategy", "luck"], 2, "is not one of"),
-        (["--few", "0"], 2, "is not in the range"),
+        (["--refine", "0"], 2, "is not in the range"),
         (["--seqlen", "1001"], 2, "nothing is left to try"),
         (["--method", "measured"], 3, "cannot be measured"),
-        (["--resume", "--out", "nowhere"], 2, "cannot read"),
+        (["--resume", "--output", "nowhere"], 2, "cannot read"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -216,7 +216,7 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
 
     shape = ["--seqlen", "1k", "--heads", "1", "--head-dim", "16", "--tile", "128,256x128", "--layout", "striped"]
     shape += ["--pass", "forward"]
-    call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--out", "run", *shape]
+    call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--output", "run", *shape]
     monkeypatch.setattr("stripectl.runner.tuning.evaluators.Timed.calibrated", lambda self, case, coarse: coarse)
     with monkeypatch.context() as patched:
         patched.setattr("stripectl.reporters.terminal.tables.Reporter.say", interrupt)
@@ -237,7 +237,7 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
 @two_cores
 @pytest.mark.parametrize("strategy", ["race", "exhaustive"])
 def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    call = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--out", "run", "--no-cache"]
+    call = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--output", "run", "--no-cache"]
     call += ["--seqlen", "512", "--heads", "2", "--head-dim", "16", "--tile", "64,128", "--layout", "striped"]
     call += ["--pass", "forward", "--strategy", strategy, "--min-samples", "3"]
 

@@ -46,7 +46,7 @@ RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pickle.find_class
 OWN_PROGRAMS = ("git", "uname")  # what `environment` asks
 # For a machine that is not here, and with nothing compiled.
 ON_PAPER = ("--target", "v5e:2x2", "--method", "simulated", "--quiet")
-ALONE = (*ON_PAPER, "--hosts", "1")
+ALONE = (*ON_PAPER, "--num-processes", "1")
 SMALL = (*ON_PAPER, "--pass", "forward", "--layout", "striped", "--seqlen", "4k")
 
 _watching: list[tuple[list[str], list[str]]] = []  # (folders that may be written, what was seen) of those under way
@@ -208,7 +208,7 @@ def run_file(content: bytes, folder: Path, draws: bool = False) -> None:
     if draws and not shown.code:
         assert not asked("report", run, "--no-open", "--quiet", "-o", str(page), folders=[folder]).code
         assert not asked("report", str(page), "--format", "md").code
-        asked("bench", *SMALL, "--out", str(path.parent), "--resume", folders=[path.parent])
+        asked("bench", *SMALL, "--output", str(path.parent), "--resume", folders=[path.parent])
 
 
 def profile(content: bytes, program: str | None, axes: dict[str, int], folder: Path) -> None:
@@ -240,7 +240,7 @@ def command_line(words: Sequence[str], folder: Path) -> None:
     given += {
         "bench": (*ALONE, "--seqlen", "4k") if sum(map(len, given)) % 16 == 0 else (*ALONE, "--dry-run"),
         "tune-tiles": (*ALONE, "--seqlen", "16k", "--dry-run"),
-        "trace": (*ON_PAPER[:2], "--hosts", "1", "--quiet"),
+        "trace": (*ON_PAPER[:2], "--num-processes", "1", "--quiet"),
         "topology": (*ON_PAPER[:2], "--quiet"),
     }.get(name, ())
     with contextlib.chdir(work), variable("XDG_CACHE_HOME", str(cache)):

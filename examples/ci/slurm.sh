@@ -12,4 +12,4 @@ run="${RUN:-$PWD/run}"
 resume=()
 if [ -e "$run/run.json" ]; then resume=(--resume); fi
 srun --kill-on-bad-exit=0 "${STRIPECTL:-stripectl}" bench --target "${TARGET:-local}" --seqlen "${SEQLEN:-256k}" \
-  --method measured --pass forward --out "$run" "${resume[@]}" ${MORE:-}
+  --method measured --pass forward --output "$run" "${resume[@]}" ${MORE:-}

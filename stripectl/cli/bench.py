@@ -14,9 +14,9 @@ from stripectl.cli.suite import runs
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.HOSTS, shared.OUTPUT)
-@click.option("--few", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
+@click.option("--refine", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
-@click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not done again.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --output: what it holds is not done again.")
 @click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
 @on_every_host
 def command(suite: Path | None, **given: Any) -> int:
@@ -34,7 +34,7 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench --target v5p:2x2x4 --plan ring/striped/xla@ring=16,tile=1024
       stripectl bench --target v4:2x2x4 --model 7b --pass step --mesh auto
       stripectl bench --target v5e:4x4 --seqlen 16k,64k,256k,1M --scheme all --mesh auto
-      stripectl bench --target v5e:4x4 --model llama3-8b --query-len 1 --kv-len 128k --batch 16
+      stripectl bench --target v5e:4x4 --model llama3-8b --query-len 1 --seqlen 128k --batch 16
       stripectl bench --seqlen 64k --documents 4k,1k,16k --mask causal,sliding:4k
       stripectl bench examples/striped-attention-paper.yaml
     """
@@ -47,5 +47,7 @@ def command(suite: Path | None, **given: Any) -> int:
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
             found = [case for request in requests for case in dry_run(request, reporter.say, cluster_here())]
-            return running.show_dry_run(found, "to run", f"sampling takes at most {given['budget']} (--budget)")
+            return running.show_dry_run(
+                found, "to run", f"sampling takes at most {given['time_budget']} (--time-budget)"
+            )
     return running.run_bench(given, requests, profile=given["profile"])

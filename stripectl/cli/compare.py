@@ -9,7 +9,7 @@ import click
 from stripectl.errors import BadInput
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-USUAL = {"time": "5%", "schedule": "0%"}
+USUAL = {"times": "5%", "schedule": "0%"}
 MANY = 1000  # rows on a screen
 
 
@@ -27,11 +27,14 @@ def parse_percent(text: str) -> float:
 @click.command("compare")
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--fail-on", metavar="SHARE", help="Worse by more than this is a failure. [default: 5%; of schedules 0%]")
 @click.option(
-    "--gate",
-    type=click.Choice(["time", "schedule"]),
-    default="time",
+    "--max-regression", metavar="SHARE", help="Worse by more than this is a failure. [default: 5%; of schedules 0%]"
+)
+@click.option(
+    "--compare",
+    "subject",
+    type=click.Choice(["times", "schedule"]),
+    default="times",
     show_default=True,
     help="Compare times, or what the compiler says of compiled plans: exact, and without a device.",
 )
@@ -40,7 +43,7 @@ def parse_percent(text: str) -> float:
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the table as markdown.")
 @click.option("--github-benchmark", type=FILE, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
 @click.option("--bencher", type=FILE, metavar="FILE", help="Write NEW's times as Bencher Metric Format.")
-def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any) -> int:
+def command(base: Path, new: Path, max_regression: str | None, subject: str, **given: Any) -> int:
     """Compare two runs: verdicts, and an exit code for CI.
 
     BASE and NEW are run.json files, packed or not, the folders of runs, or reports. Exit code 1: something is surely
@@ -49,15 +52,15 @@ def command(base: Path, new: Path, fail_on: str | None, gate: str, **given: Any)
     \b
     Examples:
       stripectl compare stripectl-runs/20261101-120000 stripectl-runs/20261102-120000
-      stripectl compare main.json branch.json --fail-on 2% --junit compare.xml
-      stripectl compare main.json branch.json --gate schedule
+      stripectl compare main.json branch.json --max-regression 2% --junit compare.xml
+      stripectl compare main.json branch.json --compare schedule
     """
     from stripectl.reporters.comparison import of_schedules, of_times
     from stripectl.reporters.terminal.tables import Reporter
     from stripectl.results.run import Run
 
-    runs, threshold = (Run.load(base), Run.load(new)), parse_percent(fail_on or USUAL[gate])
-    if gate == "schedule":
+    runs, threshold = (Run.load(base), Run.load(new)), parse_percent(max_regression or USUAL[subject])
+    if subject == "schedule":
         found = of_schedules(*runs, threshold)
     else:
         with Reporter(quiet=False) as reporter:

@@ -23,7 +23,7 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
         from stripectl.workers.worker_group import interruptible
 
         with interruptible():
-            hosts = find(given["coordinator"], given["hosts"], given["host"])
+            hosts = find(given["coordinator"], given["num_processes"], given["process_id"])
             if hosts is None:
                 return body(**given)
             return follow_it(hosts, given["quiet"]) if hosts.index else lead(hosts, body, given)
@@ -42,7 +42,9 @@ def find(coordinator: str | None, count: int | None, index: int | None) -> Any:
     if count == 1 or (coordinator, count, index) == (None, None, None):
         return detected() if count is None and has_signs() else None
     if coordinator is None or count is None or index is None:
-        raise BadInput("--coordinator, --hosts and --host go together: 10.0.0.1:8476, how many, and which this is.")
+        raise BadInput(
+            "--coordinator, --num-processes and --process-id go together: 10.0.0.1:8476, how many, and which this is."
+        )
     return Hosts(coordinator, count, index)
 
 
@@ -60,7 +62,8 @@ def detected() -> Any:
             found = asked.ask("hosts")[0]
         except PlanFailed as failure:
             raise BadInput(
-                f"JAX cannot tell the hosts: {failure}. Say them by --coordinator, --hosts and --host, or --hosts 1."
+                f"JAX cannot find the hosts because {failure}. Try --coordinator, --num-processes and --process-id, or "
+                "--num-processes 1."
             ) from failure
     return Hosts(**found) if found and found["count"] > 1 else None
 

@@ -24,38 +24,46 @@ WORKLOAD = (
     click.option(
         "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
     ),
-    click.option("--query-len", metavar="LEN", help="New queries behind a cached prefix, by commas: 1 decodes."),
-    click.option("--kv-len", metavar="LEN", help="Keys in the cache with the new ones; another name of --seqlen."),
-    click.option("--heads", type=int, help="Query heads, in place of the model's."),
+    click.option(
+        "--query-len",
+        metavar="LEN",
+        help="New queries of inference, comma-separated: 1 is decoding; --seqlen counts all keys, the cached too.",
+    ),
+    click.option("--heads", type=int, help="Query heads, instead of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
-    click.option("--head-dim", type=int, help="Size of a head."),
-    click.option("--batch", type=int, default=1, show_default=True, help="Sequences."),
+    click.option("--head-dim", type=int, help="Size of a head, in elements."),
+    click.option("--batch", type=int, default=1, show_default=True, help="Sequences per batch."),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option(
         "--mask",
         default="causal",
         show_default=True,
-        help="causal, full, or sliding:4k: so many keys a query; by commas.",
+        help="Comma-separated masks: causal, full, or sliding:4k for 4k keys per query.",
     ),
     click.option(
         "--attention",
-        help="softmax, linear, or of a step a letter a layer: LLLS. [default: the model's; linear with lasp, lasp2]",
+        help="softmax, linear, or for --pass step a pattern with a letter per layer: LLLS. [default: the model's]",
     ),
     click.option(
         "--decay",
-        help="What a token leaves of linear attention's state: 0.99, or tnl: TransNormerLLM's. [default: model's, 1]",
+        help="Decay per token of linear attention's state: 0.99, or tnl for TransNormerLLM's. [default: the model's]",
     ),
     click.option(
-        "--features",
-        help="Map of linear attention's queries and keys: none, or elu: 1 + elu. [default: the model's, none]",
+        "--feature-map",
+        "features",
+        help="Feature map of linear attention: none, or elu for 1 + elu. [default: the model's, none]",
     ),
     click.option(
-        "--documents", metavar="LENS", help="Pack documents of these lengths, in turn, in the sequence: 4k,1k,16k."
+        "--documents",
+        metavar="LENS",
+        help="Pack the sequence with documents of these lengths, repeated in order: 4k,1k,16k.",
     ),
     click.option(
-        "--pass", "passes", help="forward, forward-backward (default: both), step: the model's whole training step."
+        "--pass",
+        "passes",
+        help="forward, forward-backward, or step, the model's whole training step. [default: the first two]",
     ),
-    click.option("--layers", type=click.IntRange(1), help="Layers of a step's model, in place of its own."),
+    click.option("--layers", type=click.IntRange(1), help="Layers of a training step, instead of the model's."),
 )
 PLAN = (
     click.option(
@@ -63,21 +71,26 @@ PLAN = (
     ),
     click.option(
         "--scheme",
-        help="Schemes by commas, or all: those of training, with --query-len of inference. [default: ring; there all]",
+        help="Comma-separated schemes, or all (with --query-len: all of inference). [default: ring; with it all]",
     ),
-    click.option("--layout", default="all", show_default=True, help="Layouts by commas, or all."),
-    click.option("--kernel", help="Kernels by commas, or all. [default: splash on TPUs, xla elsewhere]"),
+    click.option("--layout", default="all", show_default=True, help="Comma-separated layouts, or all."),
+    click.option("--kernel", help="Comma-separated kernels, or all. [default: splash on TPUs, xla elsewhere]"),
     click.option(
         "--tile",
-        help="Tiles by commas: 1024 or 2048x4096 (queries x keys); all: simulate every one. [default: the kernel's]",
+        help="Comma-separated tiles, 1024 or 2048x4096 (queries x keys), or all. [default: the kernel's]",
     ),
-    click.option("--unroll", default="1", show_default=True, help="Rounds unrolled in the ring's loop, by commas."),
+    click.option(
+        "--unroll",
+        default="1",
+        show_default=True,
+        help="Comma-separated numbers of rounds to unroll in the ring's loop.",
+    ),
     click.option(
         "--mesh",
         "meshes",
         multiple=True,
         metavar="MESH",
-        help="ring=4,tensor=2; repeat it; auto: every mesh of the devices. [default: all devices on the scheme's axes]",
+        help="ring=4,tensor=2 (repeatable), or auto for every mesh. [default: all devices on the scheme's axes]",
     ),
 )
 TARGET = (
@@ -92,7 +105,7 @@ FLAGS = (
         "xla_flags",
         multiple=True,
         metavar="NAME=VALUE[,VALUE]",
-        help="Flag of the compiler, every value of it; repeat it.",
+        help="Compiler flag with the values to try (repeatable).",
     ),
 )
 EFFORT = (
@@ -101,31 +114,40 @@ EFFORT = (
         type=click.Choice(["auto", "measured", "compiled", "simulated"]),
         default="auto",
         show_default=True,
-        help="How numbers are obtained; auto takes the strongest that fits the budget.",
+        help="How numbers are obtained; auto takes the strongest method that fits the budget.",
     ),
     *FLAGS,
-    click.option("--compile-limit", default="10m", show_default=True, help="Time for compiling one plan."),
-    click.option("--cache/--no-cache", default=True, help="Take what was compiled before from the disk (the default)."),
-    click.option("--budget", default="3m", show_default=True, help="Time for measuring: 90s, 3m, 1h."),
+    click.option("--compile-timeout", default="10m", show_default=True, help="Time limit for compiling one plan."),
+    click.option("--cache/--no-cache", default=True, help="Use results of earlier compilations that are on disk."),
+    click.option("--time-budget", default="3m", show_default=True, help="Time for all measurements: 90s, 3m, 1h."),
     click.option(
         "--min-samples",
         type=click.IntRange(1, MOST_SAMPLES),
         default=5,
         show_default=True,
-        help="Fewest samples a plan.",
+        help="Fewest samples per plan.",
     ),
     click.option(
-        "--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs a plan before samples count."
+        "--warmup",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Warm-up runs per plan before sampling starts.",
     ),
 )
 HOSTS = (
     click.option("--coordinator", metavar="ADDRESS:PORT", help="Where host 0 listens. [default: the cluster's]"),
-    click.option("--hosts", type=click.IntRange(1), help="How many hosts run this command. [default: the cluster's]"),
-    click.option("--host", type=click.IntRange(0), help="Which of them this is, from 0. [default: the cluster's]"),
+    click.option(
+        "--num-processes", type=click.IntRange(1), help="How many hosts run this command. [default: the cluster's]"
+    ),
+    click.option("--process-id", type=click.IntRange(0), help="Number of this host, from 0. [default: the cluster's]"),
 )
 OUTPUT = (
     click.option(
-        "--out", type=click.Path(path_type=Path), help="Folder for run.json and report. [default: stripectl-runs/ID]"
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="Folder for run.json and report. [default: stripectl-runs/ID]",
     ),
     click.option(
         "--history",
@@ -133,10 +155,10 @@ OUTPUT = (
         metavar="DIR",
         envvar="STRIPECTL_HISTORY",
         show_envvar=True,
-        help="Also keep the run in the history in this folder.",
+        help="Also add the run to the history in this folder.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="The run as JSON on stdout, and nothing else there."),
-    click.option("--quiet", is_flag=True, help="No progress."),
+    click.option("--json", "as_json", is_flag=True, help="Print the run as JSON on stdout and nothing else there."),
+    click.option("--quiet", is_flag=True, help="Show no progress."),
 )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl.cli.options import DEFAULT_LEN
 from stripectl.core.layout import MASKS
 from stripectl.core.linear_attention import ATTENTIONS, LINEAR
 from stripectl.core.model_config import SIZES, Model
@@ -57,9 +56,7 @@ class Shape:
 def parse_request(given: Mapping[str, Any]) -> Request:
     """The request that the options make."""
     shape = parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
-    seqlen = given["seqlen"] if given["kv_len"] is None else given["kv_len"]
-    if seqlen != given["seqlen"] != DEFAULT_LEN:
-        raise BadInput("--kv-len is another name of --seqlen. Leave one out.")
+    seqlen = given["seqlen"]
     longest, linear = seqlen.strip() == "max", parse_linear(given)
     workloads = parse_workloads(
         given["dtype"] or "bfloat16",
@@ -92,7 +89,7 @@ def parse_request(given: Mapping[str, Any]) -> Request:
         longest=longest,
         every_mesh=every_mesh,
         every_tile=every_tile,
-        few=given["few"] or Request.few,
+        few=given["refine"] or Request.few,
         cached=given["cache"],
         effort=parse_effort(given),
     )
@@ -114,10 +111,10 @@ def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
 def parse_effort(given: Mapping[str, Any]) -> Effort:
     """How hard to look, by the options."""
     return Effort(
-        budget_s=parse_duration(given["budget"]),
+        budget_s=parse_duration(given["time_budget"]),
         min_samples=given["min_samples"],
         warmup=given["warmup"],
-        compile_limit_s=parse_duration(given["compile_limit"]),
+        compile_limit_s=parse_duration(given["compile_timeout"]),
     )
 
 

@@ -90,7 +90,7 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
         History(given["history"]).check_writable()
     with contextlib.ExitStack() as stack:
         if given["resume"]:
-            folder: Path = given["out"] or newest_run(RUNS).parent
+            folder: Path = given["output"] or newest_run(RUNS).parent
             stack.enter_context(writing_in(folder))
             run = Run.load(folder)
             check_plans(run, folder)
@@ -98,10 +98,10 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
         else:
             now = datetime.now(UTC)
             identity = now.strftime("%Y%m%d-%H%M%S")
-            folder = given["out"] or unused(RUNS / identity, stack)
-            stack.enter_context(writing_in(folder) if given["out"] else contextlib.nullcontext())
+            folder = given["output"] or unused(RUNS / identity, stack)
+            stack.enter_context(writing_in(folder) if given["output"] else contextlib.nullcontext())
             if os.path.exists(folder / FILE):
-                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --out.")
+                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --output.")
             command_line = shlex.join(["stripectl", *sys.argv[1:]])
             around = environment([])
             if cluster := cluster_here():

@@ -22,7 +22,7 @@ from stripectl.util.files import load_yaml, unknown
 MOST_RUNS = 1000
 OWN = ("about", "given", "runs")
 # What a run in a suite cannot say.
-OF_THE_COMMAND = ("out", "history", "as_json", "quiet", "resume", "dry_run", "profile")
+OF_THE_COMMAND = ("output", "history", "as_json", "quiet", "resume", "dry_run", "profile")
 
 
 def runs(path: Path) -> list[dict[str, Any]]:

@@ -18,11 +18,18 @@ from stripectl.errors import BadInput
 
 FIXED = {  # what `bench` asks for and a trace of one plan does not
     **{"scheme": None, "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
-    **{"method": "measured", "budget": "10s", "min_samples": 3, "compile_limit": "10m", "cache": True, "few": None},
+    **{
+        "method": "measured",
+        "time_budget": "10s",
+        "min_samples": 3,
+        "compile_timeout": "10m",
+        "cache": True,
+        "refine": None,
+    },
 }
 MOST_DEVICES = 2**17  # of the largest target
 SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim"}
-READING = {"profile", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
+READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 
 @click.command("trace")
@@ -30,9 +37,9 @@ READING = {"profile", "mesh", "target", "hardware", "as_json", "quiet"}  # what 
 @shared.options(shared.WORKLOAD, shared.TARGET, shared.FLAGS, shared.HOSTS, shared.OUTPUT)
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
-@click.option("--resume", is_flag=True, help="Add to the run in --out, beside what was compiled or measured there.")
-@click.option("--profile", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile; run nothing.")
-@click.option("--mesh", metavar="MESH", help="Mesh of the program in --profile: ring=8,tensor=2; names its axes.")
+@click.option("--resume", is_flag=True, help="Add to the run in --output, beside what was compiled or measured there.")
+@click.option("--read", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile; run nothing.")
+@click.option("--mesh", metavar="MESH", help="Mesh of the program in --read: ring=8,tensor=2; names its axes.")
 @on_every_host
 def command(plan: str | None, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
@@ -44,20 +51,18 @@ def command(plan: str | None, **given: Any) -> int:
     Examples:
       stripectl trace ring/striped/xla@ring=2,tile=512 --seqlen 16k --pass forward
       stripectl trace ring/striped/splash@ring=8 --seqlen 256k --model 7b
-      stripectl trace --profile /tmp/profile --mesh data=4,ring=8 --target v5p:4x4x2
+      stripectl trace --read /tmp/profile --mesh data=4,ring=8 --target v5p:4x4x2
     """
-    if (plan is None) == (given["profile"] is None):
-        raise BadInput(
-            "name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --profile with a profile."
-        )
+    if (plan is None) == (given["read"] is None):
+        raise BadInput("name a plan to run, as in stripectl trace ring/striped/xla@ring=2, or --read with a profile.")
     context = click.get_current_context()
     named = {name for name in given if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
     if plan is None:
         if needless := sorted(named - READING):
-            raise BadInput(f"--{needless[0].replace('_', '-')} says how a plan runs, and --profile runs none.")
+            raise BadInput(f"--{needless[0].replace('_', '-')} says how a plan runs, and --read runs none.")
         return show_profile(given)
     if given["mesh"]:
-        raise BadInput("--mesh names the axes of a program in --profile. The mesh of a plan is in the plan: @ring=8.")
+        raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
     given |= FIXED | {"plans": (plan,), "profile": True}
     from stripectl.cli.parse import parse_request
 
@@ -80,9 +85,9 @@ def show_profile(given: Mapping[str, Any]) -> int:
         target = parse_target(given["target"], parse_hardware(given["hardware"]))
         link = target.hardware.figure("link_bytes_per_s_one_way")
     axes = parse_axes(given["mesh"]) if given["mesh"] else {}
-    files = profile_files(given["profile"])
+    files = profile_files(given["read"])
     with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(Path()) as tracer:
-        reporter.say(f"read {given['profile']}", 0, 1)
+        reporter.say(f"read {given['read']}", 0, 1)
         found = tracer.read(files, axes, {"link_bytes_per_s": link})
     if given["as_json"]:
         click.echo(json.dumps(found, indent=1))
@@ -90,10 +95,8 @@ def show_profile(given: Mapping[str, Any]) -> int:
     screen = console()
     for part in screen_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
         screen.print(part)
-    if count := others(given["profile"]):
-        screen.print(
-            f"{count} more profiles lie in {given['profile']}: name the folder of one to read it.", markup=False
-        )
+    if count := others(given["read"]):
+        screen.print(f"{count} more profiles lie in {given['read']}: name the folder of one to read it.", markup=False)
     return 0
 
 

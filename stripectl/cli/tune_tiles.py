@@ -27,11 +27,11 @@ SHOWN = 10  # candidates of a workload on a terminal
     help="race: short runs of all, then the best against each other; exhaustive: every tile as often.",
 )
 @click.option(
-    "--few",
+    "--refine",
     type=click.IntRange(1),
     help="Tiles that a race compiles for a target, and meshes of --mesh auto. [default: 8 tiles, 4 meshes]",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --out: what it holds is not timed again.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --output: what it holds is not timed again.")
 @click.option("--dry-run", is_flag=True, help="Show candidates and refusals; run nothing.")
 @on_every_host
 def command(**given: Any) -> int:
@@ -44,7 +44,7 @@ def command(**given: Any) -> int:
     \b
     Examples:
       stripectl tune-tiles --seqlen 256k
-      stripectl tune-tiles --target v5p:2x2x4 --seqlen 1M --few 12
+      stripectl tune-tiles --target v5p:2x2x4 --seqlen 1M --refine 12
       stripectl tune-tiles --target cpu:2 --seqlen 8k --heads 4 --head-dim 64 --strategy exhaustive
       stripectl tune-tiles --tile 256,512,1024,512x1024 --layout striped --pass forward
       stripectl tune-tiles --resume
@@ -72,7 +72,7 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WHAT):
         request = with_newest_workload(request)
-    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["few"] or FEW)
+    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["refine"] or FEW)
 
 
 def with_newest_workload(request: Any) -> Any:

@@ -22,6 +22,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.util.files import profile_names
 
 # MaxText's context_parallel_strategy by scheme, and the flag of each axis.
+OPTIONS = {"features": "feature-map"}  # of the command line, where a field is spelled otherwise
 MAXTEXT_STRATEGIES = {"ring": "ring", "all_gather": "all_gather"}
 MAXTEXT_AXES = {
     "data": "ici_data_parallelism",
@@ -134,7 +135,9 @@ def not_in_profile(work: Workload) -> dict[str, Any]:
     else:
         usual = {field.name: field.default for field in fields(Workload)}
     found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
-    return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
+    return {
+        OPTIONS.get(name, name): value for name, value in found.items() if name not in usual or value != usual[name]
+    }
 
 
 def snippet(work: Workload, plan: Plan) -> str:

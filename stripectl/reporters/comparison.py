@@ -100,7 +100,7 @@ def of_schedules(base: Run, new: Run, threshold: float) -> Outcome:
     Raises:
         BadInput: nothing was compiled.
     """
-    found = Outcome("stripectl compare --gate schedule", FACTS, properties=about(base, new))
+    found = Outcome("stripectl compare --compare schedule", FACTS, properties=about(base, new))
     facts = schedules.gate(base, new, threshold)
     for each in facts:
         m, row = each.new, (each.name, each.shown(each.was), each.shown(each.now))

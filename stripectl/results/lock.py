@@ -39,7 +39,7 @@ def writing_in(folder: Path, *, new: bool = False) -> Iterator[None]:
         except OSError as error:
             if new and isinstance(error, FileExistsError):
                 raise
-            hint = "Try --out with a folder you can write."
+            hint = "Try --output with a folder you can write."
             raise BadInput(f"cannot write in {folder}: {error.strerror}. {hint}") from error
         yield
     finally:
@@ -60,7 +60,7 @@ def _taken(folder: Path) -> IO[str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with file:
-                raise BadInput(f"{_busy(folder, file)} Wait for it or end it, or choose another --out.") from None
+                raise BadInput(f"{_busy(folder, file)} Wait for it or end it, or choose another --output.") from None
         except OSError:
             return file  # no locks here
         if _is_still(file, folder / FILE):

@@ -75,7 +75,7 @@ class Kept:
             except (BadInput, OSError):
                 return BadInput(f"{error} What was found since it last could be is not on disk.")
             self.folder = folder
-            return BadInput(f"{error} The run is in {folder} instead: go on with it by --resume --out {folder}")
+            return BadInput(f"{error} The run is in {folder} instead: go on with it by --resume --output {folder}")
 
     def _keep(self, m: Measurement) -> None:
         rest_s = max(SAVE_EVERY_S * (m.method == "simulated"), self.took_s / SHARE * (self.took_s > SLOW_S))

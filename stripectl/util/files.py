@@ -202,7 +202,7 @@ def utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def ensure_writable(folder: Path, option: str = "--out") -> None:
+def ensure_writable(folder: Path, option: str = "--output") -> None:
     """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written;
     leaves nothing behind.
 

@@ -7,5 +7,5 @@ from stripectl.workers.worker_group import PlanFailed
 
 def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
     """(reason, status) of a plan that was not compiled."""
-    hint = ". Give it more by --compile-limit" if failure.late else ""
+    hint = ". Give it more by --compile-timeout" if failure.late else ""
     return f"{failure}{hint}", "refused" if failure.refused else "failed"

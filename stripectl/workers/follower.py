@@ -49,7 +49,8 @@ def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> Link:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Missing(
-                    f"host 0 does not answer at {hosts.coordinator}: {error}. Start this command there with --host 0."
+                    f"host 0 does not answer at {hosts.coordinator}: {error}. Start this command there with "
+                    "--process-id 0."
                 ) from error
             time.sleep(0.5)
 

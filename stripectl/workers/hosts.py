@@ -50,7 +50,9 @@ class Hosts:
         if not re.fullmatch(r".+:\d{1,5}", self.coordinator) or not 0 < int(self.address[1]) < 2**16:
             raise BadInput(f"--coordinator {self.coordinator!r} is not ADDRESS:PORT of host 0. Try 10.0.0.1:8476.")
         if not 0 <= self.index < self.count:
-            raise BadInput(f"--host {self.index} is not one of {self.count} hosts. They are 0 to {self.count - 1}.")
+            raise BadInput(
+                f"--process-id {self.index} is not one of {self.count} hosts. They are 0 to {self.count - 1}."
+            )
 
     @property
     def address(self) -> tuple[str, int]:

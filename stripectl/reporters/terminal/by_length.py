@@ -21,7 +21,7 @@ WORDS = ("tokens", "winner", "plan", "margin", "next", "scheme")
 LEAST = 5  # columns that are shown however narrow the screen is
 MOST_LEADERS = 3  # that are named; of more their number is said
 SHORT = 100  # characters of a reason
-EVERY_SCHEME = "the best plan of every scheme is, with --mesh auto --few"
+EVERY_SCHEME = "the best plan of every scheme is, with --mesh auto --refine"
 WHOLE = f"{UNCUT}: the sequence stays whole, and devices share out batch and heads alone"
 
 

@@ -56,7 +56,7 @@ def not_run(prior_s: Sequence[float], index: int) -> str:
     worse = prior_s[index] / min(prior_s)
     if worse > HOPELESS:
         return f"not run: its tiles compute {worse:.1f} times the scores that another's do."
-    return "not run: the budget was spent before its turn. Give it more by --budget."
+    return "not run: the budget was spent before its turn. Give it more by --time-budget."
 
 
 def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
