@@ -32,6 +32,7 @@ WORKLOAD = (
     click.option("--heads", type=int, help="Query heads, instead of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
     click.option("--head-dim", type=int, help="Size of a head, in elements."),
+    click.option("--v-head-dim", type=int, help="Size of a head of values and the output. [default: --head-dim]"),
     click.option("--batch", type=int, default=1, show_default=True, help="Sequences per batch."),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option(

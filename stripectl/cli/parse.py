@@ -51,11 +51,12 @@ class Shape:
     heads: int
     kv_heads: int
     head_dim: int
+    v_head_dim: int | None = None
 
 
 def parse_request(given: Mapping[str, Any]) -> Request:
     """The request that the options make."""
-    shape = parse_shape(given["model"], given["heads"], given["kv_heads"], given["head_dim"])
+    shape = parse_shape(*(given[name] for name in ("model", "heads", "kv_heads", "head_dim", "v_head_dim")))
     seqlen = given["seqlen"]
     longest, linear = seqlen.strip() == "max", parse_linear(given)
     workloads = parse_workloads(
@@ -118,14 +119,17 @@ def parse_effort(given: Mapping[str, Any]) -> Effort:
     )
 
 
-def parse_shape(model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None) -> Shape:
+def parse_shape(
+    model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None, v_head_dim: int | None = None
+) -> Shape:
     """A model's heads, or those given; a model whose heads are replaced no longer lends its name."""
     named = Model.load(model or "1b")
-    if heads is None and kv_heads is None and head_dim is None:
-        return Shape(model or "1b", named.heads, named.kv_heads, named.head_dim)
+    if heads is kv_heads is head_dim is v_head_dim is None:
+        return Shape(model or "1b", named.heads, named.kv_heads, named.head_dim, named.v_head_dim)
     own = heads if heads is not None else named.heads
     shared = kv_heads if kv_heads is not None else own
-    return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim)
+    own_values = v_head_dim if v_head_dim is not None or head_dim is not None else named.v_head_dim
+    return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values)
 
 
 def grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:

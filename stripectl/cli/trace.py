@@ -28,7 +28,7 @@ FIXED = {  # what `bench` asks for and a trace of one plan does not
     },
 }
 MOST_DEVICES = 2**17  # of the largest target
-SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim"}
+SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
 READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 

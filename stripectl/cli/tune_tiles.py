@@ -12,7 +12,7 @@ from stripectl.cli import session as running
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
 
-WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "batch", "dtype", "mask", "passes"}
+WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim", "batch", "dtype", "mask", "passes"}
 BESIDE = "backward tiles beside the first forward one"
 SHOWN = 10  # candidates of a workload on a terminal
 

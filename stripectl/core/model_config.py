@@ -17,6 +17,9 @@ def largest(name: str) -> int:
     return MOST_HEADS if name in ("heads", "kv_heads") else LONGEST
 
 
+OPTIONAL = ("v_head_dim", *LINEAR)  # fields of a profile
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and what its attention is (as of a Workload) where that is
@@ -30,15 +33,21 @@ class Model:
     kv_heads: int
     head_dim: int
     vocabulary: int
+    v_head_dim: int | None = None
     attention: str = ATTENTIONS[0]
     decay: str = "1"
     features: str = FEATURES[0]
 
     @property
+    def value_dim(self) -> int:
+        """Elements of a head of values."""
+        return self.v_head_dim or self.head_dim
+
+    @property
     def layer_parameters(self) -> int:
         """Of a layer's matrices: projections to heads and back, and the three of a SwiGLU."""
-        heads = 2 * self.heads + 2 * self.kv_heads
-        return self.hidden * (heads * self.head_dim + 3 * self.feed_forward)
+        heads = (self.heads + self.kv_heads) * (self.head_dim + self.value_dim)
+        return self.hidden * (heads + 3 * self.feed_forward)
 
     @property
     def head_parameters(self) -> int:
@@ -54,13 +63,14 @@ class Model:
         """
         path, content = profile("model", "models", name)
         given = {key: value for key, value in content.items() if key not in ("source", "name")}
-        wanted = [field.name for field in fields(cls) if field.name not in ("name", *LINEAR)]
+        wanted = [field.name for field in fields(cls) if field.name not in ("name", *OPTIONAL)]
         for key in given:
-            if key not in (*wanted, *LINEAR):
-                raise unknown(f"field in the model {path}:", key, [*wanted, *LINEAR])
+            if key not in (*wanted, *OPTIONAL):
+                raise unknown(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
         for key in wanted:
             if key not in given:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
+        for key in (*wanted, *({"v_head_dim"} & given.keys())):
             if type(given[key]) is not int or not 1 <= given[key] <= largest(key):
                 said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
                 raise BadInput(f"{said}; it must be a positive integer, of at most {largest(key)}.")

@@ -12,7 +12,7 @@ from stripectl.util.files import Catalogue
 
 Array = Any  # a JAX array or, on clocks, a shape and the time it is ready
 Index = Any  # int, tracer, or on clocks a vector over devices
-HEADS, ROWS = 1, 2  # dimensions of (batch, heads, rows, head_dim)
+HEADS, ROWS, ELEMENTS = 1, 2, 3  # dimensions of (batch, heads, rows, head_dim)
 
 
 class Comm(Protocol):

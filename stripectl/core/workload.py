@@ -28,7 +28,7 @@ Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-OPTIONAL = (*SIZES, "query_len", "documents", *LINEAR)  # not written where they are as usual
+OPTIONAL = (*SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 MOST_DOCUMENTS, LONGEST_PACKED = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
@@ -40,20 +40,22 @@ SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itsel
 class Workload:
     """One attention layer's work on one batch, or a training step of a model.
 
-    `heads` query heads share `kv_heads` key/value heads in equal groups. `attention` is `softmax`, or `linear`: then
-    `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`: TransNormerLLM's) and `features` the map of
-    queries and keys; of a step it may be a pattern of both, a letter a layer, again and again: `LLLS`. `query_len`
-    queries at the end of `seq_len` keys are the new ones of an inference with a cached prefix; None is all of them.
-    `documents` are the lengths of the documents that are packed in the sequence, in turn until it is full; a query sees
-    its own. A `forward-backward` pass computes the output and, from a cotangent of the output, the gradients of
-    queries, keys and values. A `step` is the whole model's: loss, gradients and the optimizer's update; only it has the
-    sizes beside attention.
+    `heads` query heads share `kv_heads` key/value heads in equal groups. Values and the output have heads of
+    `v_head_dim` elements where that is not `head_dim`, the size of queries and keys (DeepSeek-V3: 128 and 192).
+    `attention` is `softmax`, or `linear`: then `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`:
+    TransNormerLLM's) and `features` the map of queries and keys; of a step it may be a pattern of both, a letter a
+    layer, again and again: `LLLS`. `query_len` queries at the end of `seq_len` keys are the new ones of an inference
+    with a cached prefix; None is all of them. `documents` are the lengths of the documents that are packed in the
+    sequence, in turn until it is full; a query sees its own. A `forward-backward` pass computes the output and, from a
+    cotangent of the output, the gradients of queries, keys and values. A `step` is the whole model's: loss, gradients
+    and the optimizer's update; only it has the sizes beside attention.
     """
 
     seq_len: int
     heads: int
     kv_heads: int
     head_dim: int
+    v_head_dim: int | None = None
     batch: int = 1
     dtype: str = "bfloat16"
     mask: str = "causal"
@@ -75,6 +77,8 @@ class Workload:
             value, most = getattr(self, name), largest(name)
             if type(value) is not int or not 1 <= value <= most:
                 raise BadInput(f"{name} must be an integer from 1 to {most}, not {reprlib.repr(value)}.")
+        if self.v_head_dim is not None:
+            self._check_value_heads()
         if not isinstance(self.model, str | None):
             raise BadInput(f"model must be a name, not {self.model!r}.")
         if self.heads % self.kv_heads:
@@ -96,6 +100,15 @@ class Workload:
             self._check_queries()
         if self.documents is not None:
             self._check_documents()
+
+    def _check_value_heads(self) -> None:
+        most = largest("head_dim")
+        if type(self.v_head_dim) is not int or not 1 <= self.v_head_dim <= most:
+            raise BadInput(f"v_head_dim must be an integer from 1 to {most}, not {reprlib.repr(self.v_head_dim)}.")
+        if self.v_head_dim == self.head_dim:
+            object.__setattr__(self, "v_head_dim", None)
+        elif "linear" in pattern_of(self.attention):
+            raise BadInput("linear attention has value heads as large as key heads. Leave --v-head-dim out.")
 
     def _check_queries(self) -> None:
         if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
@@ -119,6 +132,11 @@ class Workload:
     def but_for(self, *names: str) -> tuple[Any, ...]:
         """Equal for workloads that differ in such fields alone."""
         return tuple(getattr(self, field.name) for field in fields(self) if field.name not in names)
+
+    @property
+    def value_dim(self) -> int:
+        """Elements of a head of values, and of the output."""
+        return self.v_head_dim or self.head_dim
 
     @property
     def window(self) -> Window:
@@ -156,9 +174,10 @@ class Workload:
 
     @functools.cached_property
     def flops(self) -> float:
-        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward, or
-        of 2 d^2 a token of linear attention, where a key is added to a state and a query meets it; of a step besides 6
-        a parameter of its matrices and token, the embedding's not counted.
+        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward,
+        half of them with d of keys and half with d of values, or of 2 d^2 a token of linear attention, where a key is
+        added to a state and a query meets it; of a step besides 6 a parameter of its matrices and token, the
+        embedding's not counted.
 
         Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
         in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
@@ -166,7 +185,7 @@ class Workload:
         matmuls = 2 if self.passes == "forward" else 6
         met = {"softmax": self.pairs, "linear": self.queries * self.head_dim}
         layers = sum(count * met[kind] for kind, count in self.kinds.items())
-        attention = 2.0 * matmuls * layers * self.head_dim * self.heads * self.batch
+        attention = matmuls * layers * (self.head_dim + self.value_dim) * float(self.heads * self.batch)
         if self.passes != STEP:
             return attention
         sizes = self.sizes
@@ -176,7 +195,7 @@ class Workload:
     @property
     def sizes(self) -> Model:
         """Of a step's model."""
-        own = {name: getattr(self, name) for name in (*SIZES, *LINEAR, "heads", "kv_heads", "head_dim")}
+        own = {name: getattr(self, name) for name in (*SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "v_head_dim")}
         return Model(name=self.model or "", **own)
 
     def of_kind(self, kind: str) -> "Workload":

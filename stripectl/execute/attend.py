@@ -47,6 +47,7 @@ class Attend:
     pairing: Pairing
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
+    value_dim: int | None = None  # of values and the output, where that is not the queries'
 
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[Rectangle]:
         seq_len = self.pairing.rows * self.pairing.shards
@@ -70,7 +71,11 @@ class Attend:
 
     def empty(self, q):
         rows = q.shape[:3]
-        return jnp.zeros(q.shape, jnp.float32), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+        return self.blank(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+
+    def blank(self, q):
+        """An output of zeros."""
+        return jnp.zeros((*q.shape[:3], self.value_dim or q.shape[3]), jnp.float32)
 
     def query(self, q):
         return q.astype(jnp.float32)
@@ -133,7 +138,7 @@ class Attend:
 
     def weights(self, q, scores):
         found, most, total = self.kernel.weights(scores)
-        return found, (jnp.zeros(q.shape, jnp.float32), most, total)
+        return found, (self.blank(q), most, total)
 
     def weigh(self, weights, v, me, src, *, into):
         def compute(starts, weights, v, me, src):

@@ -73,9 +73,9 @@ def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     comm = Comm(plan)
     if kernels[plan.kernel].hops:
         comm = HopComm(plan)
-        attend = HopAttend(*given, comm=comm)
+        attend = HopAttend(*given, value_dim=workload.value_dim, comm=comm)
     elif workload.rates is None:
-        attend = Attend(*given)
+        attend = Attend(*given, value_dim=workload.value_dim)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}

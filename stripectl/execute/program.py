@@ -88,10 +88,11 @@ class Program:
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
         """The arguments: q, k, v, and for a backward pass the cotangent of the output."""
         w, given = self.workload, 3 if self.workload.passes == "forward" else 4
-        sizes = (w.heads, w.queries), *[(w.kv_heads, w.seq_len)] * 2, (w.heads, w.queries)
+        queries, keys = (w.heads, w.queries), (w.kv_heads, w.seq_len)
+        sizes = (*queries, w.head_dim), (*keys, w.head_dim), (*keys, w.value_dim), (*queries, w.value_dim)
         return [
-            jax.ShapeDtypeStruct((w.batch, n, rows, w.head_dim), w.dtype, sharding=NamedSharding(self.mesh, spec))
-            for (n, rows), spec in zip(sizes[:given], self.specs, strict=False)
+            jax.ShapeDtypeStruct((w.batch, *size), w.dtype, sharding=NamedSharding(self.mesh, spec))
+            for size, spec in zip(sizes[:given], self.specs, strict=False)
         ]
 
     @property

@@ -40,7 +40,7 @@ def dense(
 ) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) in float64 for positions in natural order; whole score matrix in memory, head by head."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
-    out, dq, dk, dv = np.empty_like(q), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
+    out, dq, dk, dv = np.empty_like(dout), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
     scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
     keep = kept(q.shape[2], k.shape[2], window, starts)
     for b, n in np.ndindex(q.shape[:2]):

@@ -93,7 +93,7 @@ def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     q, k, v = arrays[:3]
-    cotangent = arrays[3] if len(arrays) > 3 else np.zeros_like(q)
+    cotangent = arrays[3] if len(arrays) > 3 else np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
     found = program.function(*program.place(arrays))
     expected = by_definition(workload, q, k, v, cotangent)
     queries, keys = pairing_of(workload, plan).orders()

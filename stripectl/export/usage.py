@@ -58,7 +58,8 @@ def attend(q, k, v):  # (batch, positions, heads, head_dim), in the plan's order
 
 sharding = NamedSharding(mesh, PartitionSpec({batch_axes}, {sequence_axes}, {head_axes}))
 q = jnp.ones(({batch}, seq_len, {heads}, {head_dim}), "{dtype}", device=sharding)
-k = v = jnp.ones(({batch}, seq_len, {kv_heads}, {head_dim}), "{dtype}", device=sharding)
+k = jnp.ones(({batch}, seq_len, {kv_heads}, {head_dim}), "{dtype}", device=sharding)
+v = jnp.ones(({batch}, seq_len, {kv_heads}, {value_dim}), "{dtype}", device=sharding)
 print(attend(q, k, v).sharding)
 """
 
@@ -99,6 +100,7 @@ def options(m: Measurement) -> dict[str, Any]:
     shape: dict[str, Any] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
+        shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
     found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **not_in_profile(work)}
     found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
     if work.batch > 1:
@@ -175,6 +177,7 @@ def snippet(work: Workload, plan: Plan) -> str:
         heads=work.heads,
         kv_heads=work.kv_heads,
         head_dim=work.head_dim,
+        value_dim=work.value_dim,
         dtype=work.dtype,
     )
 

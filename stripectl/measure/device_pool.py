@@ -14,7 +14,7 @@ from stripectl.hardware.placement import Wiring, wire
 from stripectl.hardware.profile import Hardware, named_by_device
 from stripectl.hardware.target import Target, parse_target, target_of
 from stripectl.results.environment import cores
-from stripectl.simulate.calibration import HOP_BYTES, Block, blocks_for, fit_hop, measured_machine
+from stripectl.simulate.calibration import HOP_BYTES, Block, block_shape, blocks_for, fit_hop, measured_machine
 from stripectl.simulate.cost_model import Machine
 from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
 from stripectl.simulate.datasheet import datasheet_machine
@@ -168,7 +168,7 @@ class Devices:
 
     def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload, passes: str) -> dict[Block, float]:
         """Seconds of the blocks of a tile in one pass: timed once."""
-        shape = {"group": workload.heads // workload.kv_heads, "head_dim": workload.head_dim, "dtype": workload.dtype}
+        shape = block_shape(workload)
         which = (place.processes, kernel, tile, passes, *shape.values())
         if which not in self.timed:
             (fitted, held_out), times = blocks_for(tile), dict[Block, float]()

@@ -100,14 +100,17 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 
 
 def block_programs(
-    kernel: str, tile: Tile, block: Block, group: int, head_dim: int, dtype: str
+    kernel: str, tile: Tile, block: Block, group: int, head_dim: int, v_head_dim: int, dtype: str
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
     """The passes of a kernel for one key/value group on a block of scores: a jitted function and its inputs, each."""
     module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
     keys = jax.random.split(jax.random.key(0), 4)
-    q, dout = (jax.random.normal(key, (1, group, rows, head_dim), dtype) for key in keys[:2])
-    k, v = (jax.random.normal(key, (1, 1, rows, head_dim), dtype) for key in keys[2:])
-    out, row = jnp.zeros(q.shape, jnp.float32), jnp.zeros(q.shape[:3], jnp.float32)
+    shapes = (group, head_dim), (group, v_head_dim), (1, head_dim), (1, v_head_dim)
+    q, dout, k, v = (
+        jax.random.normal(key, (1, heads, rows, elements), dtype)
+        for key, (heads, elements) in zip(keys, shapes, strict=True)
+    )
+    out, dq, row = (jnp.zeros(x, jnp.float32) for x in (dout.shape, q.shape, q.shape[:3]))
 
     def bands(low: jax.Array, high: jax.Array) -> list:
         return [rectangle._replace(low=low, high=high)]
@@ -123,7 +126,7 @@ def block_programs(
     limits = jnp.int32(rectangle.low), jnp.int32(rectangle.high)
     return {
         "forward": (jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
-        "backward": (jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, out),
+        "backward": (jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, dq),
     }
 
 
@@ -230,19 +233,31 @@ class Session:
         band: str,
         group: int,
         head_dim: int,
+        v_head_dim: int,
         dtype: str,
         passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
         """Seconds of a kernel for one key/value group on a block of scores, by pass."""
-        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)
+        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, v_head_dim, dtype)
         return {each: typical(*programs[each]) for each in passes}
 
     def prepare_block(
-        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, group: int, head_dim: int, dtype: str
+        self,
+        key: str,
+        passes: str,
+        kernel: str,
+        tile: str,
+        rows: int,
+        band: str,
+        group: int,
+        head_dim: int,
+        v_head_dim: int,
+        dtype: str,
     ) -> None:
         """Compile one pass of such a block, and run it until it is warm."""
-        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, dtype)[passes]
-        shared = self.inputs.setdefault(f"{passes} {rows} {band} {group} {head_dim} {dtype}", inputs)
+        shape = group, head_dim, v_head_dim, dtype
+        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), *shape)[passes]
+        shared = self.inputs.setdefault(" ".join(map(str, (passes, rows, band, *shape))), inputs)
         self.blocks[key] = partial(function, *shared)
         seconds(self.blocks[key])
 

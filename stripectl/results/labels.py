@@ -11,7 +11,8 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
-    heads = f"{workload.heads} heads{shared} of {workload.head_dim}"
+    values = f"/{workload.v_head_dim}" if workload.v_head_dim else ""
+    heads = f"{workload.heads} heads{shared} of {workload.head_dim}{values}"
     batch = f", batch {workload.batch}" if workload.batch > 1 else ""
     count = workload.query_len
     queries = f"{format_length(count)} {'query' if count == 1 else 'queries'} of " if count else ""

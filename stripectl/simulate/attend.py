@@ -12,7 +12,7 @@ import numpy as np
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile, TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
-from stripectl.core.scheme import HEADS, ROWS
+from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
 from stripectl.core.sequence_sharding import pairing_of
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.clocks import Clocks, Gradients, each, latest, leaves
@@ -55,6 +55,7 @@ class TimedAttend:
             passes: SCORE_BYTES * self.kernel.scores_kept.get(passes, 0) * np.array([math.prod(tile) for tile in own])
             for passes, own in tiles.items()
         }
+        self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
         self.rounds_run = list[Round]()
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
@@ -69,7 +70,7 @@ class TimedAttend:
 
     def empty(self, q: Timed) -> Timed:
         """An output of zeros."""
-        return self._zeros(q)
+        return self._zeros(q.sized(ELEMENTS, self.value_dim).at(q.ready))
 
     def query(self, q: Timed) -> Timed:
         """A wider copy, where there is a backward pass whose contributions add up in it."""
@@ -102,7 +103,7 @@ class TimedAttend:
 
     def finish(self, q: Timed, state: Timed) -> Timed:
         """The output, in the dtype of the queries."""
-        return self.clocks.moved(q.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
+        return self.clocks.moved(state.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
     def merge(self, state: Timed, partial: Any) -> Timed:
         return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, in_place=True)
@@ -215,7 +216,7 @@ class TimedAttend:
         return self._half("forward", q, self.clocks.allocate(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
 
     def weights(self, q: Timed, scores: Sequence[Timed]) -> tuple[list[Timed], Timed]:
-        whole = self.clocks.free(q.shape, ACCUMULATOR_BYTES, *scores)
+        whole = self.clocks.free(q.sized(ELEMENTS, self.value_dim).shape, ACCUMULATOR_BYTES, *scores)
         return [self.clocks.free(block.shape, block.itemsize, whole, block) for block in scores], whole
 
     def weigh(self, weights: Timed, v: Timed, me: Any, src: Any, *, into: Timed) -> Timed:

@@ -12,6 +12,7 @@ import numpy as np
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, TileCount
+from stripectl.core.workload import Workload
 from stripectl.simulate.cost_model import Machine, TileCost
 
 BLOCKS = (4096, 8192)
@@ -30,6 +31,16 @@ class Block:
     @property
     def rectangle(self) -> Rectangle:
         return Rectangle(0, 0, self.rows, self.rows, *BANDS[self.band])
+
+
+def block_shape(workload: Workload) -> dict[str, Any]:
+    """What the time of a block depends on besides its rows and band: it has one key/value head."""
+    return {
+        "group": workload.heads // workload.kv_heads,
+        "head_dim": workload.head_dim,
+        "v_head_dim": workload.value_dim,
+        "dtype": workload.dtype,
+    }
 
 
 def blocks_for(tile: Tile) -> tuple[list[Block], Block]:

@@ -57,8 +57,13 @@ SIDES = 4  # of a tile, in the sequence of a canonical program
 def canonical(shape: Shape, mask: str = "causal") -> tuple[Workload, Plan]:
     """The small program that tells the costs of a shape: attention of one device, forward and backward."""
     tile = shape.tile
-    assert shape.heads.keys == shape.heads.values
-    own = {"head_dim": shape.head_dim, "dtype": shape.dtype, "mask": mask, "seq_len": SIDES * max(tile)}
+    own = {
+        "head_dim": shape.heads.keys,
+        "v_head_dim": shape.heads.values,
+        "dtype": shape.dtype,
+        "mask": mask,
+        "seq_len": SIDES * max(tile),
+    }
     kernel = kernels[shape.kernel].tiles_as or shape.kernel
     workload = Workload(**CANONICAL, **own, passes="forward-backward")
     return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
@@ -112,7 +117,7 @@ def entries_of(facts: Mapping[str, Any], shape: Shape, hardware: Hardware) -> di
     if not clock or not facts.get("cycles"):
         return {}
     area = shape.tile.block_q * shape.tile.block_kv
-    matmul = 2 * area * shape.head_dim / peak * clock if peak else 0.0
+    matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of those with keys and with values
     found = {}
     for passes, cycles in facts["cycles"].items():
         if parts:

@@ -189,7 +189,7 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
 def shapes_of(workload: Workload, plan: Plan) -> dict[str, Shape]:
     """What the costs of a plan depend on, by pass."""
     return {
-        passes: Shape(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.head_dim), tile)
+        passes: Shape(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.value_dim), tile)
         for passes, tile in plan.tiles.items()
         if passes == "forward" or workload.passes != "forward"
     }

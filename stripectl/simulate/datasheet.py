@@ -100,24 +100,35 @@ def roofline(
     if workload.attention == "linear":
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
 
-    def cost(passes: str, matmuls: int, rows_moved: int, column_bytes: int) -> TileCost:
-        """`column_bytes` an element of K/V (read; backward also dK/dV, read and written in float32)."""
-        fetched = 2 * tile.block_kv * workload.head_dim * column_bytes / sharing
+    keys, values = workload.head_dim, workload.value_dim
+
+    def cost(passes: str, row_elements: int, column_bytes: int) -> TileCost:
+        """`row_elements` of a query are read or written; `column_bytes` an element of K/V (read; backward also dK/dV,
+        read and written in float32)."""
+        fetched = tile.block_kv * (keys + values) * column_bytes / sharing
         moved = fetched + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
-        whole = max(2 * matmuls * pairs * workload.head_dim / flops_per_s, moved / memory_bytes_per_s)
-        row = rows_moved * tile.block_q * workload.head_dim * ACCUMULATOR_BYTES / memory_bytes_per_s
+        whole = max(2 * pairs * matmul_elements(workload, passes) / flops_per_s, moved / memory_bytes_per_s)
+        row = row_elements * tile.block_q * ACCUMULATOR_BYTES / memory_bytes_per_s
         return TileCost(whole_s=whole, boundary_s=whole, row_s=row)
 
-    return cost("forward", 2, 2, element), cost("backward", 5, 4, element + 2 * ACCUMULATOR_BYTES)
+    backward = cost("backward", 3 * keys + values, element + 2 * ACCUMULATOR_BYTES)
+    return cost("forward", 2 * values, element), backward
+
+
+def matmul_elements(workload: Workload, passes: str) -> int:
+    """Multiplications of a query with a key in a pass: of a forward pass scores, and weights with values; of a backward
+    pass scores again, dq and dk with the size of a head of keys, dv and the gradient of weights with that of values."""
+    keys, values = workload.head_dim, workload.value_dim
+    return keys + values if passes == "forward" else 3 * keys + 2 * values
 
 
 def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | None = None) -> float:
     """FLOPs that the tiles of a workload's passes do for each byte they move: of a machine whose memory moves a byte a
     second and whose matmuls take no time, the FLOPs over the seconds."""
-    passes = [(2, roofline(workload, tile, math.inf, 1.0, kernel)[0], tile)]
+    passes = [("forward", roofline(workload, tile, math.inf, 1.0, kernel)[0], tile)]
     if workload.passes != "forward":
-        passes.append((5, roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
-    done = sum(2 * matmuls * workload.head_dim for matmuls, _, _ in passes)
+        passes.append(("backward", roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
+    done = sum(2 * matmul_elements(workload, each) for each, _, _ in passes)
     return done / sum(cost.whole_s / (each.block_q * each.block_kv) for _, cost, each in passes)
 
 

@@ -192,9 +192,13 @@ def _own_backward(scheme: Scheme, met: list[Any], attend: TimedAttend, clocks: C
 def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
     """(queries, (keys, values)) as they lie on a device before anything moves."""
 
-    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int) -> Timed:
+    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int, elements: int) -> Timed:
         sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
-        return clocks.argument((*sizes, workload.head_dim), DTYPE_BYTES[workload.dtype])
+        return clocks.argument((*sizes, elements), DTYPE_BYTES[workload.dtype])
 
-    keys = [shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len) for _ in range(2)]
-    return shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries), (keys[0], keys[1])
+    keys, values = (
+        shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len, elements)
+        for elements in (workload.head_dim, workload.value_dim)
+    )
+    queries = shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries, workload.head_dim)
+    return queries, (keys, values)

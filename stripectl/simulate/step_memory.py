@@ -82,13 +82,14 @@ def _attention(workload: Workload, plan: Plan) -> float:
 def _queries(workload: Workload, plan: Plan, tokens: int) -> float:
     """Queries, keys, values and output of a layer."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    return tokens * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads) / tensor * DTYPE_BYTES[workload.dtype]
+    elements = (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim) / tensor
+    return tokens * elements * DTYPE_BYTES[workload.dtype]
 
 
 def _kept(workload: Workload, plan: Plan, tokens: int) -> float:
     """What a layer keeps for its backward pass besides its input."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
-    width = sizes.heads * sizes.head_dim / tensor
+    width = sizes.heads * sizes.value_dim / tensor
     output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0
     sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)

@@ -53,7 +53,7 @@ def of_step(workload: Workload, plan: Plan) -> Step:
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
-    heads = sizes.hidden * sizes.head_dim * (2 * sizes.heads + 2 * sizes.kv_heads)
+    heads = sizes.hidden * (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim)
     swiglu = 3 * sizes.hidden * sizes.feed_forward
     # Of a matrix: 2 FLOPs an element and token forward, 4 backward, 2 where it is done again; of a SwiGLU's three the
     # last one's result is not needed again.

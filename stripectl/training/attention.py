@@ -46,7 +46,8 @@ def sequence_parallel_attention(
     Args:
         q_BTNH: (batch, positions, heads, head_dim), as jax.nn.dot_product_attention has it; float32 or bfloat16, the
             positions in the plan's layout (`positions`).
-        k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads.
+        k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads. Values may have heads of another
+            size, which the output has too.
         plan: a plan or its text, `ring/striped@ring=4,tensor=2`; without a mesh it takes the sizes of `mesh`, without a
             tile the kernel's default.
         mesh: the mesh of the arrays: batch lies over its axes `data` and `fsdp`, positions over `ring` and the other
@@ -144,11 +145,11 @@ def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept:
         BadInput: their shapes or dtypes do not go together.
     """
     shapes, dtypes = [x.shape for x in (q_BTNH, k_BTKH, v_BTKH)], {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
-    rest = [(*shape[:2], *shape[3:]) for shape in shapes]
-    if any(len(shape) != 4 for shape in shapes) or len(set(rest)) > 1 or shapes[1] != shapes[2] or len(dtypes) > 1:
+    rows_alike = len({shape[:2] for shape in shapes}) == 1 and shapes[1][:3] == shapes[2][:3]
+    if any(len(x) != 4 for x in shapes) or not rows_alike or shapes[0][3] != shapes[1][3] or len(dtypes) > 1:
         raise BadInput(
-            f"queries, keys and values are (batch, positions, heads, head_dim) of one dtype and alike but for heads, "
-            f"not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
+            f"queries, keys and values are (batch, positions, heads, head_dim) of one dtype; queries may have more "
+            f"heads and values heads of another size, not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
         )
     (batch, rows, heads, head_dim), kv_heads = shapes[0], shapes[1][2]
     return Workload(
@@ -157,6 +158,7 @@ def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept:
         heads=heads * parts[2],
         kv_heads=kv_heads * parts[2],
         head_dim=head_dim,
+        v_head_dim=shapes[2][3],
         dtype=dtypes.pop(),
         documents=(rows * parts[1],) if packed else None,
         **kept,

@@ -85,13 +85,12 @@ class Layer(nnx.Module):
     """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
 
     def __init__(self, model: Model, rngs: nnx.Rngs):
-        d, heads, last = model.hidden, (model.heads, model.head_dim), INITIAL * (2 * model.layers) ** -0.5
-        kv_heads = (model.kv_heads, model.head_dim)
+        d, last = model.hidden, INITIAL * (2 * model.layers) ** -0.5
         self.attention_norm = ones(d)
-        self.query = normal(rngs, (d, *heads), ("hidden", "tensor", None))
-        self.key = normal(rngs, (d, *kv_heads), ("hidden", "tensor", None))
-        self.value = normal(rngs, (d, *kv_heads), ("hidden", "tensor", None))
-        self.output = normal(rngs, (*heads, d), ("tensor", None, "hidden"), last)
+        self.query = normal(rngs, (d, model.heads, model.head_dim), ("hidden", "tensor", None))
+        self.key = normal(rngs, (d, model.kv_heads, model.head_dim), ("hidden", "tensor", None))
+        self.value = normal(rngs, (d, model.kv_heads, model.value_dim), ("hidden", "tensor", None))
+        self.output = normal(rngs, (model.heads, model.value_dim, d), ("tensor", None, "hidden"), last)
         self.feed_forward_norm = ones(d)
         self.gate = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))

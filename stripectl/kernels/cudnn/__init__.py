@@ -23,6 +23,8 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
         return f"cudnn takes no {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
     if workload.head_dim > MOST or workload.head_dim % UNIT:
         return f"cudnn takes heads of multiples of {UNIT} up to {MOST}, not of {workload.head_dim}. Try --kernel xla."
+    if workload.value_dim != workload.head_dim:
+        return "cudnn takes value heads as large as key heads. Try --kernel xla."
     if workload.window.left is not None:
         return "cudnn has causal and full masks, no windows. Try --kernel xla."
     return unsupported_parts_of_sequences("cudnn", workload)

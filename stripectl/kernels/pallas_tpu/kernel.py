@@ -210,8 +210,8 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: Hop | None = None):
     heads = k_BKSH.shape[1]
     q, *carried = (folded(x, heads) for x in (scaled(q_BNTH), *state))
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
-    group, rows, width = q.shape[1], tile.block_q, q.shape[3]
-    slots, copied = slots_of((group, rows, width), *[(group, 1, rows)] * 2)
+    group, rows = q.shape[1], tile.block_q
+    slots, copied = slots_of((group, rows, v.shape[2]), *[(group, 1, rows)] * 2)
     scratch = [*slots, *[vmem(group, rows, LANES)] * 2, *copied]
     stripes = in_stripes(bands, tile)
 
@@ -233,7 +233,7 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, width = q.shape[1], q.shape[3]
     stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
-    slots, copied = slots_of(*[(tile.block_kv, width)] * 2)
+    slots, copied = slots_of((tile.block_kv, width), (tile.block_kv, v.shape[2]))
     scratch = [*slots, vmem(group, stripes.low.shape[1] * stripes.rows, width), pltpu.SemaphoreType.DMA, *copied]
     kernel = partial(backward_kernel, scale=width**-0.5)
 

@@ -155,7 +155,7 @@ class Lines(NamedTuple):
         """The carried arrays after a kernel has run over the tiles, in place, and untouched where none lives; the last
         of them are those of a hop, whose rows have come."""
         prefetched, listed = self.listing()
-        count, (heads, group, _, width) = prefetched[1][0], arrays[0].shape
+        count, (heads, group, *_) = prefetched[1][0], arrays[0].shape
         cores = math.gcd(heads, cores_of_a_device()) if hop else heads  # without a hop no matter which core has a head
         each = heads // cores
         travelling = [x.reshape(-1, *x.shape[2:]) for x in hop.arrays] if hop else []
@@ -177,7 +177,9 @@ class Lines(NamedTuple):
 
         def computed(carried):
             operands = *prefetched, *arrays, *travelling, *carried
-            fetched = [self.spec(kind, group, width, each, listed) for kind in kinds.split()]
+            fetched = [
+                self.spec(kind, group, x.shape[-1], each, listed) for kind, x in zip(kinds.split(), arrays, strict=True)
+            ]
             return pl.pallas_call(
                 body,
                 grid_spec=pltpu.PrefetchScalarGridSpec(

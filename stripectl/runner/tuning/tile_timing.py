@@ -15,7 +15,7 @@ from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import Devices, Place
 from stripectl.results.measurement import Measurement
 from stripectl.runner.tuning.candidates import not_run, work_of
-from stripectl.simulate.calibration import Block, tiles_of
+from stripectl.simulate.calibration import Block, block_shape, tiles_of
 from stripectl.simulate.cost_model import Machine, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.progress import Say
@@ -38,9 +38,15 @@ class TimedTiles:
     ready: tuple[int, set[str]] = (0, set())  # of which start of the workers, and what they have prepared
 
     def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
-        shape = {"group": workload.heads // workload.kv_heads, "head_dim": workload.head_dim, "dtype": workload.dtype}
         rows = block_of(kernel, tile).rows
-        return {"passes": passes, "kernel": kernel, "tile": str(tile), "rows": rows, "band": BAND, **shape}
+        return {
+            "passes": passes,
+            "kernel": kernel,
+            "tile": str(tile),
+            "rows": rows,
+            "band": BAND,
+            **block_shape(workload),
+        }
 
     def known(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> list[float]:
         return self.samples_s.setdefault(str(self.request(workload, kernel, tile, passes)), [])
