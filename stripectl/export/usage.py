@@ -99,7 +99,8 @@ def options(m: Measurement) -> dict[str, Any]:
     shape: dict[str, Any] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
-    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **not_in_profile(work)}
+    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape}
+    found |= {OPTIONS.get(name, name): value for name, value in not_in_profile(work).items()}
     found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
     if work.batch > 1:
         found["batch"] = work.batch
@@ -135,9 +136,7 @@ def not_in_profile(work: Workload) -> dict[str, Any]:
     else:
         usual = {field.name: field.default for field in fields(Workload)}
     found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
-    return {
-        OPTIONS.get(name, name): value for name, value in found.items() if name not in usual or value != usual[name]
-    }
+    return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
 
 
 def snippet(work: Workload, plan: Plan) -> str:
