@@ -323,7 +323,7 @@ def main() -> int:
     asked = given.parse_args()
     sizes = SMALL if asked.small else FULL
     if asked.part:
-        part(asked.part, sizes, asked.out)
+        part(asked.part, sizes, asked.output)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         if asked.wheels and (failure := installed(asked.wheels, folder)):
@@ -342,7 +342,7 @@ def check(asked: argparse.Namespace, environment: dict[str, str]) -> int:
         print(f"error: cannot check a GPU because none is usable here: {found}. {remedy}", file=sys.stderr)
         return 3
     name = "-".join([*here["kind"].lower().replace("nvidia", "").split(), f"jax{here['jax']}"])
-    out = asked.out or ROOT / "benchmarks" / "gpu" / f"{name}.json"
+    out = asked.output or ROOT / "benchmarks" / "gpu" / f"{name}.json"
     start, parts = time.monotonic(), dict[str, Any]()
     for each in PARTS:
         left_s = LIMIT_S - (time.monotonic() - start)

@@ -55,7 +55,7 @@ DOES = {
 }
 
 
-def bench(request, say, found=None, cluster=None):
+def bench(request, say, found=None, cluster=None, searches=None):
     for at, step in enumerate(steps):
         if step in DOES:
             DOES[step]()

@@ -293,7 +293,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from test_keeping import empty, made, told
-from stripectl import kept as keeping
+from stripectl.results import writer as keeping
 from stripectl.util.files import remove_leftovers
 from stripectl.results.run import Run
 

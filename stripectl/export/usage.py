@@ -101,7 +101,8 @@ def options(m: Measurement) -> dict[str, Any]:
     if work.model not in profile_names("models") and work.passes != STEP:
         shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
         shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
-    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape, **not_in_profile(work)}
+    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape}
+    found |= {OPTIONS.get(name, name): value for name, value in not_in_profile(work).items()}
     found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
     if work.batch > 1:
         found["batch"] = work.batch
@@ -137,9 +138,7 @@ def not_in_profile(work: Workload) -> dict[str, Any]:
     else:
         usual = {field.name: field.default for field in fields(Workload)}
     found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
-    return {
-        OPTIONS.get(name, name): value for name, value in found.items() if name not in usual or value != usual[name]
-    }
+    return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
 
 
 def snippet(work: Workload, plan: Plan) -> str:
