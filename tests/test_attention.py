@@ -150,7 +150,7 @@ def test_refusals_have_reasons(plan: str, sizes: dict | None, why: str) -> None:
 def test_shapes_that_do_not_go_together_are_refused() -> None:
     q, k, v, _ = arrays()
     for wrong in ((q, k, v[:, :48]), (q[:, :48], k, v), (q[0], k, v), (q, k.astype("bfloat16"), v)):
-        with pytest.raises(BadInput, match="alike but for heads"):
+        with pytest.raises(BadInput, match="queries may have more heads"):
             sequence_parallel_attention(*wrong, "ring", mesh_of(ring=2))
     with pytest.raises(BadInput, match="4 heads cannot share 3"):
         sequence_parallel_attention(q, *(np.concatenate([x, x[:, :, :1]], 2) for x in (k, v)), "ring", mesh_of(ring=2))
