@@ -190,14 +190,8 @@ def tile_costs(sizes: Sizes) -> Iterator[dict[str, Any]]:
     session = Session()
     for side in sizes.tiles:
         for band in BANDS:
-            given = {
-                "rows": 4 * side,
-                "band": band,
-                "group": HEADS,
-                "head_dim": HEAD_DIM,
-                "v_head_dim": HEAD_DIM,
-                "dtype": DTYPE,
-            }
+            shape = {"group": HEADS, "head_dim": HEAD_DIM, "v_head_dim": HEAD_DIM, "dtype": DTYPE}
+            given = {"rows": 4 * side, "band": band, "shape": shape}
             found = session.time_block("xla", f"{side}x{side}", **given)
             yield {"tile": f"{side}x{side}", "rows": 4 * side, "band": band, **found}
     yield {"matmul_flops_per_s": session.time_matmul(DTYPE)}

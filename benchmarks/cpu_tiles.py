@@ -18,15 +18,9 @@ with DeviceSet(len(cores())) as devices:
     for dtype in ("float32", "bfloat16"):
         for head_dim in map(int, sys.argv[1:] or ("64", "128")):
             for tile in TILES:
-                shape = {
-                    "rows": ROWS,
-                    "band": "whole",
-                    "group": 1,
-                    "head_dim": head_dim,
-                    "v_head_dim": head_dim,
-                    "dtype": dtype,
-                }
-                answers = devices.ask("time_block", 600, kernel="xla", tile=tile, **shape)
+                shape = {"group": 1, "head_dim": head_dim, "v_head_dim": head_dim, "dtype": dtype}
+                block = {"rows": ROWS, "band": "whole", "shape": shape}
+                answers = devices.ask("time_block", 600, kernel="xla", tile=tile, **block)
                 seconds = {name: max(each[name] for each in answers) for name in ("forward", "backward")}
                 matmul = 2 * ROWS**2 * head_dim / 1e9
                 rates = (

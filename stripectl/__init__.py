@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from stripectl.errors import BadInput, Missing, StripectlError
     from stripectl.training.attention import positions, sequence_parallel_attention
 
+    __version__: str
+
 FACE = {
     "BadInput": "errors",
     "Missing": "errors",

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import yaml
 
-from stripectl.cli import COMMANDS, group
+from stripectl.cli.app import COMMANDS, group
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "runs").glob("*.json.gz"))

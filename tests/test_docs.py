@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from stripectl.cli import COMMANDS, group, main
+from stripectl.cli import main
+from stripectl.cli.app import COMMANDS, group
 from stripectl.core.bounds import theoretical_max_speedup
 from stripectl.core.plan import AXES, kernels, layouts, schemes
 from stripectl.hardware.profile import hardware_names

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from stripectl.cli.report import command
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.reporters.html import run_archive as embedded
+from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.measurements import BLANK
 from stripectl.reporters.html.page import content_hash, context, render
 from stripectl.results.measurement import Measurement
@@ -279,7 +279,7 @@ def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text:
 def test_a_large_run_is_carried_without_what_was_refused(
     bench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(embedded, "MOST_BYTES", 100)
+    monkeypatch.setattr(run_archive, "MOST_BYTES", 100)
     text = render(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
     assert "run.json.gz, without what has no time" in text

@@ -14,7 +14,7 @@ from test_trace_cells import TRACE, hop
 
 from stripectl.errors import BadInput
 from stripectl.profiling.timeline import KINDS
-from stripectl.reporters.html import run_archive as embedded
+from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.charts import MOST_ROWS
 from stripectl.reporters.html.page import context, render
 from stripectl.reporters.html.profiles import MOST_LANES, MOST_PROFILES, profile, thinned
@@ -196,8 +196,8 @@ def test_of_too_large_a_run_profiles_are_left_out(monkeypatch: pytest.MonkeyPatc
         (3_000, set(), ", without its profiles"),
         (10, set(), ", without its profiles, without what has no time"),
     ):
-        monkeypatch.setattr(embedded, "MOST_BYTES", limit)
-        content, left_out = embedded.carried(run)
+        monkeypatch.setattr(run_archive, "MOST_BYTES", limit)
+        content, left_out = run_archive.carried(run)
         (held,) = json.loads(gzip.decompress(base64.b64decode(content)))["measurements"]
         assert {*(held["trace"] or ())} == left
         assert left_out == words

@@ -70,13 +70,25 @@ def test_the_terminal_and_the_report_say_how_many_there_were(searched: tuple[Run
     run, folder = searched
     count = f"{len(run.searches[0].plans):,} plans for forward of 512k tokens on v5p:4x4x4 simulated in "
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert count in page and "refused, as this: " in page
+    assert count in page and "refused, for example: " in page
     assert stripectl(folder, "--resume") == 0
     said = capsys.readouterr().out
-    assert count in said and "refused, as this: " in said
+    assert count in said and "refused, for example: " in said
     again = Run.load(folder / "run")
     assert [m.key for m in again.measurements] == [m.key for m in run.measurements]
     assert [each.plans for each in again.searches] == [each.plans for each in run.searches]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--target", "local"], "Try stripectl tune-tiles, or name the tiles."),
+        (["--seqlen", "max"], "Leave --tile all out, or name a tile."),
+    ],
+)
+def test_every_tile_is_refused_where_it_cannot_be_simulated(tmp_path: Path, capsys, arguments, said: str) -> None:
+    assert stripectl(tmp_path, *arguments) == 2
+    assert capsys.readouterr().err.endswith(f"{said}\n")
 
 
 def measurement(plan: str, seconds: float | None, reason: str | None = None) -> Measurement:

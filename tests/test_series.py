@@ -15,7 +15,7 @@ from test_report import FORWARD, made
 from stripectl.analysis.history_metrics import METRICS
 from stripectl.analysis.series import Series, series_of
 from stripectl.cli.history import METRICS as NAMES
-from stripectl.reporters import history_text as words
+from stripectl.reporters import history_text
 from stripectl.reporters.terminal.history import BREAK, WIDE, trend
 from stripectl.results.history import History
 from stripectl.results.measurement import Measurement
@@ -49,9 +49,9 @@ def test_a_change_is_told_with_its_commit_date_and_size() -> None:
     series = only(nights(*measured((12, 0.5), (6, 0.55))))
     (change,) = series.changes
     assert series.points[change.at].run.id == "night 12"
-    said = words.since(change, series)
+    said = history_text.since(change, series)
     assert said.startswith("since 0000000 (2026-11-13): 9.") and " slower [+" in said
-    assert words.last_change(series) == f"{words.size(change, series)} since 0000000"
+    assert history_text.last_change(series) == f"{history_text.size(change, series)} since 0000000"
 
 
 def test_a_change_of_each_run_is_over_the_level_before() -> None:
@@ -68,13 +68,13 @@ def test_what_is_simulated_or_counted_changes_wherever_it_differs() -> None:
     simulated = [made("striped", time_s, "simulated", calibration=sheet) for time_s in (1.0, 1.0, 1.01)]
     assert [change.at for change in only(nights(*simulated)).changes] == [2]
     sent = [made("striped", 0.5, bytes={"permute": count}) for count in (100, 100, 104)]
-    assert words.last_change(only(nights(*sent), "sent")) == "4.0% more since 0000000"
+    assert history_text.last_change(only(nights(*sent), "sent")) == "4.0% more since 0000000"
 
 
 def test_what_stands_on_timed_tiles_is_noisy() -> None:
     series = only(nights(*(made("striped", time_s, "simulated") for time_s in (1.0, 1.0, 1.01))))
     assert not series.exact and series.changes == []
-    assert words.last_change(series) == "n/a, 3 of 10 runs"
+    assert history_text.last_change(series) == "n/a, 3 of 10 runs"
 
 
 def test_machines_are_told_apart() -> None:
@@ -103,7 +103,7 @@ def test_what_is_new_around_a_run_is_said() -> None:
 def test_an_environment_may_be_anything(strange: Any) -> None:
     around = strange if isinstance(strange, dict) else {"host": strange, "versions": strange, "devices": strange}
     series = only(nights(made("striped", 0.5), made("striped", 0.5), **around, git=strange))
-    assert len(words.rows(series)) == 2
+    assert len(history_text.rows(series)) == 2
 
 
 def test_a_run_without_a_value_is_shown_and_no_level() -> None:
@@ -111,7 +111,7 @@ def test_a_run_without_a_value_is_shown_and_no_level() -> None:
     members.insert(12, replace(members[0], status="failed", reason="it died", median_s=None))
     series = only(nights(*members))
     assert [change.at for change in series.changes] == [13]
-    assert words.rows(series)[12][2] == "failed"
+    assert history_text.rows(series)[12][2] == "failed"
     assert [(level.first, level.end, len(level.values)) for level in series.levels] == [(0, 13, 12), (13, 19, 6)]
 
 
@@ -128,7 +128,7 @@ def test_metrics_read_what_a_measurement_says() -> None:
         speedup={"over": "base", "value": 1.5, "ci95": [1.4, 1.6]},
         overlap={"ratio": 0.25},
     )
-    said = {name: words.value(only(nights(m), name).newest, only(nights(m), name)) for name in METRICS}
+    said = {name: history_text.value(only(nights(m), name).newest, only(nights(m), name)) for name in METRICS}
     rate = FORWARD.flops / 0.5 / 4
     assert said == {
         "time": "500 ms ±1.0%",
@@ -149,7 +149,7 @@ def test_metrics_read_what_a_measurement_says() -> None:
 )
 def test_a_speed_up_of_anybodys_making(part: dict[str, Any]) -> None:
     found = series_of(nights(replace(made("striped", 0.5), speedup=part)), METRICS["speedup"])
-    assert all(words.rows(series) for series in found)
+    assert all(history_text.rows(series) for series in found)
 
 
 def test_speed_ups_over_different_plans_are_different_series() -> None:

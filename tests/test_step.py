@@ -18,7 +18,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.execute import verification as verify
+from stripectl.execute import verification
 from stripectl.hardware.target import parse_target
 from stripectl.hlo.schedule import ATTENTION
 from stripectl.measure.device_pool import Place
@@ -128,8 +128,8 @@ def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monke
     def found(workload: Workload, *_: Any) -> dict[str, Any]:
         return {"max_rel_error": math.nan if workload.attention == wrong else 1e-7, "reference": workload.attention}
 
-    monkeypatch.setattr(verify, "check_layer", found)
-    said = verify.check(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
+    monkeypatch.setattr(verification, "check_layer", found)
+    said = verification.check(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
     assert math.isnan(said["max_rel_error"]) and said["reference"] == "linear; softmax"
 
 

@@ -15,7 +15,7 @@ from stripectl.profiling.diagnosis import cause
 from stripectl.profiling.overlap import hop_rows
 from stripectl.profiling.program import Site
 from stripectl.profiling.steps import HopKey, Step
-from stripectl.reporters.terminal import profile as screen
+from stripectl.reporters.terminal import profile
 
 RING, UNROLLED, AXES = ((PROFILES / f"{name}.hlo.txt").read_text() for name in ("ring", "unrolled", "axes"))
 
@@ -60,7 +60,7 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
 
 def test_a_step_is_drawn_as_it_went(tmp_path: Path) -> None:
     """A character a microsecond again. Of TPU 1's 10 us exposed the first 6 are waiting, 2 before its compute."""
-    lines = [line.plain for line in screen.drawn(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)]
+    lines = [line.plain for line in profile.drawn(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)]
     assert lines[1:] == [
         "TPU 0 ░░▓▓▓▓▓▓▓▓▓▓░░██████",
         "TPU 1 ~~▓▓▓▓~~~~░░░░███~~~",

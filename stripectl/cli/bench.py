@@ -5,15 +5,14 @@ from typing import Any
 
 import click
 
-from stripectl.cli import options as shared
-from stripectl.cli import session as running
+from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.cli.suite import runs
 
 
 @click.command("bench")
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
-@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.HOSTS, shared.OUTPUT)
+@options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option("--refine", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
 @click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --output: what it holds is not done again.")
@@ -47,7 +46,7 @@ def command(suite: Path | None, **given: Any) -> int:
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
             found = [case for request in requests for case in dry_run(request, reporter.say, cluster_here())]
-            return running.show_dry_run(
+            return session.show_dry_run(
                 found, "to run", f"sampling takes at most {given['time_budget']} (--time-budget)"
             )
-    return running.run_bench(given, requests, profile=given["profile"])
+    return session.run_bench(given, requests, profile=given["profile"])

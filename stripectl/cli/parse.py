@@ -39,7 +39,7 @@ from stripectl.results.schema import MOST_ASKED
 from stripectl.runner.request import Request
 from stripectl.util.files import unknown
 
-EVERY = "all"  # tiles
+ALL = "all"  # tiles
 LONGEST_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
@@ -74,7 +74,10 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
     asked = {name: given[name] for name in names}
     asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", ATTENTIONS[0])}
-    asked |= {"tile": None if (every_tile := given["tile"] == EVERY) else given["tile"]}
+    if every_tile := given["tile"] == ALL:
+        asked["tile"] = None
+    if every_tile and longest:
+        raise BadInput("--seqlen max has one tile per plan. Leave --tile all out, or name a tile.")
     plans, every_mesh = parse_plans(given["plans"], **asked)
     flags = parse_flags(given["xla_flags"])
     check_count(len(workloads) * len(plans) * len(flags))

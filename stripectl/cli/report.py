@@ -108,13 +108,13 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
 
 def made(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
     """The report as text."""
-    from stripectl.reporters.html import page as report
+    from stripectl.reporters.html import page
 
     if form == "html":
-        return report.render(runs[0], say, past) if len(runs) == 1 else report.render_several(runs, say)
+        return page.render(runs[0], say, past) if len(runs) == 1 else page.render_several(runs, say)
     if form == "md":
-        return report.as_markdown(runs)
-    return json.dumps(report.as_json(runs), indent=1) + "\n"
+        return page.as_markdown(runs)
+    return json.dumps(page.as_json(runs), indent=1) + "\n"
 
 
 def on_a_desktop() -> bool:

@@ -53,7 +53,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         except (KeyboardInterrupt, StripectlError) as error:
             stopped = lost(error) or error
         if kept.gathered().measurements or stopped is None:
-            many = len(run.measurements) > MANY or any(each.searches for each in requests)
+            many = len(run.measurements) > MANY or any(each.is_search for each in requests)
             shown, left_out = fewer(run) if many else (run, [])
             finish(kept, screen, given, shown, left_out)
         if profile and stopped is None and not any(m.trace for m in run.measurements):
@@ -187,7 +187,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         packing,
         pass_rules,
         plausibility,
-        searched,
+        searches,
         too_large,
     )
     from stripectl.reporters.terminal.tables import tables
@@ -202,7 +202,7 @@ def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
         *calibrations(shown),
         *plausibility(run.measurements),
         *too_large(run.measurements),
-        *searched(run.searches),
+        *searches(run.searches),
     ]:
         screen.print(part)
     for note in notes:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from stripectl.cli import options as shared
+from stripectl.cli import options
 
 
 @click.command("topology")
-@shared.options(shared.TARGET)
+@options.options(options.TARGET)
 @click.option(
     "--mesh", metavar="MESH", help="Where this mesh lies: ring=4,tensor=4. [default: one ring of all devices]"
 )
@@ -42,7 +42,7 @@ def command(**given: Any) -> None:
     from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import wire
     from stripectl.measure.device_pool import Devices
-    from stripectl.reporters.terminal import topology as wiring
+    from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import Reporter
 
     sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
@@ -53,27 +53,27 @@ def command(**given: Any) -> None:
     known = replace(place.target, hardware=machine)
     wired = wire(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)
     if given["as_json"]:
-        click.echo(json.dumps(wiring.content(wired), indent=1))
+        click.echo(json.dumps(topology.content(wired), indent=1))
     else:
         show(wired, place.here, sizes, save)
 
 
 def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
     """A target with a mesh on it, figure by figure."""
-    from stripectl.reporters.terminal import topology as wiring
+    from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import console
     from stripectl.util.units import in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware
-    for line in wiring.header(known, here):
+    for line in topology.header(known, here):
         screen.print(line, markup=False)
     for name, value in machine.figures.items():
         screen.print(f"  {name:34}{in_unit(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
-    for line in [*wiring.devices(known), *wiring.axes(wired)]:
+    for line in [*topology.devices(known), *topology.axes(wired)]:
         screen.print(line, markup=False)
-    per_s = wiring.slowest(wired)
+    per_s = topology.slowest(wired)
     screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
     for line in hiding_blocks(machine, sizes, per_s):
         screen.print(f"  {line}", markup=False)

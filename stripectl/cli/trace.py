@@ -11,8 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl.cli import options as shared
-from stripectl.cli import session as running
+from stripectl.cli import options, session
 from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
@@ -34,7 +33,7 @@ READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what rea
 
 @click.command("trace")
 @click.argument("plan", required=False)
-@shared.options(shared.WORKLOAD, shared.TARGET, shared.FLAGS, shared.HOSTS, shared.OUTPUT)
+@options.options(options.WORKLOAD, options.TARGET, options.FLAGS, options.HOSTS, options.OUTPUT)
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
 @click.option("--resume", is_flag=True, help="Add to the run in --output, beside what was compiled or measured there.")
@@ -67,7 +66,7 @@ def command(plan: str | None, **given: Any) -> int:
     from stripectl.cli.parse import parse_request
 
     request = replace(parse_request(given), baseline=False, any_size=not named & SIZE)
-    return running.run_bench(given, [request], profile=True)
+    return session.run_bench(given, [request], profile=True)
 
 
 def show_profile(given: Mapping[str, Any]) -> int:

@@ -7,8 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from stripectl.cli import options as shared
-from stripectl.cli import session as running
+from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
 
@@ -18,7 +17,7 @@ SHOWN = 10  # candidates of a workload on a terminal
 
 
 @click.command("tune-tiles")
-@shared.options(shared.WORKLOAD, shared.PLAN, shared.TARGET, shared.EFFORT, shared.HOSTS, shared.OUTPUT)
+@options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option(
     "--strategy",
     type=click.Choice(["race", "exhaustive"]),
@@ -55,7 +54,7 @@ def command(**given: Any) -> int:
     tuning = parse_tuning(given)
     if given["dry_run"]:
         with Reporter(given["quiet"]) as reporter:
-            return running.show_dry_run(dry_run(tuning, reporter.say, cluster_here()), "candidates", BESIDE)
+            return session.show_dry_run(dry_run(tuning, reporter.say, cluster_here()), "candidates", BESIDE)
     return run_tuning(given, tuning)
 
 
@@ -82,7 +81,7 @@ def with_newest_workload(request: Any) -> Any:
     from stripectl.results.run import Run, newest_run
 
     try:
-        measurements = Run.load(newest_run(shared.RUNS)).measurements
+        measurements = Run.load(newest_run(options.RUNS)).measurements
     except BadInput:
         return request
     if not measurements:
@@ -103,7 +102,7 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"]), list[str]()
-    with running.opened(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.opened(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
         stopped: BaseException | None = None
@@ -116,10 +115,10 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
             stopped = lost(error) or error
         if kept.gathered().measurements or stopped is None:
             shown, left_out = brief(run)
-            running.finish(kept, screen, given, shown, [*left_out, *notes])
+            session.finish(kept, screen, given, shown, [*left_out, *notes])
         if stopped is not None:
             raise stopped
-        return running.exit_code(run, explicit=False)
+        return session.exit_code(run, explicit=False)
 
 
 def brief(run: Any) -> tuple[Any, list[str]]:

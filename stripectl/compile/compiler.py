@@ -31,7 +31,7 @@ from stripectl.simulate.sensitivity import explained
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import memory_of_step
 from stripectl.simulate.training_step import PREDICTED, compiled_step, told
-from stripectl.util import disk_cache as cache
+from stripectl.util import disk_cache
 from stripectl.util.progress import Say
 from stripectl.workers.failure import why
 from stripectl.workers.worker_group import DeviceSet, PlanFailed
@@ -95,7 +95,7 @@ class Compilers:
         around = {name: os.environ.get(name) for name in FLAGS}
         packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
         key = {**request, "versions": list(map(version, packages)), "around": around}
-        if self.cached and isinstance(known := cache.get(key), dict):
+        if self.cached and isinstance(known := disk_cache.get(key), dict):
             return known
         alike = layers_of(workload, plan)
         pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
@@ -109,7 +109,7 @@ class Compilers:
             found |= {"alone": alone} if len(alike) > 1 else {}
             found = next((each for each in alone if "refused" in each), found)
         if not pallas or found.get("bundles") or "refused" in found:
-            cache.put(key, found)
+            disk_cache.put(key, found)
         return found
 
     def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, Costs] | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import joined, layers_of
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, factorisations, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import pairing_of
@@ -32,7 +32,7 @@ def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
 
 def tiles_for(plan: Plan, workload: Workload, kind: str) -> list[Tile]:
     """The tiles to try for a plan that can run: the default, and those that its kernel knows."""
-    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    rows = pairing_of(workload, plan).key_piece
     default = with_tile(replace(plan, tile=None, backward=None), workload, kind).tile
     assert default
     return list(dict.fromkeys([default, *kernels[plan.kernel].tiles(rows)]))

@@ -45,7 +45,7 @@ class Devices:
         self.timed: dict[Any, dict[Block, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
-        self.lacking: dict[str, str | None] = {}
+        self.compilers_missing: dict[str, str | None] = {}
         self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], Wiring] = {}
 
     def __enter__(self) -> "Devices":
@@ -140,14 +140,14 @@ class Devices:
             self.wirings[str(target), mesh] = wire(target, mesh)
         return self.wirings[str(target), mesh]
 
-    def not_compiled(self, place: Place) -> str | None:
+    def why_not_compiled(self, place: Place) -> str | None:
         """Why the target's compiler is not here, found once; None where it is, or where nothing needs it."""
         kind = place.target.hardware.kind
         if place.here or kind not in TOOLCHAINS:
             return None
-        if kind not in self.lacking:
-            self.lacking[kind] = TOOLCHAINS[kind].missing
-        return self.lacking[kind]
+        if kind not in self.compilers_missing:
+            self.compilers_missing[kind] = TOOLCHAINS[kind].missing
+        return self.compilers_missing[kind]
 
     def hop_of(self, place: Place) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
@@ -174,7 +174,7 @@ class Devices:
             (fitted, held_out), times = blocks_for(tile), dict[Block, float]()
             for done, block in enumerate([*fitted, held_out]):
                 self.say(f"time tiles of {tile}, {passes}: {block.rows} {block.band}", done, len(fitted) + 1)
-                request = {"rows": block.rows, "band": block.band, "passes": [passes], **shape}
+                request = {"rows": block.rows, "band": block.band, "passes": [passes], "shape": shape}
                 answers = self.of(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
                 times[block] = sum(answer[passes] for answer in answers) / len(answers)
             self.timed[which] = times

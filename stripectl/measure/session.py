@@ -231,33 +231,20 @@ class Session:
         tile: str,
         rows: int,
         band: str,
-        group: int,
-        head_dim: int,
-        v_head_dim: int,
-        dtype: str,
+        shape: Mapping[str, Any],
         passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
-        """Seconds of a kernel for one key/value group on a block of scores, by pass."""
-        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), group, head_dim, v_head_dim, dtype)
+        """Seconds of a kernel for one key/value group on a block of scores, whose shape is that of `block_programs`, by
+        pass."""
+        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), **shape)
         return {each: typical(*programs[each]) for each in passes}
 
     def prepare_block(
-        self,
-        key: str,
-        passes: str,
-        kernel: str,
-        tile: str,
-        rows: int,
-        band: str,
-        group: int,
-        head_dim: int,
-        v_head_dim: int,
-        dtype: str,
+        self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, shape: Mapping[str, Any]
     ) -> None:
         """Compile one pass of such a block, and run it until it is warm."""
-        shape = group, head_dim, v_head_dim, dtype
-        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), *shape)[passes]
-        shared = self.inputs.setdefault(" ".join(map(str, (passes, rows, band, *shape))), inputs)
+        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), **shape)[passes]
+        shared = self.inputs.setdefault(f"{passes} {rows} {band} {dict(shape)}", inputs)
         self.blocks[key] = partial(function, *shared)
         seconds(self.blocks[key])
 

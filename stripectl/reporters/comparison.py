@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stripectl.analysis import comparison as times
-from stripectl.analysis import schedule_diff as schedules
+from stripectl.analysis import comparison, schedule_diff
 from stripectl.errors import BadInput
 from stripectl.reporters.ci import Case
 from stripectl.reporters.markdown import fitting, table
@@ -22,7 +21,7 @@ TIMES = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload
 FACTS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
 SEEN = 0.02  # change of the machine's own speed that is said
 LEAST = 4  # columns on the narrowest screen
-FAILURES = (*times.FAILURES, *schedules.FAILURES)
+FAILURES = (*comparison.FAILURES, *schedule_diff.FAILURES)
 OPEN = ("AMBIGUOUS",)
 
 
@@ -64,12 +63,12 @@ def of_times(base: Run, new: Run, threshold: float, allow_different: bool, say: 
     Raises:
         BadInput: nothing in common, or environments that differ.
     """
-    found, unlike = Outcome("stripectl compare", TIMES, properties=about(base, new)), times.differences(base, new)
+    found, unlike = Outcome("stripectl compare", TIMES, properties=about(base, new)), comparison.differences(base, new)
     if unlike and not allow_different:
         raise BadInput(
             f"the runs are of different environments: {'; '.join(unlike)}. --allow-different compares them anyway."
         )
-    compared = times.compare(base, new, threshold, say)
+    compared = comparison.compare(base, new, threshold, say)
     for each in compared:
         m = each.new
         old, fresh = duration(each.base.median_s), NOTHING if each.verdict == "MISSING" else duration(m.median_s)
@@ -101,7 +100,7 @@ def of_schedules(base: Run, new: Run, threshold: float) -> Outcome:
         BadInput: nothing was compiled.
     """
     found = Outcome("stripectl compare --compare schedule", FACTS, properties=about(base, new))
-    facts = schedules.gate(base, new, threshold)
+    facts = schedule_diff.gate(base, new, threshold)
     for each in facts:
         m, row = each.new, (each.name, each.shown(each.was), each.shown(each.now))
         message = f"{each.name}: {row[1]} to {row[2]}" + (f", {m.reason}" if m.reason else "")
@@ -110,7 +109,7 @@ def of_schedules(base: Run, new: Run, threshold: float) -> Outcome:
     plans = len({each.base.key for each in facts})
     found.rows = changed
     found.notes = [f"{len(facts) - len(changed)} of {len(facts)} facts of {plans} compiled plans are the same"]
-    found.notes += [f"differs: {each}" for each in times.unlike(base, new, ("versions", "flags"))]
+    found.notes += [f"differs: {each}" for each in comparison.unlike(base, new, ("versions", "flags"))]
     return found
 
 

@@ -9,8 +9,8 @@ from stripectl.analysis.ranking import strength
 from stripectl.reporters.html.fact_tables import warnings_of
 from stripectl.reporters.html.side_by_side import context
 from stripectl.reporters.markdown import fitting, folded, plain, table, text
-from stripectl.reporters.terminal import recommendation as card
-from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.terminal import recommendation, tables
+from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 
@@ -24,7 +24,7 @@ def of_run(run: Run, shown: Sequence[Measurement], found: Mapping[str, Any] | No
     lines = [*_verdict(found, shown), *_warnings(run)]
     groups: dict[str, list[Measurement]] = {}
     for m in shown:
-        groups.setdefault(console.describe(m.workload), []).append(m)
+        groups.setdefault(describe(m.workload), []).append(m)
     for title, members in groups.items():
         lines += ["", *folded(f"{title}: {len(members)} rows", _measurements(members, shown))]
     lines += ["", *_made(run)]
@@ -63,8 +63,8 @@ def _verdict(found: Mapping[str, Any] | None, shown: Sequence[Measurement]) -> l
     if found is None:
         reason = "no plan gave a time" if shown else "the run holds no measurement"
         return [f"### stripectl: {reason}"]
-    title = f"{card.title_of(found)} on {found['target']}"
-    rows = [*card.rows(found), *card.other_rows(found)]
+    title = f"{recommendation.title_of(found)} on {found['target']}"
+    rows = [*recommendation.rows(found), *recommendation.other_rows(found)]
     return [f"### stripectl: {text(found['headline'])}", "", text(title), "", *table(("", ""), rows)]
 
 
@@ -76,11 +76,11 @@ def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) ->
     """The fastest, and how many more there are."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
-    rows = [[console.row(m, run)[name] for name in COLUMNS] for m in timed[:MOST_PLANS]]
+    rows = [[tables.row(m, run)[name] for name in COLUMNS] for m in timed[:MOST_PLANS]]
     lines = table(COLUMNS, rows) if rows else []
     if len(timed) > MOST_PLANS:
         lines += ["", f"{len(timed) - MOST_PLANS} more in run.json."]
-    for line in console.refusal_lines(console.refusals(others))[:MOST_PLANS]:
+    for line in tables.refusal_lines(tables.refusals(others))[:MOST_PLANS]:
         lines += ["", text(line.plain.strip())]
     return lines
 

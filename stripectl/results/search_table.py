@@ -37,6 +37,11 @@ class Search:
             refused={each[0].reason or each[0].status: len(each) for each in without_time(measurements)},
         )
 
+    def among(self, searches: Sequence["Search"]) -> list["Search"]:
+        """The searches of a run with this one in place of an earlier one of its workload and target."""
+        others = (each for each in searches if (each.workload, each.target) != (self.workload, self.target))
+        return [*others, self]
+
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "workload": self.workload.to_json()}
 
@@ -52,7 +57,7 @@ class Search:
         if not all(isinstance(column, list) and len(column) == len(made.plans) for column in columns):
             raise ValueError("the columns of a search are lists of one length")
         if len(made.plans) > MOST_MEASUREMENTS or not all(isinstance(plan, str) for plan in made.plans):
-            raise ValueError("a search holds at most that many plans, as text")
+            raise ValueError(f"a search holds at most {MOST_MEASUREMENTS:,} plans, as text")
         numbers = (made.took_s, *made.median_s, *made.peak_bytes, *dict(made.refused).values())
         if not all(map(is_number, numbers)) or not isinstance(made.target, str):
             raise ValueError("a search holds numbers that a run can have, and a target")

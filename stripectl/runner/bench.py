@@ -36,14 +36,14 @@ from stripectl.simulate.training_step import shallower
 from stripectl.util.progress import Say, quiet
 from stripectl.workers.coordinator import Cluster
 
-EVERY = 256  # plans between two signs of progress
+PROGRESS_PLANS = 256  # between two signs of progress
 SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
 
 
 def cases(request: Request, place: Place, say: Say = quiet) -> list[Measurement]:
     """One measurement to be made a workload and plan, refused ones with their reason; tile and mesh are named."""
     method = "simulated" if request.method == "auto" else request.method
-    found, most = list[Measurement](), MOST_SIMULATED if request.searches else MOST_ASKED
+    found, most = list[Measurement](), MOST_SIMULATED if request.is_search else MOST_ASKED
     for workload in request.workloads:
         usual = (
             request.meshed(each, workload, place) for plan in request.plans for each in request.meshes(plan, place)
@@ -52,9 +52,9 @@ def cases(request: Request, place: Place, say: Say = quiet) -> list[Measurement]
         if len(found) + len(plans) * len(request.flags) > most:
             raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
         for done, (plan, flags) in enumerate(itertools.product(plans, request.flags)):
-            if done % EVERY == 0:
+            if done % PROGRESS_PLANS == 0:
                 say("look at plans", done, len(plans))
-            found.append(to_make(workload, plan, flags, place, method, describe=not request.searches))
+            found.append(to_make(workload, plan, flags, place, method, describe=not request.is_search))
     return found
 
 
@@ -85,23 +85,21 @@ def bench(
         if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
         request = request.on(place)
-        if request.method == "compiled" or request.longest:
-            check_compiler(request, place, compilers)
+        check_possible(request, place, compilers)
         if request.longest:
             yield from longest_of(request, place, devices, compilers, compiling(request, place))
             return
         wanted = cases(request, place, say)
         if all(case.status == "refused" for case in wanted):
             raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
-        wanted += one_device(request, place, wanted) if request.baseline and not request.searches else []
+        wanted += one_device(request, place, wanted) if request.baseline and not request.is_search else []
         for index, workload in enumerate(request.workloads):
             share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
             alike = [case for case in wanted if case.workload == workload]
             group = [case for case in alike if not is_done(request, case)]
-            if request.searches:
-                ranked = yield from by_search(request, place, alike, devices, compilers, share_s, searches)
-                alone = one_device(request, place, ranked) if request.baseline else []
-                yield from (m for m in simulate_group(alone, place, devices) if not is_done(request, m))
+            if request.is_search:
+                search = yield from by_search(request, place, alike, devices, compilers, share_s)
+                searches[:] = search.among(searches) if search else searches
             elif compiling(request, place):
                 yield from ahead(group, place, compilers)
             else:
@@ -110,12 +108,17 @@ def bench(
             yield from small_ring(request, place, devices, left_s, say)
 
 
-def check_compiler(request: Request, place: Place, compilers: Compilers) -> None:
-    """Nothing where what is asked of the target's compiler can be.
+def check_possible(request: Request, place: Place, compilers: Compilers) -> None:
+    """Fail before anything runs where the target cannot do what is asked.
 
     Raises:
-        BadInput: nobody can say it. Missing: the compiler is not here.
+        BadInput: no method can. Missing: the compiler is not here.
     """
+    if request.every_tile and place.here:
+        raise BadInput(
+            "cannot simulate every tile for a machine that is here, because each would be timed. Try stripectl "
+            "tune-tiles, or name the tiles."
+        )
     if request.longest and (request.method == "measured" or place.target.hardware.kind == "cpu"):
         raise BadInput(
             "cannot find the longest sequence, because only compiled and simulated plans have a known limit of memory. "
@@ -156,17 +159,14 @@ def by_search(
     devices: Devices,
     compilers: Compilers,
     budget_s: float,
-    searches: list[Search],
-) -> Generator[Measurement, None, list[Measurement]]:
-    """The cases of one workload, simulated, of many the notable ones, and all of them in a table; the few most
-    promising of schemes and meshes compiled too, or measured where they are here. One that is refused then gives its
-    place to the next. Returns the promising ones as they were simulated."""
-    started = time.monotonic()
+) -> Generator[Measurement, None, Search | None]:
+    """The cases of one workload, simulated, or of many the notable ones; the few most promising of schemes and meshes
+    compiled too, or measured where they are here. If one of these is refused, the next takes its place. Then the
+    baseline on one device, with the kernel and tile of the fastest plan. Returns the table of many cases."""
+    started, search = time.monotonic(), None
     known, asked = simulate_group(group, place, devices), {case.what: case for case in group}
     if len(known) > MAX_FULL_ROWS:
-        made = Search.of(known, time.monotonic() - started)
-        searches[:] = [each for each in searches if (each.workload, each.target) != (made.workload, made.target)]
-        searches.append(made)
+        search = Search.of(known, time.monotonic() - started)
         known = notable(known)
     before = {key: m for key, m in request.known.items() if m.reason != UNFINISHED}
     yield from (m for m in known if m.key not in before)
@@ -185,7 +185,9 @@ def by_search(
         chosen = [replace(case, method="measured") for case in with_reasons(left[: request.few], known)]
         chosen = [case for case in chosen if case.key not in before]
         yield from measured(request, place, chosen, devices, budget_s, compilers.say)
-    return ranked
+    alone = one_device(request, place, ranked) if request.baseline else []
+    yield from (m for m in simulate_group(alone, place, devices) if not is_done(request, m))
+    return search
 
 
 def one_device(request: Request, place: Place, wanted: Sequence[Measurement]) -> list[Measurement]:

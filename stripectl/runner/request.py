@@ -52,7 +52,7 @@ class Request:
         return {m.key: m for m in self.done}
 
     @property
-    def searches(self) -> bool:
+    def is_search(self) -> bool:
         """Whether all plans are simulated first, to find those that are worth more."""
         return self.every_mesh or self.every_tile
 

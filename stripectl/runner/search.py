@@ -43,7 +43,7 @@ def with_machines(case: Measurement, place: Place, devices: Devices) -> tuple[Me
         return replace(case, status="refused", reason=str(error)), []
     except PlanFailed as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
-    missing = devices.not_compiled(place)
+    missing = devices.why_not_compiled(place)
     said = told(machines) | ({"not_compiled": missing} if missing else {})
     return replace(case, method="simulated", calibration=said), machines
 

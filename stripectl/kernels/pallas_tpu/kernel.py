@@ -190,7 +190,7 @@ def slots_of(*shapes) -> tuple[list, list]:
     return [vmem(2, *shape) for shape in shapes], [pltpu.SemaphoreType.DMA((2,))] * 2
 
 
-def wide(x):
+def keep_float32(x):
     """The same float32: libtpu 0.0.42.1 makes a kernel's result bfloat16 where all that reads it is, and then fails,
     since the kernel writes it in place of an argument that stays float32."""
     return lax.bitcast_convert_type(lax.optimization_barrier(lax.bitcast_convert_type(x, jnp.int32)), jnp.float32)
@@ -244,5 +244,5 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
     grads = visit(stripes, run, (dq, *zeros, *received(hop)))
-    found = shaped(map(wide, grads[:3]), (q_BNTH, k_BKSH, v_BKSH))
+    found = shaped(map(keep_float32, grads[:3]), (q_BNTH, k_BKSH, v_BKSH))
     return (found, shaped(grads[3:], hop.arrays)) if hop else found

@@ -7,7 +7,8 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 from typing import Any
 
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, unsupported_by_pallas
-from stripectl.core.layout import Tile, layouts
+from stripectl.core.layout import Tile
+from stripectl.core.sequence_sharding import pairing_of
 
 SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
@@ -17,7 +18,7 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
         return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
     if reason := unsupported_by_pallas("splash", workload, plan, kind):
         return reason
-    rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
+    rows = pairing_of(workload, plan).key_piece
     tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
     if kind != "tpu" or workload.window.looks_on or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
         return None

@@ -10,7 +10,7 @@ from stripectl.analysis.ranking import Pair, pairs
 from stripectl.analysis.striped_attention_paper import beside
 from stripectl.core.workload import STEP, Workload, format_length
 from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, section, svg, table
-from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.terminal import tables
 from stripectl.results.labels import describe
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
@@ -58,11 +58,11 @@ def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
         (
             pair.measured.plan,
             work.passes,
-            console.spread(pair.measured),
+            tables.spread(pair.measured),
             duration(pair.simulated.median_s),
             f"{pair.error:+.0%}",
-            console.speedup(pair.measured),
-            console.speedup(pair.simulated),
+            tables.speedup(pair.measured),
+            tables.speedup(pair.simulated),
             NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
         )
         for pair in found

@@ -7,7 +7,7 @@ from stripectl.analysis.by_length import Contest, contests
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import chart, section, table
 from stripectl.reporters.html.heatmap import fullness
-from stripectl.reporters.terminal import by_length as scoreboard
+from stripectl.reporters.terminal import by_length
 from stripectl.reporters.terminal.tables import memory, spread
 from stripectl.results.labels import plan_cell
 from stripectl.results.measurement import Measurement
@@ -30,17 +30,17 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     notes; those that hold for one pass alone name it."""
     titles: dict[str, list[Contest]] = {}
     for contest in contests(shown):
-        titles.setdefault(scoreboard.title(contest), []).append(contest)
+        titles.setdefault(by_length.title(contest), []).append(contest)
     groups = [
         {"title": title, "charts": list(map(_chart, those)), "notes": _notes(those)} for title, those in titles.items()
     ]
-    return section("lengths", "Schemes", scoreboard.QUESTION, INTRO, groups, ABSENT)
+    return section("lengths", "Schemes", by_length.QUESTION, INTRO, groups, ABSENT)
 
 
 def _notes(those: Sequence[Contest]) -> list[str]:
     said: dict[str, list[str]] = {}
     for contest in those:
-        for note in scoreboard.notes(contest):
+        for note in by_length.notes(contest):
             said.setdefault(note, []).append(contest.workload.passes)
     return [note if len(passes) == len(those) else f"{', '.join(passes)}: {note}" for note, passes in said.items()]
 
@@ -60,17 +60,17 @@ def _chart(contest: Contest) -> dict[str, Any]:
         )
         for cell in cells
     ]
-    winners = scoreboard.winner_rows(contest)
+    winners = by_length.winner_rows(contest)
     winning = [list(row.values()) for row in winners]
     words = [name for name in winners[0] if name not in ("time", "memory", "refused")]
     return chart(
         "grid",
-        scoreboard.QUESTION,
+        by_length.QUESTION,
         contest.workload.passes,
         [cell["method"] for cell in cells if cell["method"]],
-        f"{scoreboard.QUESTION} {scoreboard.answer(contest)}",
+        f"{by_length.QUESTION} {by_length.answer(contest)}",
         table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
-        scoreboard.answer(contest),
+        by_length.answer(contest),
         cells=cells,
         broad=True,
         across={"title": "sequence length (tokens)", "order": lengths, "side": "top"},
@@ -82,14 +82,14 @@ def _chart(contest: Contest) -> dict[str, Any]:
 def _cell(contest: Contest, at: int, scheme: str) -> dict[str, Any]:
     """What came of a scheme at the length that comes `at`-th."""
     length = contest.lengths[at]
-    cell, words = length.cells.get(scheme), scoreboard.cell_words(length, scheme)
+    cell, words = length.cells.get(scheme), by_length.cell_words(length, scheme)
     known: dict[str, Any] = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}
     ratio = None
     if cell and cell.best:
         best, ratio = cell.best, cell.ratio
         known |= {"plan": plan_cell(best), "method": utf8(best.method), "memory": memory(best), "time": spread(best)}
     elif cell:
-        known["reason"] = scoreboard.reason_of(cell.refused)
+        known["reason"] = by_length.reason_of(cell.refused)
     wins = scheme == length.winner
     return known | {
         "across": format_length(length.seq_len),

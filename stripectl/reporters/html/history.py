@@ -13,7 +13,7 @@ import altair as alt
 from stripectl.analysis.history_metrics import METRICS
 from stripectl.analysis.ranking import strength
 from stripectl.analysis.series import Point, Series, series_of
-from stripectl.reporters import history_text as words
+from stripectl.reporters import history_text
 from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
@@ -38,7 +38,7 @@ INTRO = (
 )
 ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
 ALONE = "The history holds no other run of what this run measured, on this machine."
-NO_NUMBERS = {*words.ROWS} - {"value", "over before"}
+NO_NUMBERS = {*history_text.ROWS} - {"value", "over before"}
 MOST = 6  # charts of a workload
 TALL = 150  # pixels
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
@@ -61,25 +61,25 @@ def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
 def _chart(series: Series) -> dict[str, Any]:
     m, (low, high) = series.newest.measurement, series.span
     unit, size = unit_of(max(series.values), SECONDS)
-    told = [words.since(change, series) for change in series.changes]
+    told = [history_text.since(change, series) for change in series.changes]
     first, last = series.points[0], series.newest
     return chart(
         "trend",
         TITLE,
-        f"{words.plan(series)} {m.workload.passes}",
+        f"{history_text.plan(series)} {m.workload.passes}",
         [m.method],
-        f"Times of {words.plan(series)} in {len(series.points)} runs, from {words.date(first.run)} to "
-        f"{words.date(last.run)}. The newest: {words.value(last, series)}. {_answer(series, told)}",
-        table(words.ROWS, reversed(words.rows(series)), NO_NUMBERS),
+        f"Times of {history_text.plan(series)} in {len(series.points)} runs, from {history_text.date(first.run)} to "
+        f"{history_text.date(last.run)}. The newest: {history_text.value(last, series)}. {_answer(series, told)}",
+        table(history_text.ROWS, reversed(history_text.rows(series)), NO_NUMBERS),
         _answer(series, told),
-        group=words.title(series),
+        group=history_text.title(series),
         seq_len=m.workload.seq_len,
         marks=[_mark(at, point, series, size) for at, point in enumerate(series.points, 1)],
         levels=[
             {"at": first + 0.6, "to": end + 0.4, "value": median(values) / size} for first, end, values in series.levels
         ],
         rules=[{"at": change.at + 0.5, "words": _sign(change.ratio)} for change in series.changes],
-        axes=(f"runs, {words.date(first.run)} to {words.date(last.run)}", f"time ({unit})"),
+        axes=(f"runs, {history_text.date(first.run)} to {history_text.date(last.run)}", f"time ({unit})"),
         span=(low / size, high / size),
         ran=m.method == "measured",
     )

@@ -8,6 +8,7 @@ from stripectl.analysis.plausibility import implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export import usage
 from stripectl.reporters.terminal import tables as console
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.results.noise import disturbances
 from stripectl.util.units import NOTHING, duration, nbytes, rate, times
@@ -50,7 +51,7 @@ def tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dic
     out."""
     groups: dict[str, list[int]] = {}
     for at, m in enumerate(shown):
-        groups.setdefault(console.describe(m.workload), []).append(at)
+        groups.setdefault(describe(m.workload), []).append(at)
     return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
@@ -64,7 +65,7 @@ def _table(
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = [
-        _row(shown[at], console.plan_cell(shown[at]) if shown[at].status == "ok" else shown[at].plan, anchor(at))
+        _row(shown[at], plan_cell(shown[at]) if shown[at].status == "ok" else shown[at].plan, anchor(at))
         | {"cells": [row[column] for column in columns]}
         for at, row in zip(own, numbers, strict=True)
     ]
@@ -156,7 +157,7 @@ def _command(m: Measurement) -> str:
     try:
         return usage.command_line(m)
     except (BadInput, ValueError):  # the plan means nothing here
-        return f"{m.plan} {m.workload.passes}, {console.describe(m.workload)} on {m.target}"
+        return f"{m.plan} {m.workload.passes}, {describe(m.workload)} on {m.target}"
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:

@@ -17,34 +17,34 @@ import jinja2
 from markupsafe import Markup, escape
 
 from stripectl.analysis.recommendation import recommend
-from stripectl.reporters import markdown_report as markdown
-from stripectl.reporters.html import accuracy as predicted
-from stripectl.reporters.html import bar_chart as bars
-from stripectl.reporters.html import by_length as lengths
-from stripectl.reporters.html import heatmap as grid
+from stripectl.reporters import markdown_report
 from stripectl.reporters.html import (
+    accuracy,
+    bar_chart,
+    by_length,
+    heatmap,
     history,
+    line_chart,
+    load_balance,
     measurements,
     memory,
     mesh,
+    profiles,
     recommendation,
     roofline,
+    run_archive,
+    side_by_side,
     speedup,
+    stacked_bars,
     tiles,
     timeline,
     times,
 )
-from stripectl.reporters.html import line_chart as curves
-from stripectl.reporters.html import load_balance as work
-from stripectl.reporters.html import profiles as traces
-from stripectl.reporters.html import run_archive as embedded
-from stripectl.reporters.html import side_by_side as several
-from stripectl.reporters.html import stacked_bars as stacks
 from stripectl.reporters.html.charts import grouped, table
 from stripectl.reporters.html.fact_tables import calibrations, environment, warnings_of
-from stripectl.reporters.terminal import footnotes as notes
-from stripectl.reporters.terminal import tables as console
+from stripectl.reporters.terminal import footnotes, tables
 from stripectl.results.environment import VERSION
+from stripectl.results.labels import plan_cell
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
@@ -52,20 +52,21 @@ from stripectl.util.progress import Say, quiet
 from stripectl.util.units import duration, nbytes
 
 DRAWINGS = {
-    "bars": bars.draw,
-    "curves": curves.draw,
-    "grid": grid.draw,
+    "bars": bar_chart.draw,
+    "curves": line_chart.draw,
+    "grid": heatmap.draw,
     "hops": timeline.hop_chart,
     "links": mesh.draw,
     "roofline": roofline.draw,
-    "scatter": predicted.draw,
-    "stack": stacks.draw,
+    "scatter": accuracy.draw,
+    "stack": stacked_bars.draw,
     "step": timeline.step_chart,
     "trend": history.draw,
-    "work": work.draw,
+    "work": load_balance.draw,
 }
-MARKS = console.MARKS | {"counted": "∑", "published": "★"}
-SECTIONS = (speedup, times, tiles, work, memory, mesh, lengths, roofline, predicted)  # in the order of the page
+MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
+# In the order of the page.
+SECTIONS = (speedup, times, tiles, load_balance, memory, mesh, by_length, roofline, accuracy)
 TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
 CHECKS = ("plan", "pass", "error", "allowed", "against")
 MOST_GROUNDS = 24  # calibrations
@@ -90,7 +91,7 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page of runs side by side."""
-    said = several.context([run.readable() for run in runs])
+    said = side_by_side.context([run.readable() for run in runs])
     return _page("several.html", said, charts_of([said["part"]]), say)
 
 
@@ -98,8 +99,8 @@ def as_markdown(runs: Sequence[Run]) -> str:
     """A run, or several side by side, for a comment on a pull request."""
     read = [run.readable() for run in runs]
     if len(read) > 1:
-        return markdown.of_several(read)
-    return markdown.of_run(read[0], read[0].measurements, recommend(read[0]))
+        return markdown_report.of_several(read)
+    return markdown_report.of_run(read[0], read[0].measurements, recommend(read[0]))
 
 
 def as_json(runs: Sequence[Run]) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def _templates() -> jinja2.Environment:
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
         made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
-    made.globals |= {"marks": MARKS, "words_of": console.METHOD_WORDS}
+    made.globals |= {"marks": MARKS, "words_of": tables.METHOD_WORDS}
     return made
 
 
@@ -148,21 +149,21 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     run = run.readable()
     shown = run.measurements
     cards = recommendation.cards(found := recommend(run))
-    packed, left_out = embedded.of_run(replace(run, recommendation=found))
-    listed = embedded.shown_of(shown)
+    packed, left_out = run_archive.of_run(replace(run, recommendation=found))
+    listed = run_archive.shown_of(shown)
     sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
-    traced = traces.traces(shown)
+    traced = profiles.traces(shown)
     lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
     if not traced["profiles"] and not traced["others"]["rows"]:
-        lacking.append({"title": traces.TITLE, "why": traces.ABSENT})
+        lacking.append({"title": profiles.TITLE, "why": profiles.ABSENT})
     return {
         "id": run.id,
         "created": run.created,
         "command": run.command,
         "stripectl": VERSION,
         "recommended": cards[:1],
-        "other_cards": grouped(cards[1 : embedded.MOST_OTHERS + 1], "cards"),
-        "cards_left_out": len(cards[embedded.MOST_OTHERS + 1 :]),
+        "other_cards": grouped(cards[1 : run_archive.MOST_OTHERS + 1], "cards"),
+        "cards_left_out": len(cards[run_archive.MOST_OTHERS + 1 :]),
         "sections": {each["id"]: each for each in sections},
         "lacking": lacking if shown else [],
         "tables": measurements.tables(listed, shown),
@@ -179,7 +180,7 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
             {*TRANSFERS} - {"sent each time", "times"},
             most=MOST_LISTED,
         ),
-        "longest": [str(line) for line in notes.longest(shown)],
+        "longest": [str(line) for line in footnotes.longest(shown)],
         "said": [str(line) for line in said_of(run, shown)],
         "behind": measurements.behind(listed),
         "run_data": packed,
@@ -189,10 +190,10 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
 
 def said_of(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
     """Lines on the run that stand below its measurements."""
-    yield from notes.searched(run.searches)
-    yield from notes.packing(shown)
-    yield from notes.pass_rules(shown)
-    yield from notes.exchanges(shown)
+    yield from footnotes.searches(run.searches)
+    yield from footnotes.packing(shown)
+    yield from footnotes.pass_rules(shown)
+    yield from footnotes.exchanges(shown)
 
 
 def checks(shown: Sequence[Measurement]) -> list[list[str]]:
@@ -218,7 +219,7 @@ def collectives(m: Measurement) -> list[list[str]]:
         changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
     return [
         [
-            console.plan_cell(m),
+            plan_cell(m),
             each["pass"],
             f"{each['opcode']} {each['dtype']}",
             nbytes(each["sent_bytes"]),

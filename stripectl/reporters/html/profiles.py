@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, joined, moments
-from stripectl.reporters import profile_text as cells
+from stripectl.reporters import profile_text
 from stripectl.reporters.html.charts import MOST_ROWS, chart, table
-from stripectl.reporters.terminal import tables as console
+from stripectl.results.labels import describe, plan_cell
 from stripectl.results.measurement import Measurement, predicted_overlap
 from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
@@ -18,7 +18,7 @@ from stripectl.util.units import SECONDS, duration, unit_of
 TITLE = "How much of the communication hides?"
 STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
 ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
-WORDS = (*cells.WORDS, "plan", "workload", "what the profile says", "kind")  # columns that hold no number
+WORDS = (*profile_text.WORDS, "plan", "workload", "what the profile says", "kind")  # columns that hold no number
 STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
 HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
 MOST_PROFILES = 6  # shown whole; of the others, the share that hides
@@ -33,7 +33,7 @@ def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
     whole = known[:MOST_PROFILES]
     others = [m for m in traced if all(m is not each for each in whole)]
     names = ("plan", "pass", "workload", "what the profile says")
-    rows = [(plan_of(m), m.workload.passes, console.describe(m.workload), headline(m, shown)) for m in others]
+    rows = [(plan_of(m), m.workload.passes, describe(m.workload), headline(m, shown)) for m in others]
     return {
         "profiles": [profile(m, shown) for m in whole],
         "others": table(names, rows, WORDS),
@@ -42,32 +42,34 @@ def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def plan_of(m: Measurement) -> str:
-    return console.plan_cell(m) if m.status == "ok" else m.plan
+    return plan_cell(m) if m.status == "ok" else m.plan
 
 
 def headline(m: Measurement, shown: Sequence[Measurement]) -> str:
-    return cells.summary(m.trace or {}, predicted_overlap(m, shown))
+    return profile_text.summary(m.trace or {}, predicted_overlap(m, shown))
 
 
 def profile(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
     """Everything that is shown of a profile."""
     trace = m.trace or {}
     devices, axes, operations = (trace.get(name) or [] for name in ("devices", "axes", "operations"))
-    at = thinned(len(devices), MOST_ROWS, cells.longest(trace))
+    at = thinned(len(devices), MOST_ROWS, profile_text.longest(trace))
     what = utf8(f"{plan_of(m)} {m.workload.passes}")
     return {
         "plan": plan_of(m),
         "pass": m.workload.passes,
-        "what": f"{console.describe(m.workload)} on {m.target}; {cells.source(trace, m.median_s)}",
+        "what": f"{describe(m.workload)} on {m.target}; {profile_text.source(trace, m.median_s)}",
         "headline": headline(m, shown),
         "timeline": timeline(trace, what),
         "hops": hops(trace, what),
-        "causes": cells.causes(trace)[:MOST_ROWS],
-        "devices": table(cells.DEVICES, [cells.device_cells(devices[each]) for each in at], WORDS, len(devices)),
-        "axes": table(cells.AXES, map(cells.axis_cells, axes), WORDS),
-        "operations": table(cells.OPERATIONS, map(cells.operation_cells, operations), WORDS),
+        "causes": profile_text.causes(trace)[:MOST_ROWS],
+        "devices": table(
+            profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], WORDS, len(devices)
+        ),
+        "axes": table(profile_text.AXES, map(profile_text.axis_cells, axes), WORDS),
+        "operations": table(profile_text.OPERATIONS, map(profile_text.operation_cells, operations), WORDS),
         "folder": trace.get("profile"),
-        "open": cells.opening(shlex.quote(trace.get("profile") or "")),
+        "open": profile_text.opening(shlex.quote(trace.get("profile") or "")),
     }
 
 
@@ -84,7 +86,7 @@ def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     if not devices or not end_s:
         return None
     unit, size = unit_of(end_s, SECONDS)
-    at = thinned(len(devices), MOST_LANES, min(cells.longest(trace), len(devices) - 1))
+    at = thinned(len(devices), MOST_LANES, min(profile_text.longest(trace), len(devices) - 1))
     lanes, seconds, segments = [], [], []
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
@@ -101,7 +103,7 @@ def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         STEP_TITLE,
         f"one step, {plan}",
         ["measured"],
-        f"One step of {len(devices)} devices, {duration(end_s)}. {cells.summary(trace, None)}.",
+        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.summary(trace, None)}.",
         table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
         f"{some}Compute above, transfers below; empty is idle.",
         more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MOST_SEGMENTS),
@@ -119,7 +121,8 @@ def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         return None
     shown, figures = found[:MOST_ROWS], []
     for hop in shown:
-        hidden_s, exposed_s, skew_s = (hop[name][cells.worst(hop)] for name in ("hidden_s", "exposed_s", "skew_s"))
+        worst = profile_text.worst(hop)
+        hidden_s, exposed_s, skew_s = (hop[name][worst] for name in ("hidden_s", "exposed_s", "skew_s"))
         figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))
     unit, size = unit_of(max(map(sum, figures)), SECONDS)
     bars = [
@@ -135,7 +138,7 @@ def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         f"hops, {plan}",
         ["measured"],
         f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
-        table(cells.HOPS, [cells.hop_cells(hop, trace["devices"]) for hop in shown], WORDS, total),
+        table(profile_text.HOPS, [profile_text.hop_cells(hop, trace["devices"]) for hop in shown], WORDS, total),
         "Each on the device where most of it is exposed.",
         keys=HOP_KEYS,
         unit=unit,

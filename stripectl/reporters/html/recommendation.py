@@ -5,7 +5,7 @@ from typing import Any
 
 from stripectl.analysis.explanation import about
 from stripectl.core.workload import Workload, format_length
-from stripectl.reporters.terminal import tables as console
+from stripectl.results.labels import describe
 from stripectl.results.measurement import spelled
 from stripectl.util.units import NOTHING, interval, nbytes, rate, times
 
@@ -21,7 +21,7 @@ def card(found: Mapping[str, Any]) -> dict[str, Any]:
     """One of them: a few figures, and the sentences that hold the rest."""
     work = Workload.from_json(found["workload"])
     return {
-        "group": console.describe(work),
+        "group": describe(work),
         "pass": work.passes,
         "headline": found["headline"],
         "plan": found["plan"] + spelled(found["flags"]),

@@ -127,10 +127,10 @@ def too_large(measurements: Sequence[Measurement]) -> list[Text]:
     return lines
 
 
-def searched(searches: Iterable[Search]) -> list[Text]:
+def searches(found: Iterable[Search]) -> list[Text]:
     """How many plans of a workload were simulated, in how long, and why the others were not."""
     lines = []
-    for each in searches:
+    for each in found:
         refused, work = sum(each.refused.values()), each.workload
         lines.append(
             Text(
@@ -139,7 +139,7 @@ def searched(searches: Iterable[Search]) -> list[Text]:
             )
         )
         often = sorted(each.refused.items(), key=lambda item: -item[1])
-        lines += [Text(f"        {count:,} refused, as this: {reason}") for reason, count in often[:MOST_REASONS]]
+        lines += [Text(f"        {count:,} refused, for example: {reason}") for reason, count in often[:MOST_REASONS]]
         if more := sum(count for _, count in often[MOST_REASONS:]):
             lines.append(Text(f"        {more:,} refused for other reasons"))
     return lines
@@ -166,7 +166,7 @@ def _rule(best: Mapping[str, Measurement]) -> str:
     m = best[PASS_Q]
     plan, known, work = parse_plan(m.plan), m.calibration or {}, m.workload
     tile_s = (known.get("forward") or {}).get("whole_s")
-    tile_flops = 4 * plan.tile.block_q * plan.tile.block_kv * work.head_dim if plan.tile else 0
+    tile_flops = 2 * plan.tile.block_q * plan.tile.block_kv * (work.head_dim + work.value_dim) if plan.tile else 0
     rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
     rule = PassRule(work, plan.shards, *rates)
     many = f"{rule.enough_queries:,.0f}" if rule.enough_queries else "n/a (no rates)"

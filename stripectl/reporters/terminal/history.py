@@ -7,7 +7,7 @@ from rich.text import Text
 
 from stripectl.analysis.series import Series
 from stripectl.hardware.target import hardware_name
-from stripectl.reporters import history_text as words
+from stripectl.reporters import history_text
 from stripectl.reporters.history_text import ROWS
 from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted
 from stripectl.results.history import moment
@@ -35,7 +35,7 @@ def screen_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterato
         m = series.newest.measurement
         groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(series)
     for members in groups.values():
-        yield Text(words.title(members[0]), style="bold")
+        yield Text(history_text.title(members[0]), style="bold")
         yield from _table(members, width, max(LEAST_ROWS, MOST_ROWS // len(groups)))
         yield Text("")
 
@@ -68,11 +68,11 @@ def _fitted(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 def _row(series: Series) -> dict[str, str]:
     m = series.newest.measurement
     return {
-        "plan": words.plan(series),
+        "plan": history_text.plan(series),
         "pass": m.workload.passes,
         "method": METHOD_WORDS.get(m.method, m.method),
-        "latest": words.value(series.newest, series),
-        "last change": words.last_change(series),
+        "latest": history_text.value(series.newest, series),
+        "last change": history_text.last_change(series),
         "runs": str(len(series.points)),
         "trend": trend(series),
         "place": printable(series.place),
@@ -82,15 +82,15 @@ def _row(series: Series) -> dict[str, str]:
 def _detail(series: Series, width: int) -> Iterator[Table | Text]:
     m = series.newest.measurement
     method = METHOD_WORDS.get(m.method, m.method)
-    yield Text(f"{words.plan(series)} {m.workload.passes}, {words.title(series)}, {method}", style="bold")
+    yield Text(f"{history_text.plan(series)} {m.workload.passes}, {history_text.title(series)}, {method}", style="bold")
     if series.place:
         yield Text(f"  {printable(series.place)}", style="dim")
-    yield from _fitted(ROWS, [dict(zip(ROWS, row, strict=True)) for row in words.rows(series)], width)
+    yield from _fitted(ROWS, [dict(zip(ROWS, row, strict=True)) for row in history_text.rows(series)], width)
     yield Text(f"  {series.metric.name}  {trend(series)}")
     for change in series.changes:
-        yield Text(f"  {words.since(change, series)}.")
+        yield Text(f"  {history_text.since(change, series)}.")
     if not series.changes:
-        yield Text(f"  change: {words.last_change(series)}.")
+        yield Text(f"  change: {history_text.last_change(series)}.")
     yield Text("")
 
 

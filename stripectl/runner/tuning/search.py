@@ -26,7 +26,7 @@ from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import Tuning, backward_cases, forward_cases
 from stripectl.runner.tuning.evaluators import Compiled, Found, Measured, OnPaper, Timed, Way
 from stripectl.runner.tuning.tile_timing import TilesOfPlan
-from stripectl.util import disk_cache as cache
+from stripectl.util import disk_cache
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
@@ -59,7 +59,7 @@ def tune(
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
         tuning = replace(tuning, request=request.on(place))
         key = key_of(tuning, place, found)
-        known = cache.get(key) if request.cached and not request.done else None
+        known = disk_cache.get(key) if request.cached and not request.done else None
         cached = isinstance(known, list)
         if cached:
             told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
@@ -71,7 +71,7 @@ def tune(
         for plan in of_both_kinds(tuning.request, list(made.values())):
             told(f"step    {plan} has the tiles of both kinds of layers")
         if not cached and not any(m.status == "failed" for m in made.values()):
-            cache.put(key, [m.to_json() for m in made.values()])
+            disk_cache.put(key, [m.to_json() for m in made.values()])
 
 
 def of_both_kinds(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
@@ -96,9 +96,10 @@ def of_both_kinds(request: Request, made: Sequence[Measurement]) -> Iterator[Pla
 def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Compilers) -> Iterator[Measurement]:
     """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
     request, made = tuning.request, list[Measurement]()
+    without_baseline = replace(request, baseline=False)
     for workload in request.workloads if request.every_mesh else ():
         group = [case for case in cases(request, place) if case.workload == workload]
-        for m in by_search(request, place, group, devices, compilers, request.effort.budget_s / 2, []):
+        for m in by_search(without_baseline, place, group, devices, compilers, request.effort.budget_s / 2):
             made.append(m)
             yield m
     if request.every_mesh:

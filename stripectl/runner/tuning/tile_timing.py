@@ -45,7 +45,7 @@ class TimedTiles:
             "tile": str(tile),
             "rows": rows,
             "band": BAND,
-            **block_shape(workload),
+            "shape": block_shape(workload),
         }
 
     def known(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> list[float]:

@@ -1,0 +1,112 @@
+"""The command line: a group of commands, a file each, and the one place where errors become a line and an exit code."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from stripectl.errors import StripectlError
+
+COMMANDS = (
+    "bench",
+    "tune-tiles",
+    "trace",
+    "topology",
+    "report",
+    "compare",
+    "check",
+    "history",
+    "accuracy",
+    "list",
+    "doctor",
+)
+
+
+class Commands(click.Group):
+    """Commands by the name of their file, imported when asked for: `--help` and completion stay quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            from stripectl.util.files import unknown
+
+            raise unknown("command", cmd_name, COMMANDS)
+        return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
+
+
+# Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
+SUMMARIES = {
+    "bench": "Time plans side by side, or the runs of a suite: a YAML file of such options.",
+    "tune-tiles": "Search the tiles of the kernel, of the forward and the backward pass.",
+    "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
+    "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
+    "report": "Render a run as one HTML file, or several runs side by side.",
+    "compare": "Compare two runs: verdicts, and an exit code for CI.",
+    "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
+    "history": "Show a metric over commits, with its change points.",
+    "accuracy": "Compare predictions with published measurements: how far off they are.",
+    "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
+    "doctor": "Say what is missing here, and the command that mends it.",
+}
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: stripectl bench --seqlen 256k",
+)
+@click.version_option(package_name="stripectl", prog_name="stripectl")
+def group() -> None:
+    """Which sequence-parallel attention, which tile sizes, which mesh, and why."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input, 3 something is missing here, 4 wrong
+    numbers, 130 interrupted."""
+    try:
+        result: Any = group.main(arguments, prog_name="stripectl", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        result = done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        result = 2
+    except click.ClickException as error:
+        show_error(error.format_message())
+        if isinstance(error, click.UsageError) and error.ctx:
+            click.echo(f"Try: {error.ctx.command_path} --help", err=True)
+        result = 2
+    except StripectlError as error:
+        show_error(str(error))
+        result = error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort) as error:
+        result = after_interrupt(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush into it
+        result = 141
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def after_interrupt(error: BaseException) -> int:
+    """Say what ended the command, Ctrl-C or the loss of a host; the exit code."""
+    from stripectl.workers.hosts import lost
+
+    if gone := lost(error):
+        show_error(str(gone))
+        return gone.exit_code
+    click.echo("interrupted.", err=True)
+    return 130
+
+
+def show_error(message: str) -> None:
+    from stripectl.util.files import one_line
+
+    click.echo(f"error: {one_line(message)}", err=True)
