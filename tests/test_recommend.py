@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
+from stripectl.analysis import explanation
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
 from stripectl.cli.parse import parse_request
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.export.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, use
+from stripectl.reporters.html import recommendation as html_card
 from stripectl.reporters.terminal.recommendation import card, has_choice
 from stripectl.reporters.terminal.tables import WIDE
 from stripectl.results.measurement import Measurement
@@ -516,3 +519,11 @@ def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_de
     assert found(other, *tied[:2], slower)["plan"] == plan("zigzag", 512)
     ran = [timed("zigzag", around(1.0 + 1e-3 * at, 1e-6), tile=tile) for at, tile in enumerate((128, 1024))]
     assert found(*ran)["plan"] == plan("zigzag", 128)
+
+
+@pytest.mark.parametrize(("margin", "said"), [(0.05, "takes 5.0% longer"), (-0.001, "takes 0.1% less")])
+def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float, said: str) -> None:
+    found = {"runner_up": "ring@ring=4", "margin": margin, "too_close": True}
+    ranking: Any = SimpleNamespace(runner_up=object())
+    assert explanation.followed(found, ranking) == f"The runner-up, ring@ring=4, {said}: too close to tell."
+    assert html_card.margin(found) == f"{max(0, margin):.1%}, too close to tell"

@@ -163,7 +163,8 @@ def followed(found: Mapping[str, Any], ranking: Ranking) -> str:
     if second is None:
         return ""
     doubt = ": too close to tell" * bool(found["too_close"])
-    return f"The runner-up, {found['runner_up']}, takes {found['margin']:.1%} longer{doubt}."
+    more = "longer" if found["margin"] >= 0 else "less"  # of tiles that are not told apart, the default is kept
+    return f"The runner-up, {found['runner_up']}, takes {abs(found['margin']):.1%} {more}{doubt}."
 
 
 def changed(found: Mapping[str, Any]) -> str:

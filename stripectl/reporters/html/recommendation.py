@@ -75,7 +75,7 @@ def memory(found: Mapping[str, Any]) -> str:
 def margin(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "the only plan timed"
-    return f"{found['margin']:.1%}{', too close to tell' if found['too_close'] else ''}"
+    return f"{max(0.0, found['margin']):.1%}{', too close to tell' if found['too_close'] else ''}"
 
 
 def change(found: Mapping[str, Any]) -> dict[str, str]:

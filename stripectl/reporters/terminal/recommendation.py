@@ -87,7 +87,7 @@ def margin_of(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "none: the only plan timed"
     doubt = ", too close to tell" * bool(found["too_close"])
-    return f"{found['margin']:.1%} before {found['runner_up']}{doubt}"
+    return f"{max(0.0, found['margin']):.1%} before {found['runner_up']}{doubt}"
 
 
 def memory_of(found: Mapping[str, Any]) -> str:
