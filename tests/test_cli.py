@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.cli import COMMANDS, SUMMARIES, group, main
+from stripectl.cli import main
+from stripectl.cli.app import COMMANDS, SUMMARIES, group
 
 ON_PAPER = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--output", "run"]
 

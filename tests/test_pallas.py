@@ -21,7 +21,10 @@ from stripectl.core.validation import unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.verification import checkable
+from stripectl.hardware.target import parse_target
 from stripectl.kernels.pallas_tpu import lines
+from stripectl.measure.device_pool import Place
+from stripectl.runner.request import Request
 
 KERNELS = ["splash", "pallas_tpu"]
 FACTORS = {
@@ -229,3 +232,19 @@ def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "stripectl.kernels.splash.kernel", raising=False)
     with pytest.raises(Missing, match=rf"JAX {jax.__version__} .* Try --kernel xla."):
         kernels["splash"].load()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changed", "kernel"),
+    [
+        ("ring", {}, "splash"),
+        ("ring", {"mask": "sliding:4k"}, "pallas_tpu"),
+        ("ulysses", {"seq_len": 2**20}, "pallas_tpu"),
+        ("ring", {"documents": (2**12, 2**10)}, "xla"),
+    ],
+)
+def test_where_splash_cannot_another_kernel_takes_its_place(scheme: str, changed: dict, kernel: str) -> None:
+    work = replace(Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128), **changed)
+    place = Place(parse_target("v5e:4x4"))
+    plan = on_devices(scheme, 16)
+    assert Request(workloads=[work], plans=[plan], any_kernel=True).meshed(plan, work, place).kernel == kernel

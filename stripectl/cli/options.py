@@ -75,7 +75,9 @@ PLAN = (
         help="Comma-separated schemes, or all (with --query-len: all of inference). [default: ring; with it all]",
     ),
     click.option("--layout", default="all", show_default=True, help="Comma-separated layouts, or all."),
-    click.option("--kernel", help="Comma-separated kernels, or all. [default: splash on TPUs, xla elsewhere]"),
+    click.option(
+        "--kernel", help="Comma-separated kernels, or all. [default: splash or pallas_tpu on TPUs, xla elsewhere]"
+    ),
     click.option(
         "--tile",
         help="Comma-separated tiles, 1024 or 2048x4096 (queries x keys), or all. [default: the kernel's]",

@@ -79,6 +79,7 @@ class Kernel:
         for a kernel that XLA compiles.
     hops: it makes the hops of a ring itself, beside its tiles: forward and backward take a `Hop` besides, and give
         (what they give without it, what the hop has brought).
+    instead: the kernel that computes what this one cannot, on the same hardware.
     tiles_as: the kernel whose tiles it computes, where that is another: they cost the same.
     moves[pass] -> bytes that a call reads and writes in memory for each element of its queries, beside its tiles:
         queries that are scaled beforehand, results that are merged afterwards.
@@ -119,6 +120,7 @@ class Kernel:
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
     hops: bool = False
+    instead: str = ""
     tiles_as: str = ""
     moves: Mapping[str, int] = field(default_factory=dict)
     copies: Mapping[str, int] = field(default_factory=dict)

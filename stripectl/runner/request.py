@@ -89,14 +89,15 @@ class Request:
 
     @staticmethod
     def usual(own: Plan, workload: Workload, place: Place) -> Plan:
-        """The plan of layers that are alike with their usual kernel."""
+        """The plan of layers that are alike with the kernel that users of the target have; where that cannot compute
+        them, with the kernel that takes its place, or the plan's own."""
         kind = place.target.hardware.kind
         users, able = kernels[place.target.hardware.kernel], schemes[own.scheme].kernels
         family = workload.attention if workload.attention in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
-        usual = replace(own, kernel=users.name) if users.family == family else own
-        only_own = unsupported(usual, workload, kind) and not unsupported(own, workload, kind)
-        return own if only_own else usual
+        names = [users.name, users.instead or own.kernel, own.kernel] if users.family == family else [own.kernel]
+        plans = [replace(own, kernel=name) for name in dict.fromkeys(names)]
+        return next((each for each in plans if not unsupported(each, workload, kind)), plans[0])
 
 
 def to_make(

@@ -47,6 +47,7 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULT,
     unsupported=unsupported,
+    instead="pallas_tpu",
     tile_multiple=LANES,
     least_side=lambda kind: LEAST,
     moves={"forward": 14, "backward": 14},  # queries are scaled; what comes of a rectangle is merged in float32
