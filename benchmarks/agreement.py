@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
-from stripectl.compile.compiler import Compilers
-from stripectl.compile.cost_model import compiled_machine
+from stripectl.compile.compiler import CompilerPool
+from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
-from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 
 TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1")
@@ -41,7 +41,7 @@ def main(names: list[str]) -> None:
     print(
         "target        tokens  plan                                                        simulated  compiled  ratio"
     )
-    with Compilers(lambda *_: None) as compilers:
+    with CompilerPool(lambda *_: None) as compilers:
         for name in names:
             target = parse_target(name)
             for length in LENGTHS:
@@ -50,15 +50,15 @@ def main(names: list[str]) -> None:
                     show(work, plan, target, compilers)
 
 
-def show(work: Workload, plan: Plan, target: Target, compilers: Compilers) -> None:
-    wired, known = wire(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    facts = compilers.facts(work, plan, target, {})
+def show(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> None:
+    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
+    facts = compilers.report(work, plan, target, {})
     assert known
     if "refused" in facts:
         print(f"{target!s:12} {work.seq_len // 1024:5}k  {plan!s:60}  refused: {facts['refused'][:60]}")
         return
-    clocked = simulate(work, plan, tabled_machine(target.hardware, work, plan, known, wired)).seconds
-    compiled = simulate(work, plan, compiled_machine(target.hardware, work, plan, facts, wired, known)).seconds
+    clocked = simulate(work, plan, table_cost_model(target.hardware, work, plan, known, wired)).seconds
+    compiled = simulate(work, plan, compiled_cost_model(target.hardware, work, plan, facts, wired, known)).seconds
     times = f"{clocked * 1e3:7.1f} ms {compiled * 1e3:6.1f} ms  {clocked / compiled:.3f}"
     print(f"{target!s:12} {work.seq_len // 1024:5}k  {plan!s:60} {times}", flush=True)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.statistics.change_points import changes
+from stripectl.statistics.change_points import level_changes
 
 SERIES = 500  # of a row of a table, for each spread and number of runs
 SPREADS = (0.01, 0.02, 0.05)
@@ -45,7 +45,10 @@ def false_alarms(**kind: Any) -> Iterator[float]:
     for runs in RUNS:
         for spread in SPREADS:
             rng = np.random.default_rng(runs)
-            yield sum(bool(changes(noise(rng, runs, spread, **kind).tolist(), False)) for _ in range(SERIES)) / SERIES
+            yield (
+                sum(bool(level_changes(noise(rng, runs, spread, **kind).tolist(), False)) for _ in range(SERIES))
+                / SERIES
+            )
 
 
 def found(before: int, after: int, step: float, spread: float) -> tuple[float, float]:
@@ -54,7 +57,7 @@ def found(before: int, after: int, step: float, spread: float) -> tuple[float, f
     for _ in range(SERIES):
         series = noise(rng, before + after, spread)
         series[before:] *= 1 + step
-        near = [abs(change.at - before) <= 1 for change in changes(series.tolist(), False)]
+        near = [abs(change.at - before) <= 1 for change in level_changes(series.tolist(), False)]
         hits, others = hits + any(near), others + near.count(False)
     return hits / SERIES, others / SERIES
 

@@ -69,9 +69,9 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
     from stripectl.core.defaults import with_tile
     from stripectl.core.layout import layouts
     from stripectl.core.plan import parse_plan
-    from stripectl.core.sequence_sharding import pairing_of
+    from stripectl.core.sequence_sharding import sequence_sharding
     from stripectl.core.workload import Workload
-    from stripectl.execute.reference import by_definition
+    from stripectl.execute.reference import reference_attention
     from stripectl.execute.verification import tolerance
 
     rng, shards, rows = np.random.default_rng(0), 4, 512
@@ -79,11 +79,11 @@ def exactness(sizes: Sizes) -> Iterator[dict[str, Any]]:
         work = Workload(seq_len=shards * rows, heads=4, kv_heads=2, head_dim=HEAD_DIM, dtype=DTYPE, mask=mask)
         shapes = [(1, n, work.seq_len, HEAD_DIM) for n in (4, 2, 2, 4)]
         arrays = [np.asarray(jnp.asarray(rng.standard_normal(shape), DTYPE)) for shape in shapes]
-        expected = by_definition(work, *arrays)
+        expected = reference_attention(work, *arrays)
         for kernel in kernels_here():
             for layout in layouts.names():
                 plan = with_tile(parse_plan(f"ring/{layout}/{kernel}@ring={shards}"), work, "gpu")
-                order = pairing_of(work, plan).orders()[0]
+                order = sequence_sharding(work, plan).orders()[0]
                 found = whole_ring(work, plan, [array[:, :, order] for array in arrays])
                 errors = {
                     name: float(np.max(np.abs(np.float64(one) - other[:, :, order])) / np.max(np.abs(other)))
@@ -101,10 +101,10 @@ def whole_ring(work: Any, plan: Any, arrays: list[Any]) -> tuple[Any, ...]:
     import numpy as np
 
     from stripectl.core.kernel import kernels
-    from stripectl.core.sequence_sharding import pairing_of
-    from stripectl.execute.attend import Attend, Saved
+    from stripectl.core.sequence_sharding import sequence_sharding
+    from stripectl.execute.attend import JaxAttend, Saved
 
-    attend = Attend(kernels[plan.kernel].load(), pairing_of(work, plan), plan.tiles)
+    attend = JaxAttend(kernels[plan.kernel].load(), sequence_sharding(work, plan), plan.tiles)
     q, k, v, dout = ([jnp.asarray(part) for part in np.split(array, plan.shards, axis=2)] for array in arrays)
     forward = jax.jit(lambda me, src, q, kv, state: attend(q, kv, me, src, into=state))
     backward = jax.jit(lambda me, src, saved, kv, dq: attend.backward(saved, kv, me, src, into=dq))
@@ -148,13 +148,13 @@ def kernel_seconds(kernel: str, rows: int, cols: int, high: int) -> dict[str, fl
     import jax.numpy as jnp
 
     from stripectl.core.kernel import kernels
-    from stripectl.core.layout import UNBOUNDED, Rectangle
+    from stripectl.core.layout import UNBOUNDED, MaskBlock
 
     about, module = kernels[kernel], kernels[kernel].load()
-    tile, shape = about.fitting(about.default_tile("gpu"), min(rows, cols)), (1, HEADS, rows, HEAD_DIM)
+    tile, shape = about.largest_tile(about.default_tile("gpu"), min(rows, cols)), (1, HEADS, rows, HEAD_DIM)
     q, k, v, dout = normal(shape, (1, HEADS, cols, HEAD_DIM), (1, HEADS, cols, HEAD_DIM), shape)
     zeros, row = jnp.zeros(shape, jnp.float32), jnp.zeros(shape[:3], jnp.float32)
-    bands = [Rectangle(0, 0, rows, cols, -UNBOUNDED, high)]
+    bands = [MaskBlock(0, 0, rows, cols, -UNBOUNDED, high)]
     forward = jax.jit(lambda q, k, v, *state: module.forward(q, k, v, state, bands, tile))
     backward = jax.jit(lambda *arrays: module.backward(*arrays, bands, tile))
     lse = row + jnp.log(float(cols))
@@ -204,18 +204,18 @@ def memory(sizes: Sizes) -> Iterator[dict[str, Any]]:
     from stripectl.core.defaults import with_tile
     from stripectl.core.plan import parse_plan
     from stripectl.core.workload import Workload
-    from stripectl.execute.program import Program, peak_bytes
+    from stripectl.execute.program import PlanProgram, compiled_peak_bytes
 
     n, h, rows, both = HEADS, HEAD_DIM, sizes.sequence, "forward-backward"
     work = Workload(seq_len=rows, heads=n, kv_heads=n, head_dim=h, dtype=DTYPE, passes=both)
     for kernel in kernels_here():
         plan = with_tile(parse_plan(f"ring/contiguous/{kernel}@ring=1"), work, "gpu")
-        program = Program(work, plan, jax.devices())
+        program = PlanProgram(work, plan, jax.devices())
         compiled, inputs = program.compile({}), program.random_inputs()
         jax.block_until_ready(compiled(*inputs))
         stats = jax.devices()[0].memory_stats() or {}
         held = stats.get("peak_bytes_in_use")  # of the process so far: the kernels run in turn, the leanest first
-        yield {"plan": str(plan), "compiled_bytes": peak_bytes(compiled), "held_bytes": held}
+        yield {"plan": str(plan), "compiled_bytes": compiled_peak_bytes(compiled), "held_bytes": held}
 
 
 def command(*arguments: str) -> Any:

@@ -16,15 +16,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import Place
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.environment import version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import Request, cases
+from stripectl.runner.bench import Request, bench_cases
 from stripectl.util.files import write_atomically
 from stripectl.util.units import duration, nbytes
 
@@ -59,7 +59,7 @@ def costs(program: Mapping[str, Any], kernel: str, passes: str) -> dict[str, flo
 
 def told(found: Measurement, case: str, kernel: str) -> dict[str, Any]:
     """What the compiler says of one program; what it does not say is None."""
-    program = found.program or {"cycles": {}, "collectives": [], "copies": {}, "rewrites": []}
+    program = found.compiled_program or {"cycles": {}, "collectives": [], "copies": {}, "rewrites": []}
     sent = program["collectives"]
     return {
         "case": case,
@@ -67,7 +67,7 @@ def told(found: Measurement, case: str, kernel: str) -> dict[str, Any]:
         "reason": found.reason,
         "predicted_s": found.median_s,
         "peak_bytes": found.peak_bytes,
-        "costs_from": (found.calibration or {}).get("source"),
+        "costs_from": (found.cost_source or {}).get("source"),
         "costs": {passes: costs(program, kernel, passes) for passes in program["cycles"]},
         "transfers": sum(each["times"] for each in sent),
         "hidden": sum(each["times"] for each in sent if each["asynchronous"] and each["beside_tiles"]),
@@ -83,11 +83,11 @@ def measure(path: Path) -> None:
     workloads = [Workload(seq_len=2**14, heads=4, kv_heads=4, head_dim=128, passes=each) for each in PASSES]
     plans = [parse_plan(f"ring/striped/{kernel}@ring=8,tile=1024") for kernel in KERNELS]
     every = list[dict[str, Any]]()
-    with Compilers(lambda *_: None, cached=False) as compilers:
+    with CompilerPool(lambda *_: None, cached=False) as compilers:
         for target in map(parse_target, TARGETS):
-            for case in cases(Request(workloads=workloads, plans=plans), Place(target)):
+            for case in bench_cases(Request(workloads=workloads, plans=plans), LocalTarget(target)):
                 kernel, passes = parse_plan(case.plan).kernel, case.workload.passes
-                every.append(told(compiled(case, target, compilers), f"{target}, {kernel}, {passes}", kernel))
+                every.append(told(compile_case(case, target, compilers), f"{target}, {kernel}, {passes}", kernel))
                 print(*every[-1].values(), flush=True)
                 write_atomically(path, json.dumps({"versions": versions, "cases": every}, indent=1) + "\n")
 

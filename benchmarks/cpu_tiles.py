@@ -8,12 +8,12 @@ Each core runs the same block at the same time, as in a ring. FLOPs: two matmuls
 import sys
 
 from stripectl.results.environment import cores
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.workers.worker_group import WorkerGroup
 
 ROWS = 4096
 TILES = ("128x512", "256x256", "256x512", "512x512", "512x1024", "1024x1024", "2048x2048")
 
-with DeviceSet(len(cores())) as devices:
+with WorkerGroup(len(cores())) as devices:
     print(f"{'dtype':9} {'head':>4} {'tile':>10} {'forward':>8} {'backward':>8} {'both':>6}   GFLOP/s a core")
     for dtype in ("float32", "bfloat16"):
         for head_dim in map(int, sys.argv[1:] or ("64", "128")):

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import nnls
 
-from stripectl.analysis.accuracy.attention import Row, attention_rows, calls
+from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, calls
 from stripectl.core.layout import Tile
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_model import TileCost
@@ -43,7 +43,7 @@ def block_of(hardware: Hardware, passes: str) -> Tile:
     return BLOCKS[str(hardware.compiler["compute_capability"])] if passes == "forward" else BACKWARD
 
 
-def fitted(rows: list[Row], hardware: Hardware, block: Tile) -> tuple[float, float]:
+def fitted(rows: list[PublishedTime], hardware: Hardware, block: Tile) -> tuple[float, float]:
     """(seconds of a tile, seconds of a call)."""
     cores = int(hardware.compiler["core_count"])
     unit = TileCost(1.0, 1.0, processors=cores, block=block)

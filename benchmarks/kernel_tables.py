@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.compile.compiler import Compilers
+from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.cost_model import exposed_transfers
 from stripectl.core.layout import Tile
 from stripectl.core.model_config import Model
@@ -22,8 +22,8 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target, parse_target
 from stripectl.hlo.schedule import ATTENTION
-from stripectl.simulate.cost_entries import Entry, Heads, Shape
-from stripectl.simulate.cost_tables import PASSES, Costs
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
+from stripectl.simulate.cost_tables import PASSES, PassCosts
 from stripectl.simulate.waves import Wave
 
 FOLDER = Path(__file__).parents[1] / "profiles" / "kernels"
@@ -46,10 +46,10 @@ LENGTHS = (2**15, 2**18)
 
 
 def main(names: list[str], tiles_stay: bool) -> None:
-    with Compilers(lambda *_: None) as compilers:
+    with CompilerPool(lambda *_: None) as compilers:
         for name in names:
             hardware = Hardware.load(name)
-            exposed = schedules(hardware, lambda work, plan, target: compilers.facts(work, plan, target, {}))
+            exposed = schedules(hardware, lambda work, plan, target: compilers.report(work, plan, target, {}))
             if tiles_stay:
                 path = FOLDER / f"{name}.yaml"
                 kept = path.read_text().partition(EXPOSED)[0]
@@ -86,7 +86,7 @@ def schedules(hardware: Hardware, facts: Callable[[Workload, Plan, Target], dict
     return found
 
 
-def tabulate(name: str, costs: Callable[[Shape], Costs | None], exposed: Exposed) -> None:
+def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], exposed: Exposed) -> None:
     """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
@@ -94,7 +94,7 @@ def tabulate(name: str, costs: Callable[[Shape], Costs | None], exposed: Exposed
         for head_dim in HEADS:
             rows = list[str]()
             for text in tiles:
-                known = costs(Shape(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
+                known = costs(CostKey(kernel, "bfloat16", Heads(head_dim, head_dim), parse_tile(text)))
                 if known is None or len(known.by_pass) < len(PASSES):
                     print(f"{name} {kernel} {head_dim} {text}: not compiled", file=sys.stderr)
                     continue
@@ -117,8 +117,8 @@ def exposed_lines(exposed: Exposed) -> list[str]:
     return lines
 
 
-def written(entry: Entry | Wave) -> str:
-    assert isinstance(entry, Entry)
+def written(entry: CostEntry | Wave) -> str:
+    assert isinstance(entry, CostEntry)
     return "{" + ", ".join(f"{name}: {cycles:.0f}" for name, cycles in entry._asdict().items() if cycles) + "}"
 
 

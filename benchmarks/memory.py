@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.analysis.accuracy import memory as accuracy
-from stripectl.compile.compiler import Compilers
+from stripectl.compile.compiler import CompilerPool
 from stripectl.core.defaults import with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
 from stripectl.hardware.target import hardware_kind, hardware_name, parse_target
-from stripectl.workers.worker_group import PlanFailed
+from stripectl.workers.worker_group import WorkerError
 
 FILE = Path(__file__).parents[1] / "profiles" / "compiled" / accuracy.FILE
 ATTENTION = [
@@ -86,15 +86,15 @@ def main() -> None:
     have = {
         json.dumps({name: each[name] for name in ("model", "seq_len", "passes", "target", "plan")}) for each in known
     }
-    with Compilers(lambda *_: None) as compilers:
+    with CompilerPool(lambda *_: None) as compilers:
         for case in cases():
             if json.dumps(case) in have:
                 continue
             target, work = parse_target(case["target"]), accuracy.workload_of(case)
             plan = with_tile(parse_plan(case["plan"]), work, hardware_kind(case["target"]))
             try:
-                facts = compilers.facts(work, plan, target, {})
-            except PlanFailed as error:
+                facts = compilers.report(work, plan, target, {})
+            except WorkerError as error:
                 facts = {"refused": str(error)}
             found = {name: facts[name] for name in ("peak_bytes", "refused") if name in facts}
             known.append(case | {"made": str(plan)} | found)

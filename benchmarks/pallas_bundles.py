@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from stripectl.core.kernel import kernels as catalogue
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, count_pairs, count_tiles
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, count_pairs, count_tiles
 from stripectl.core.plan import parse_tile
 from stripectl.errors import StripectlError
 from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernels
@@ -52,7 +52,7 @@ def compiled(topology: str, plan: str, mask: str, head_dim: str, passes: str) ->
 
 def bundles(topology: str, kernel: str, tile: Tile, pair: str, head_dim: str, passes: str) -> float:
     """Bundles of 1024x1024 scores that the pair keeps."""
-    mask, band = PAIRS[pair], Rectangle(0, 0, ROWS, ROWS, -UNBOUNDED, -1 if pair == "later" else UNBOUNDED)
+    mask, band = PAIRS[pair], MaskBlock(0, 0, ROWS, ROWS, -UNBOUNDED, -1 if pair == "later" else UNBOUNDED)
     program = "forward" if passes == "forward" else "forward-backward"
     found = compiled(topology, f"ring/contiguous/{kernel}@ring=1,tile={tile}", mask, head_dim, program)
     tiles, each = count_tiles([band], tile), 0

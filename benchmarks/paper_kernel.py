@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_up
-from stripectl.analysis.striped_attention_paper import rows
+from stripectl.analysis.striped_attention_paper import published_rows
 
 STARTS = {"tile": 1.5, "boundary": 1.1, "dead": 0.2}
 
@@ -19,7 +19,9 @@ def main(names: list[str]) -> None:
     for name in names:
         known = paper_kernel()[name]
         free = [constant for constant in STARTS if constant in known]
-        measured = [(what, value) for what, (_, value) in rows().items() if what[0] == name and value is not None]
+        measured = [
+            (what, value) for what, (_, value) in published_rows().items() if what[0] == name and value is not None
+        ]
 
         def errors(found: np.ndarray, name=name, known=known, free=free, measured=measured) -> np.ndarray:
             kernel = known | dict(zip(free, np.abs(found).tolist(), strict=True))

@@ -11,20 +11,20 @@ import csv
 import statistics
 import sys
 
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.target import parse_target
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import described
+from stripectl.runner.static_facts import with_static_facts
 from stripectl.util.files import data_folder
 
 TILES = {"xla": "2048x4096", "splash": "1024x1024"}  # the paper's (section 3.1), and the library's
 TARGET = parse_target("v4:2x2x4")
 
 
-def attention_s(compilers: Compilers, model: Model, layout: str, kernel: str, row: dict[str, str]) -> float | None:
+def attention_s(compilers: CompilerPool, model: Model, layout: str, kernel: str, row: dict[str, str]) -> float | None:
     """Predicted seconds of a layer's attention, forward and backward."""
     workload = Workload(
         seq_len=int(row["n_seq"]),
@@ -35,7 +35,7 @@ def attention_s(compilers: Compilers, model: Model, layout: str, kernel: str, ro
     )
     plan = parse_plan(f"ring/{layout}/{kernel}@ring={row['sp']},tensor={row['mp']},tile={TILES[kernel]}")
     case = Measurement(workload=workload, plan=str(plan), target=str(TARGET), method="compiled")
-    found = compiled(described(case, TARGET.hardware), TARGET, compilers)
+    found = compile_case(with_static_facts(case, TARGET.hardware), TARGET, compilers)
     if found.status != "ok":
         print(f"{plan} at {workload.seq_len}: {found.reason}", file=sys.stderr)
     return found.median_s
@@ -52,7 +52,7 @@ def main() -> None:
     heads = "tokens | ring x tensor | TMS | measured (paper)"
     print(f"| {heads} | xla: attention | layer | error | splash: attention | layer | error |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    with Compilers(lambda *_: None) as compilers:
+    with CompilerPool(lambda *_: None) as compilers:
         for row in rows:
             dense_s = 3 * dense * int(row["n_seq"]) / (int(row["sp"]) * int(row["mp"])) / peak
             cells = [row["n_seq"], f"{row['sp']} x {row['mp']}", row["tms_published"], row["speedup_measured"]]

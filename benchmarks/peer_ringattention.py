@@ -26,7 +26,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 
 DEVICES = jax.device_count()
 TOKENS, HEADS, HEAD_DIM = 2**14, 4, 64
@@ -76,7 +76,7 @@ def theirs(dtype, chunks, backward, mesh):
 def ours(dtype, layout, tile, backward):
     passes = "forward-backward" if backward else "forward"
     work = Workload(seq_len=TOKENS, heads=HEADS, kv_heads=HEADS, head_dim=HEAD_DIM, dtype=dtype, passes=passes)
-    program = Program(work, parse_plan(f"ring/{layout}/xla@ring={DEVICES},tile={tile},unroll=2"), jax.devices())
+    program = PlanProgram(work, parse_plan(f"ring/{layout}/xla@ring={DEVICES},tile={tile},unroll=2"), jax.devices())
     return program.compile({}), program.random_inputs()
 
 

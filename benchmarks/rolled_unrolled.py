@@ -19,12 +19,12 @@ def capture_ring(unroll: int, folder: Path) -> None:
 
     from stripectl.core.plan import parse_plan
     from stripectl.core.workload import Workload
-    from stripectl.execute.program import Program
+    from stripectl.execute.program import PlanProgram
     from stripectl.profiling.capture import capture
     from stripectl.profiling.folder import HLO
 
     work = Workload(seq_len=SEQ_LEN, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes="forward")
-    program = Program(work, parse_plan(f"ring/striped/xla@ring={DEVICES},tile=512,unroll={unroll}"), jax.devices())
+    program = PlanProgram(work, parse_plan(f"ring/striped/xla@ring={DEVICES},tile=512,unroll={unroll}"), jax.devices())
     compiled, inputs = program.compile({}), program.random_inputs()
     jax.block_until_ready(compiled(*inputs))
     capture(lambda: compiled(*inputs), STEPS, folder, lambda: None)

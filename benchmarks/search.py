@@ -15,11 +15,11 @@ from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import Devices
+from stripectl.measure.device_pool import DevicePool
 from stripectl.runner.backends import simulate_group
-from stripectl.runner.request import Request, to_make
+from stripectl.runner.request import Request, make_case
 
 TARGET, MODEL, LENGTH, BATCH = "v5p:4x4x4", "llama3-8b", 2**20, 2  # tokens of a batch, and sequences in it
 SIDES = (256, 512, 1024, 2048, 4096)
@@ -39,17 +39,17 @@ def main(target: str) -> None:
     plans = [
         Plan(scheme, layout, "pallas_tpu")
         for scheme, layout in itertools.product(schemes.names(), layouts.names())
-        if layout in (schemes[scheme].layouts or layouts.names()) and "softmax" in schemes[scheme].kernels
+        if layout in (schemes[scheme].layouts or layouts.names()) and "softmax" in schemes[scheme].kernel_families
     ]
     tiles = [Tile(*sides) for sides in itertools.product(SIDES, SIDES)]
     request = Request(workloads=[work], plans=plans, every_mesh=True, method="simulated")
-    with Devices(lambda *_: None) as devices:
-        place = devices.place(target, None)
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target(target, None)
         start = time.perf_counter()
-        meshed = (each for plan in plans for each in request.meshes(plan, place))
-        able = [plan for plan in meshed if not unsupported(plan, work, "tpu", place.target.devices)]
+        meshed = (each for plan in plans for each in request.with_meshes(plan, place))
+        able = [plan for plan in meshed if not why_unsupported(plan, work, "tpu", place.target.devices)]
         tiled = (replace(plan, tile=tile) for plan in able for tile in tiles)
-        wanted = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
+        wanted = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
         wanted = [case for case in wanted if case.status == "ok"]
         ready = time.perf_counter()
         found = simulate_group(wanted, place, devices)

@@ -18,10 +18,10 @@ from typing import Any
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.workers.process import Process
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.workers.worker_group import WorkerGroup
 
 FOLDER = Path(__file__).parent / "sweeps"
 SHORT, FULL = 3, 10  # runs, with the one that warms up
@@ -56,12 +56,12 @@ SWEEPS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
     rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    tiles = [tile for tile in kernels[plan.kernel].tiles(rows) if tile.block_q * tile.block_kv <= MOST]
+    tiles = [tile for tile in kernels[plan.kernel].candidate_tiles(rows) if tile.block_q * tile.block_kv <= MOST]
     found = [replace(plan, **{option: tile}) for tile in tiles]
-    return [each for each in found if unsupported(each, workload, "cpu", 2) is None]
+    return [each for each in found if why_unsupported(each, workload, "cpu", 2) is None]
 
 
-def processor_s(devices: DeviceSet) -> list[float]:
+def processor_s(devices: WorkerGroup) -> list[float]:
     """Seconds that the threads of every worker have run."""
     found = []
     for worker in devices.workers:
@@ -71,7 +71,7 @@ def processor_s(devices: DeviceSet) -> list[float]:
     return found
 
 
-def runs(devices: DeviceSet, workload: Workload, plans: list[Plan], count: int) -> list[list[float]]:
+def runs(devices: WorkerGroup, workload: Workload, plans: list[Plan], count: int) -> list[list[float]]:
     """Seconds of so many runs of every plan, in turns."""
     for index, plan in enumerate(plans):
         request = {"workload": workload.to_json(), "plan": str(plan), "flags": {}, "verify": False}
@@ -93,7 +93,7 @@ def record(name: str) -> None:
     short = replace(workload, heads=workload.heads // workload.kv_heads, kv_heads=1)
     plans = plans_of(parse_plan(text), option, workload)
     started = time.monotonic()
-    with DeviceSet(2) as devices:
+    with WorkerGroup(2) as devices:
         short_s = runs(devices, short, plans, SHORT)
         samples_s = runs(devices, workload, plans, FULL)
     tiles = [

@@ -20,7 +20,7 @@ import numpy as np
 
 from stripectl.core.model_config import Model
 from stripectl.core.workload import format_length, parse_lengths
-from stripectl.execute.program import peak_bytes
+from stripectl.execute.program import compiled_peak_bytes
 from stripectl.training.step import adamw, make_training
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +77,9 @@ def memory(plans: list[str], lengths: list[int], device_bytes: int, model: Model
     """Print what a step on one sequence needs at its peak on each device, and what does not fit; nothing runs."""
     print("tokens  " + "  ".join(f"{plan:>24}" for plan in plans))
     for length in lengths:
-        needs = [peak_bytes(make_training(model, plan, seq_len=length, dtype="float32").compile()) for plan in plans]
+        needs = [
+            compiled_peak_bytes(make_training(model, plan, seq_len=length, dtype="float32").compile()) for plan in plans
+        ]
         told = (f"{need / 2**20:.0f} MiB" + ", too large" * (need > device_bytes) for need in needs if need)
         print(f"{format_length(length):>6}  " + "  ".join(f"{each:>24}" for each in told))
     print(f"for devices of {device_bytes / 2**20:.0f} MiB; by the compiler, nothing ran")

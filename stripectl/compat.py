@@ -51,9 +51,9 @@ def splash() -> Splash:
 
         backward = library._splash_attention_bwd_dq, library._splash_attention_bwd_dkv
         for kernel in backward:
-            takes(kernel, {"logsumexp", "do", "di", "mask_info"})
+            accepts_arguments(kernel, {"logsumexp", "do", "di", "mask_info"})
     except (ImportError, AttributeError) as error:
-        raise lacking("kernel splash", "Try --kernel xla.", error) from error
+        raise missing_jax_names("kernel splash", "Try --kernel xla.", error) from error
     return Splash(library, MaskInfo, *backward)
 
 
@@ -73,7 +73,7 @@ def cudnn() -> Cudnn:
 
         passes = library._dot_product_attention_fwd_cuda_lowering, library._dot_product_attention_bwd_cuda_lowering
         for private, own in zip(passes, ({"is_training"}, set[str]()), strict=True):
-            takes(private, {*CUDNN_ARRAYS, *CUDNN_OPTIONS, *own})
+            accepts_arguments(private, {*CUDNN_ARRAYS, *CUDNN_OPTIONS, *own})
         names = set(inspect.signature(passes[1]).parameters)
         known = {*CUDNN_ARRAYS, *CUDNN_OPTIONS, *SCORE_MOD, "ctx", "page_table_v", "score_mod_args"}
         if unknown := sorted(names - known - {"activation", "fwd_output", "grad_output"}):
@@ -86,7 +86,7 @@ def cudnn() -> Cudnn:
             dict.fromkeys(sorted(SCORE_MOD & names)),
         )
     except (ImportError, AttributeError) as error:
-        raise lacking("kernel cudnn", "Try --kernel xla.", error) from error
+        raise missing_jax_names("kernel cudnn", "Try --kernel xla.", error) from error
 
 
 def cluster() -> Callable[[int], tuple[Any, ...]]:
@@ -100,9 +100,11 @@ def cluster() -> Callable[[int], tuple[Any, ...]]:
         from jax._src.clusters import ClusterEnv
 
         found = ClusterEnv.auto_detect_unset_distributed_params
-        takes(found, {"initialization_timeout"})
+        accepts_arguments(found, {"initialization_timeout"})
     except (ImportError, AttributeError) as error:
-        raise lacking("finding hosts", "Name them: --coordinator, --num-processes and --process-id.", error) from error
+        raise missing_jax_names(
+            "finding hosts", "Name them: --coordinator, --num-processes and --process-id.", error
+        ) from error
     return lambda limit_s: found(None, None, None, None, None, limit_s)
 
 
@@ -115,7 +117,7 @@ def pallas_interpreter() -> Any:
     try:
         from jax._src.pallas.mosaic.interpret import interpret_pallas_call as library
     except ImportError as error:
-        raise lacking("the test of races", "Leave it out.", error) from error
+        raise missing_jax_names("the test of races", "Leave it out.", error) from error
     return library
 
 
@@ -131,15 +133,15 @@ def keep_barriers_on_cpu() -> dict[str, str]:
     """Compiler flags for a loop that is unrolled in part on CPU. XLA before jaxlib 0.11 drops barriers before it orders
     a program, so that rounds mix, copy what they send, and nothing runs beside a hop; out of a loop something does, if
     rounds may mix. From 0.11 on its order needs no more memory without barriers."""
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if before("jaxlib", "0.11") else {}
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if is_older("jaxlib", "0.11") else {}
 
 
-def before(package: str, release: str) -> bool:
+def is_older(package: str, release: str) -> bool:
     """Whether the installed version of a package is older than a release."""
     return Version(metadata.version(package)) < Version(release)
 
 
-def takes(function: Any, names: set[str]) -> None:
+def accepts_arguments(function: Any, names: set[str]) -> None:
     """That a function takes arguments of these names.
 
     Raises:
@@ -149,7 +151,7 @@ def takes(function: Any, names: set[str]) -> None:
         raise AttributeError(f"{function.__name__} takes no {', '.join(without)}")
 
 
-def lacking(part: str, remedy: str, error: Exception) -> Missing:
+def missing_jax_names(part: str, remedy: str, error: Exception) -> Missing:
     """What a part of stripectl that uses private names of JAX says where JAX has others."""
     tested = sorted({jax for _, jax, _ in TESTED})
     return Missing(

@@ -21,7 +21,7 @@ DEVICES = "--xla_force_host_platform_device_count=8"
 QUICK = (
     "--xla_backend_optimization_level=0",
     "--xla_cpu_parallel_codegen_split_count=1",
-    *(["--xla_cpu_use_fusion_emitters=false"] if compat.before("jaxlib", "0.11") else []),
+    *(["--xla_cpu_use_fusion_emitters=false"] if compat.is_older("jaxlib", "0.11") else []),
 )
 FIRST = "PYTEST_XDIST_WORKER" not in os.environ  # the process that starts the others
 COMPILED = tempfile.TemporaryDirectory(prefix="stripectl-tests-", ignore_cleanup_errors=True) if FIRST else None

@@ -13,13 +13,13 @@ import numpy as np
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, layouts
-from stripectl.core.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan
+from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import pairing_of
-from stripectl.core.validation import unsupported
+from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
-from stripectl.execute.program import Program
-from stripectl.execute.reference import by_definition, max_relative_error
+from stripectl.execute.program import PlanProgram
+from stripectl.execute.reference import max_relative_error, reference_attention
 from stripectl.execute.verification import TOLERANCES
 
 DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
@@ -69,7 +69,7 @@ class Case(NamedTuple):
 
 
 def legal(plan: Plan, workload: Workload) -> bool:
-    return unsupported(plan, workload, "cpu", DEVICES) is None
+    return why_unsupported(plan, workload, "cpu", DEVICES) is None
 
 
 def on_devices(scheme: str, devices: int, **others: int) -> Plan:
@@ -101,8 +101,10 @@ def variations(case: Case) -> list[Case]:
     """The case with a tile and a loop of each kind. A loop of at most one round is the same rolled and unrolled."""
     plan = case.plan
     whole = str(case.workload.seq_len // plan.shards // layouts[plan.layout].pieces)
-    tiles = [whole] if kernels[plan.kernel].whole else ["8x6", "10x7", whole]  # divides the piece, does not, is it
-    unrolls = [1, 9] if max(map(plan.size, MEETING_AXES)) > 2 else [1]
+    tiles = (
+        [whole] if kernels[plan.kernel].keeps_all_scores else ["8x6", "10x7", whole]
+    )  # divides the piece, does not, is it
+    unrolls = [1, 9] if max(map(plan.size, RING_AXES)) > 2 else [1]
     return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
 
 
@@ -148,16 +150,16 @@ def covering(
 
 def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float]:
     """The largest relative error of the output, and of the gradients under random cotangents."""
-    program = Program(workload, plan, jax.devices())
+    program = PlanProgram(workload, plan, jax.devices())
     rng = np.random.default_rng(seed)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     q, k, v, *given = arrays
     dout = given[0] if given else np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
-    expected = by_definition(workload, q, k, v, dout)
+    expected = reference_attention(workload, q, k, v, dout)
     found = program.function(*program.place(arrays))
     values = found if isinstance(found, tuple) else (found,)
     assert len(values) == (4 if workload.passes == "forward-backward" else 1)
-    queries, keys = map(np.argsort, pairing_of(workload, plan).orders())
+    queries, keys = map(np.argsort, sequence_sharding(workload, plan).orders())
     orders = queries, queries, keys, keys
     return [
         max_relative_error(np.asarray(value, np.float64)[:, :, order], reference)

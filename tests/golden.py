@@ -15,7 +15,7 @@ from jax.profiler import ProfileData
 
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
-from stripectl.results.schema import is_trace
+from stripectl.results.schema import is_profile
 
 PROFILES = Path(__file__).parent / "profiles"
 PS_PER_US = 10**6
@@ -101,7 +101,7 @@ def analysed(
     texts = [processes] if isinstance(processes, str) else processes
     files = map(str, profile_files(written(folder, *texts, program=program)))
     found = Session().analyse([*files], axes or {}, told)
-    assert is_trace(found) and is_trace(json.loads(json.dumps(found)))
+    assert is_profile(found) and is_profile(json.loads(json.dumps(found)))
     return found
 
 

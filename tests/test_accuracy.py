@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from stripectl.analysis.accuracy.attention import attention_rows, groups, known_error
-from stripectl.analysis.accuracy.meshes import cells, orders
+from stripectl.analysis.accuracy.attention import attention_groups, attention_rows, known_error
+from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
 from stripectl.cli import main
 
@@ -17,7 +17,7 @@ def test_every_row_that_ships_is_read() -> None:
     assert {row.ours for row in attention_rows()} == {"pallas_tpu", "cudnn"}
 
 
-@pytest.mark.parametrize("group", groups(), ids=lambda group: f"{group.hardware}-{group.passes}")
+@pytest.mark.parametrize("group", attention_groups(), ids=lambda group: f"{group.hardware}-{group.passes}")
 def test_attention_on_one_device_is_predicted(group) -> None:
     mean, worst = MOST.get((group.hardware, group.passes), (0.15, 0.35))
     assert group.error.mean <= mean and group.error.worst <= worst
@@ -32,10 +32,10 @@ def test_the_papers_speed_ups_are_simulated() -> None:
 
 
 def test_meshes_are_simulated_beside_those_that_ran() -> None:
-    assert len(cells()) == 15 and sum(order.pairs for order in orders()) == 21
-    longest = orders()[-1]
+    assert len(mesh_times()) == 15 and sum(order.pairs for order in mesh_orders()) == 21
+    longest = mesh_orders()[-1]
     assert longest.right >= 6 and longest.lost <= 0.03
-    assert all(0.7 < cell.ratio < 1.3 for cell in cells() if cell.seq_len == 2**18)
+    assert all(0.7 < cell.ratio < 1.3 for cell in mesh_times() if cell.seq_len == 2**18)
 
 
 def test_a_device_without_rows_has_no_known_error() -> None:

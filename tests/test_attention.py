@@ -47,7 +47,7 @@ def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray, starts
     return [max_relative_error(np.asarray(x)[:, back].swapaxes(1, 2), y) for x, y in zip(found, expected, strict=True)]
 
 
-TRAINED = [name for name in schemes.names() if schemes[name].queries == "all"]
+TRAINED = [name for name in schemes.names() if schemes[name].query_sharding == "all"]
 
 
 @pytest.mark.parametrize(

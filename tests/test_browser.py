@@ -80,7 +80,7 @@ class Pages:
         first = run.measurements[0]
         long = TRACE | {"profile": "profiles/" + "long-name-" * 12}
         traces = long, large(40, 40, 200), {"reason": "no profile: " * 20}
-        return replace(run, measurements=[*run.measurements, *(replace(first, trace=trace) for trace in traces)])
+        return replace(run, measurements=[*run.measurements, *(replace(first, profile=trace) for trace in traces)])
 
 
 @pytest.fixture(scope="module")

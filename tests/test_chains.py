@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.lasp_or_lasp2 import chains
+from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
 from stripectl.cli import main
 from stripectl.results.run import Run
 
@@ -16,7 +16,7 @@ def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path,
         main(["bench", *words.split(), "--output", str(tmp_path / "run")])
     assert done.value.code == 0
     printed = " ".join(capsys.readouterr().out.split())
-    (said,) = chains(Run.load(tmp_path / "run").measurements)
+    (said,) = chain_and_gather(Run.load(tmp_path / "run").measurements)
     assert said in printed and said in " ".join((tmp_path / "run" / "report.html").read_text().split())
     assert "at 2k lasp2 is faster, by up to" in said and "lasp is faster" not in said
     assert "lasp makes 7 hops of 1.00 MiB, whatever the length, each after the one before it (170 us" in said

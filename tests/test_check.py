@@ -9,7 +9,7 @@ from junitparser import JUnitXml
 from test_cli import run
 from test_judge import CONTIGUOUS, FAST, SLOW, STRIPED, run_of, sampled
 
-from stripectl.analysis.claims import load
+from stripectl.analysis.claims import load_claims
 from stripectl.analysis.metrics import METRICS
 from stripectl.reporters.ci import SUMMARY
 
@@ -98,7 +98,7 @@ def test_the_readmes_rows_are_those_of_the_command(capsys, monkeypatch) -> None:
 def test_the_readmes_claims_are_claims(tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text().partition("## Claims")[2]
     block = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
-    assert block and len(load(written(tmp_path / "claims.yaml", block[1])).claims) == 4
+    assert block and len(load_claims(written(tmp_path / "claims.yaml", block[1])).claims) == 4
 
 
 def test_each_example_fails_where_its_run_is_not(capsys) -> None:

@@ -13,13 +13,13 @@ from junitparser import Failure, JUnitXml, Skipped
 
 from stripectl.core.workload import Workload
 from stripectl.reporters.ci import (
-    LONGEST_NAME,
-    MOST_SUMMARY_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_SUMMARY_BYTES,
     SUMMARY,
-    Case,
-    name_of,
+    JUnitCase,
+    benchmark_name,
     step_summary,
-    timed,
+    timed_by_name,
     write_bencher,
     write_github_benchmark,
     write_junit,
@@ -32,9 +32,9 @@ CPU = next(path for path in RUNS if path.name == "cpu.json.gz")
 ANY = st.text(st.characters(exclude_categories=()), max_size=12)  # half characters and control characters too
 
 
-def case(**given: Any) -> Case:
+def case(**given: Any) -> JUnitCase:
     usual = {"name": "n", "group": "g", "verdict": "HOLDS", "outcome": "passed", "message": "m"}
-    return Case(**(usual | given))
+    return JUnitCase(**(usual | given))
 
 
 def read(path: Path) -> list[Any]:
@@ -60,7 +60,9 @@ def test_verdicts_become_results(tmp_path: Path) -> None:
 
 @settings(max_examples=60)
 @given(st.lists(st.builds(case, name=ANY, group=ANY, verdict=ANY, message=ANY, detail=ANY), max_size=5), ANY)
-def test_any_text_makes_a_whole_file(tmp_path_factory: pytest.TempPathFactory, cases: list[Case], text: str) -> None:
+def test_any_text_makes_a_whole_file(
+    tmp_path_factory: pytest.TempPathFactory, cases: list[JUnitCase], text: str
+) -> None:
     path = tmp_path_factory.mktemp("junit") / "j.xml"
     outcomes: Any = ["passed", "failed", "skipped"]
     cases = [replace(each, outcome=outcomes[at % 3]) for at, each in enumerate(cases)]
@@ -91,7 +93,7 @@ def test_a_long_summary_ends_in_a_whole_line(tmp_path: Path, monkeypatch: pytest
     for _ in range(3):
         step_summary("| äöü |\n" * 60_000)
     text = path.read_bytes()
-    assert len(text) <= MOST_SUMMARY_BYTES and text.count(b"did not fit") == 1
+    assert len(text) <= MAX_SUMMARY_BYTES and text.count(b"did not fit") == 1
     assert set(text.decode().splitlines()) == {"| äöü |", "", "More did not fit."}
 
 
@@ -107,14 +109,14 @@ def test_a_summary_that_cannot_be_written_fails_nothing(tmp_path: Path, monkeypa
 def test_every_time_of_a_run_has_its_name(path: Path, tmp_path: Path) -> None:
     measurements = Run.load(path).measurements
     have = {m.key for m in measurements if m.status == "ok" and m.median_s}
-    found = timed(measurements)
+    found = timed_by_name(measurements)
     assert {m.key for m in found.values()} == have
-    assert found == {name: found[name] for name in timed(measurements[::-1])}, "in whatever order they come"
+    assert found == {name: found[name] for name in timed_by_name(measurements[::-1])}, "in whatever order they come"
     write_github_benchmark(tmp_path / "g.json", measurements)
     write_bencher(tmp_path / "b.json", measurements)
     entries, metrics = (json.loads((tmp_path / name).read_text()) for name in ("g.json", "b.json"))
     assert [each["name"] for each in entries] == list(found) == list(metrics)
-    assert all(len(name) <= LONGEST_NAME for name in found)
+    assert all(len(name) <= MAX_NAME_CHARACTERS for name in found)
 
 
 def test_times_are_those_of_the_run(tmp_path: Path) -> None:
@@ -135,11 +137,11 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
     work = Workload(seq_len=2**20, heads=2, kv_heads=2, head_dim=16, documents=tuple(range(1, 600)))
     m = Measurement(workload=work, plan="ring/striped/xla@ring=8", target="cpu:8", method="simulated", median_s=1.0)
     other = replace(m, method="compiled")
-    assert len(name_of(m)) == len(name_of(other)) == LONGEST_NAME
-    assert name_of(m) != name_of(other)
+    assert len(benchmark_name(m)) == len(benchmark_name(other)) == MAX_NAME_CHARACTERS
+    assert benchmark_name(m) != benchmark_name(other)
 
 
 def test_what_has_no_time_is_left_out() -> None:
     work = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16)
     m = Measurement(workload=work, plan="ring/striped/xla@ring=8", target="cpu:8", method="simulated")
-    assert timed([m, replace(m, status="failed", reason="no", median_s=1.0)]) == {}
+    assert timed_by_name([m, replace(m, status="failed", reason="no", median_s=1.0)]) == {}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.claims import MOST_CLAIMS, load, parse
+from stripectl.analysis.claims import MAX_CLAIMS, load_claims, parse_claim
 from stripectl.errors import BadInput
 
 
@@ -33,7 +33,7 @@ from stripectl.errors import BadInput
     ],
 )
 def test_what_a_line_says(text, plans, op, bound, others, clauses) -> None:
-    found = parse(text)
+    found = parse_claim(text)
     said = [each and each.text for each in (found.plans, found.others)]
     assert (*said, found.op) == (plans, others, op)
     assert found.bound == pytest.approx(bound)
@@ -69,7 +69,7 @@ def test_what_a_line_says(text, plans, op, bound, others, clauses) -> None:
 )
 def test_what_is_no_claim_says_what_it_could_have_been(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        parse(text)
+        parse_claim(text)
 
 
 def written(path: Path, text: str) -> Path:
@@ -79,7 +79,7 @@ def written(path: Path, text: str) -> Path:
 
 def test_clauses_may_be_fields(tmp_path: Path) -> None:
     text = "claims: [{claim: time < 1 s, on: 'v5e:2x4', at: [64k, 256k], in: forward, by: simulated, of: 1b, why: so}]"
-    (claim,) = load(written(tmp_path / "claims.yaml", text)).claims
+    (claim,) = load_claims(written(tmp_path / "claims.yaml", text)).claims
     assert [each.text for each in claim.clauses] == [
         "at 64k,256k",
         "on v5e:2x4",
@@ -96,7 +96,7 @@ def test_clauses_may_be_fields(tmp_path: Path) -> None:
         ("[]", "not a mapping"),
         ("claims:", "no list of 1 to"),
         ("claims: []", "no list of 1 to"),
-        (f"claims: [{'a,' * (MOST_CLAIMS + 1)}]", "no list of 1 to"),
+        (f"claims: [{'a,' * (MAX_CLAIMS + 1)}]", "no list of 1 to"),
         ("claim: [a]", "Did you mean claims"),
         ("about: {a: b}\nclaims: [fits]", "about is no text"),
         ("claims: [fits, fits at 1q]", "claim 2: '1q' is not a length"),
@@ -117,4 +117,4 @@ def test_clauses_may_be_fields(tmp_path: Path) -> None:
 )
 def test_a_bad_file_says_which_claim_and_why(text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=re.compile(says)):
-        load(written(tmp_path / "claims.yaml", text))
+        load_claims(written(tmp_path / "claims.yaml", text))

@@ -109,8 +109,8 @@ def test_a_bench_on_paper_writes_its_run_and_report(capsys) -> None:
         "ring/contiguous/splash",
     ]
     assert {m["method"] for m in content["measurements"]} == {"simulated"}
-    assert all(m["calibration"]["source"] == "bundles" for m in content["measurements"])
-    assert all(m["calibration"]["table"] == "profiles/kernels/v5p.yaml" for m in content["measurements"])
+    assert all(m["cost_source"]["source"] == "bundles" for m in content["measurements"])
+    assert all(m["cost_source"]["table"] == "profiles/kernels/v5p.yaml" for m in content["measurements"])
     assert all(m["overlap"] is None and m["samples_s"] == [] for m in content["measurements"])
     assert Path("run/report.html").stat().st_size > 1000
     assert "run/report.html" in capsys.readouterr().out

@@ -9,9 +9,9 @@ import pytest
 from test_cli import run as cli
 from test_measurement import measured, run
 
-from stripectl.analysis.comparison import compare, differences
+from stripectl.analysis.comparison import compare_runs, environment_differences
 from stripectl.analysis.paired_change import holm
-from stripectl.analysis.schedule_diff import facts, gate
+from stripectl.analysis.schedule_diff import compare_schedules, schedule_facts
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
@@ -26,11 +26,11 @@ def sampled(median_s: float, noise: float = 0.001, seed: int = 0, count: int = 1
     samples = tuple(median_s * factors)
     middle, interval = median_interval(samples)
     m = replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval)
-    return replace(m, guards=STEADY | guards)
+    return replace(m, noise=STEADY | guards)
 
 
 def verdict(base: Measurement, new: Measurement, threshold: float = 0.05) -> tuple[str, str]:
-    [found] = compare(run(base), run(new), threshold)
+    [found] = compare_runs(run(base), run(new), threshold)
     return found.verdict, found.why
 
 
@@ -53,7 +53,7 @@ def test_a_change_that_the_machine_explains_is_none() -> None:
     slow, fast = [1.3e-3] * 15, [0.92e-3] * 15
     another = "the machine itself took +30.0% and was never as fast: a fixed matmul beside the samples"
     assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=slow)) == ("AMBIGUOUS", another)
-    unwatched = replace(sampled(1.3, seed=1), guards=None)
+    unwatched = replace(sampled(1.3, seed=1), noise=None)
     assert verdict(sampled(1.0), unwatched) == verdict(unwatched, sampled(1.7)) == ("SLOWER", "")
     assert "took -8.0%" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
     assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=slow))[0] == "SLOWER"
@@ -70,7 +70,7 @@ def lent(median_s: float, slow: float, seed: int) -> Measurement:
     samples = tuple(median_s * times * (1 + 0.02 * rng.standard_normal(120)))
     middle, interval = median_interval(samples)
     guards = STEADY | {"yardstick_s": list(1e-3 * seen)}
-    return replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, guards=guards)
+    return replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.8), (0.8, 0.2), (0.0, 0.5)])
@@ -87,7 +87,7 @@ def test_samples_that_drift_and_throttled_clocks_are_counted() -> None:
     base, new = sampled(1.0), sampled(1.15, seed=1)
     drifting = replace(new, samples_s=tuple(1.15 * (1 + 0.3 * (at / 14 - 0.5)) for at in range(15)))
     assert "samples of NEW drift by +17.6% from its first half" in verdict(base, drifting)[1]
-    assert "throttled in NEW" in verdict(base, replace(new, guards=STEADY | {"throttled": 2}))[1]
+    assert "throttled in NEW" in verdict(base, replace(new, noise=STEADY | {"throttled": 2}))[1]
 
 
 def test_an_unchanged_plan_is_seldom_called_changed_and_a_slower_one_nearly_always() -> None:
@@ -104,16 +104,16 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
     assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
     many = [replace(sampled(1.0, 0.05, seed), plan=f"ring/striped/xla@ring={2 + seed}") for seed in range(60)]
     again = [replace(sampled(1.0, 0.05, seed + 500), plan=f"ring/striped/xla@ring={2 + seed}") for seed in range(60)]
-    found = compare(run(*many), run(*again), 0.0)
+    found = compare_runs(run(*many), run(*again), 0.0)
     assert not [each for each in found if each.verdict in ("SLOWER", "FASTER")]
 
 
 def test_what_failed_since_is_broken_what_is_absent_missing_and_nothing_in_common_refused() -> None:
     broken = replace(measured("striped", 1.0), status="failed", reason="x", median_s=None)
-    found = compare(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
+    found = compare_runs(run(measured("striped", 1.0), measured("zigzag", 1.0)), run(broken), 0.05)
     assert [(each.verdict, each.why) for each in found] == [("BROKEN", "x"), ("MISSING", "NEW does not hold it")]
     with pytest.raises(BadInput, match="no measurement in common"):
-        compare(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)
+        compare_runs(run(measured("striped", 1.0)), run(measured("zigzag", 1.0)), 0.05)
 
 
 def saved(folder: Path, name: str, made: Run, **environment) -> str:
@@ -136,8 +136,8 @@ def test_a_simulation_does_not_depend_on_the_machine() -> None:
     one, other = (replace(sampled(1.0), method="simulated", samples_s=()) for _ in range(2))
     base, new = run(one), run(other)
     base.environment, new.environment = {"host": {"cores": 2}}, {"host": {"cores": 4}}
-    assert differences(base, new) == []
-    assert compare(base, new, 0.05)[0].verdict == "SAME"
+    assert environment_differences(base, new) == []
+    assert compare_runs(base, new, 0.05)[0].verdict == "SAME"
 
 
 def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -160,8 +160,8 @@ def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 def compiled(**changes) -> Measurement:
     hop = {"opcode": "collective-permute", "sent_bytes": 100, "times": 15, "asynchronous": True, "beside_tiles": True}
     hop |= {"pass": "forward", "dtype": "bf16"} | changes
-    m = replace(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, guards=None)
-    return replace(m, program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
+    m = replace(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, noise=None)
+    return replace(m, compiled_program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
 
 
 @pytest.mark.parametrize(
@@ -175,29 +175,31 @@ def compiled(**changes) -> Measurement:
     ],
 )
 def test_a_schedule_that_got_worse_is_named(change: dict, worse: list[str]) -> None:
-    found = gate(run(compiled()), run(compiled(**change)), 0.0)
+    found = compare_schedules(run(compiled()), run(compiled(**change)), 0.0)
     assert [each.name for each in found if each.verdict == "WORSE"] == worse
-    assert len(found) >= len(facts(compiled()))
+    assert len(found) >= len(schedule_facts(compiled()))
 
 
 def test_memory_overlap_and_fitting_are_gated() -> None:
     base = run(compiled())
-    assert [f.name for f in gate(base, run(replace(compiled(), peak_bytes=1100)), 0.0) if f.verdict == "WORSE"] == [
-        "memory"
-    ]
-    assert all(f.verdict == "SAME" for f in gate(base, run(replace(compiled(), peak_bytes=1100)), 0.2))
-    less = gate(base, run(replace(compiled(), overlap={"ratio": 0.5})), 0.0)
+    assert [
+        f.name for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.0) if f.verdict == "WORSE"
+    ] == ["memory"]
+    assert all(f.verdict == "SAME" for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.2))
+    less = compare_schedules(base, run(replace(compiled(), overlap={"ratio": 0.5})), 0.0)
     assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "WORSE"] == [("predicted overlap", "50.0%")]
-    refused = replace(compiled(), status="refused", reason="does not fit", program=None, peak_bytes=None)
-    assert [(f.name, f.shown(f.now), f.verdict) for f in gate(base, run(refused), 0.0)] == [("fits", "no", "WORSE")]
-    assert [f.verdict for f in gate(base, run(sampled(1.0)), 0.0)] == ["MISSING"]
+    refused = replace(compiled(), status="refused", reason="does not fit", compiled_program=None, peak_bytes=None)
+    assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run(refused), 0.0)] == [
+        ("fits", "no", "WORSE")
+    ]
+    assert [f.verdict for f in compare_schedules(base, run(sampled(1.0)), 0.0)] == ["MISSING"]
 
 
 def test_plans_are_paired_under_other_flags_where_that_is_plain() -> None:
     base, synchronous = compiled(), compiled(asynchronous=False)
     flagged = replace(synchronous, flags={"xla_enable_async_collective_permute": "false"})
-    assert [f.name for f in gate(run(base), run(flagged), 0.0) if f.verdict == "WORSE"]
-    assert all(f.verdict == "SAME" for f in gate(run(base), run(flagged, base), 0.0))
+    assert [f.name for f in compare_schedules(run(base), run(flagged), 0.0) if f.verdict == "WORSE"]
+    assert all(f.verdict == "SAME" for f in compare_schedules(run(base), run(flagged, base), 0.0))
 
 
 def test_a_gate_without_compiled_plans_says_how_to_make_them(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

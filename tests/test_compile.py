@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.explanation import scheduled
-from stripectl.compile.compiler import Compilers, compiled, memory_of
+from stripectl.analysis.explanation import schedule_sentence
+from stripectl.compile.compiler import CompilerPool, compile_case, refused_memory
 from stripectl.compile.cost_model import calls_of
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
-from stripectl.core.model_config import SIZES, Model
+from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.execute.xla_flags import unknown_flag
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import Place
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import Request, cases
-from stripectl.runner.max_length import longest, longest_cases, step_of
-from stripectl.runner.static_facts import described
-from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
+from stripectl.runner.bench import Request, bench_cases
+from stripectl.runner.max_length import length_step, max_length_cases, search_max_length
+from stripectl.runner.static_facts import with_static_facts
+from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
 
@@ -52,12 +52,12 @@ def workload(passes: str, seq_len: int = 2**14) -> Workload:
 def case(plan: str, target: str, passes: str, **fields) -> Measurement:
     """What a bench would have compiled."""
     request = Request(workloads=[workload(passes)], plans=[parse_plan(plan)], **fields)
-    return cases(request, Place(parse_target(target)))[0]
+    return bench_cases(request, LocalTarget(parse_target(target)))[0]
 
 
 @pytest.fixture(scope="module")
-def compilers(without_toolkit) -> Iterator[Compilers]:
-    with Compilers(silent, cached=False) as found:
+def compilers(without_toolkit) -> Iterator[CompilerPool]:
+    with CompilerPool(silent, cached=False) as found:
         yield found
 
 
@@ -77,13 +77,13 @@ def whole() -> Iterator[tuple[str, str, str, bool]]:
     [pytest.param(*each, marks=[] if often else pytest.mark.full) for *each, often in whole()],
 )
 def test_compiled_bytes_are_the_simulated_after_named_rewrites(
-    compilers: Compilers, target: str, plan: str, passes: str
+    compilers: CompilerPool, target: str, plan: str, passes: str
 ) -> None:
-    found = compiled(case(plan, target, passes), parse_target(target), compilers)
+    found = compile_case(case(plan, target, passes), parse_target(target), compilers)
     assert found.status == "ok", found.reason
-    assert found.bytes and found.program and found.peak_bytes
+    assert found.bytes and found.compiled_program and found.peak_bytes
     simulated = simulate(found.workload, parse_plan(plan), COUNTING).sent
-    rewrites = {each["name"]: each for each in found.program["rewrites"]}
+    rewrites = {each["name"]: each for each in found.compiled_program["rewrites"]}
     assert sum(found.bytes.values()) == sum(simulated.values()) + sum(each["bytes"] for each in rewrites.values())
     element_bytes, block = 2, 4 * 128 * 2**14 // 8
     allowed = {
@@ -99,45 +99,53 @@ def test_compiled_bytes_are_the_simulated_after_named_rewrites(
 
 
 @needs
-def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycles(compilers: Compilers) -> None:
-    found = compiled(case(RING, "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
-    assert found.program and found.calibration
-    loops = [each for each in found.program["collectives"] if each["times"] == 14]
+def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycles(compilers: CompilerPool) -> None:
+    found = compile_case(case(RING, "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
+    assert found.compiled_program and found.cost_source
+    loops = [each for each in found.compiled_program["collectives"] if each["times"] == 14]
     assert {(each["pass"], each["dtype"]) for each in loops} == {
         ("forward", "bf16"),
         ("backward", "bf16"),
         ("backward", "f32"),
     }
     assert all(each["asynchronous"] and each["beside_tiles"] for each in loops)
-    assert found.calibration["source"] == "estimated_cycles"
-    tile_flops, cycles = 4 * 512 * 512 * 128, found.program["cycles"]["forward"]
+    assert found.cost_source["source"] == "estimated_cycles"
+    tile_flops, cycles = 4 * 512 * 512 * 128, found.compiled_program["cycles"]["forward"]
     assert cycles["whole"] > tile_flops / 197e12 * 1.5e9  # no estimate beats the peak
     assert cycles["boundary"] > cycles["whole"]
     copied, rate = 4 * 2 * 4 * 2**11 * 128, 819e9
-    assert found.program["copies"] == {"per_round": 4, "bytes_per_round": copied, "s_per_round": 2 * copied / rate}
-    assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in scheduled(found)
-    unrolled = compiled(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
-    assert unrolled.program and unrolled.program["copies"]["per_round"] == 0 and not scheduled(unrolled)
-    late = scheduled(replace(found, program={"collectives": [loops[0] | {"asynchronous": False}]}))
+    assert found.compiled_program["copies"] == {
+        "per_round": 4,
+        "bytes_per_round": copied,
+        "s_per_round": 2 * copied / rate,
+    }
+    assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in schedule_sentence(found)
+    unrolled = compile_case(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
+    assert (
+        unrolled.compiled_program
+        and unrolled.compiled_program["copies"]["per_round"] == 0
+        and not schedule_sentence(unrolled)
+    )
+    late = schedule_sentence(replace(found, compiled_program={"collectives": [loops[0] | {"asynchronous": False}]}))
     size = nbytes(14 * loops[0]["sent_bytes"])
     assert late == f"14 of its transfers ({size} a device) run synchronously: nothing hides them."
     assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
-    assert found.limits and found.limits["compute"] > found.limits["communication"]
+    assert found.bottleneck_shares and found.bottleneck_shares["compute"] > found.bottleneck_shares["communication"]
     assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [
         found.median_s
     ]
 
 
 @needs
-def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: Compilers) -> None:
+def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: CompilerPool) -> None:
     target = parse_target("v5e:2x4")
     linear = replace(workload(BOTH), attention="linear", decay="tnl")
     sent = {}
     for name in ("lasp", "lasp2"):
         request = Request(workloads=[linear], plans=[parse_plan(f"{name}@ring=8,tile=256")])
-        found = compiled(cases(request, Place(target))[0], target, compilers)
-        assert found.program and found.median_s, found.reason
-        sent[name] = found.program["collectives"]
+        found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
+        assert found.compiled_program and found.median_s, found.reason
+        sent[name] = found.compiled_program["collectives"]
     chain, gather = sent["lasp"], sent["lasp2"]
     assert sum(each["times"] for each in chain) == 2 * 7
     assert all(each["opcode"] == "collective-permute" and each["asynchronous"] for each in chain)
@@ -147,21 +155,21 @@ def test_a_tpu_hides_every_hop_of_a_chain_of_states_and_no_gather(compilers: Com
 
 
 @needs
-def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: Compilers) -> None:
-    found = compiled(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
-    assert found.calibration and found.calibration["source"] == "datasheet"
-    assert "cycles" in found.calibration["left_out"]
+def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: CompilerPool) -> None:
+    found = compile_case(case(RING, "h100:8", FORWARD), parse_target("h100:8"), compilers)
+    assert found.cost_source and found.cost_source["source"] == "datasheet"
+    assert "cycles" in found.cost_source["left_out"]
 
 
 @needs
-def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_meant(compilers: Compilers) -> None:
+def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_meant(compilers: CompilerPool) -> None:
     target, flag = parse_target("v5e:2x2"), "xla_enable_async_collective_permute"
     plan = "ring/striped/xla@ring=4,tile=512"
     with_flag = case(plan, "v5e:2x2", FORWARD, flags=[{flag: "false"}])
-    found = compiled(with_flag, target, compilers)
-    assert found.program and not any(each["asynchronous"] for each in found.program["collectives"])
+    found = compile_case(with_flag, target, compilers)
+    assert found.compiled_program and not any(each["asynchronous"] for each in found.compiled_program["collectives"])
     assert found.overlap and found.overlap["ratio"] < 1e-9
-    wrong = compiled(
+    wrong = compile_case(
         case(plan, "v5e:2x2", FORWARD, flags=[{flag.replace("permute", "premute"): "1"}]), target, compilers
     )
     assert wrong.status == "refused" and wrong.reason and f"Did you mean {flag}" in wrong.reason
@@ -174,7 +182,7 @@ def test_a_flag_of_a_compiler_that_nobody_has_listed_is_unknown_without_a_hint()
 
 
 @needs
-def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compilers) -> None:
+def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: CompilerPool) -> None:
     target, plan = parse_target("v5e:2x2"), parse_plan("ring/striped/xla@ring=4,tile=1024x2048")
     template = Measurement(
         workload=Workload(seq_len=1, heads=1024, kv_heads=1024, head_dim=128),
@@ -185,22 +193,22 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
 
     def compile_length(work: Workload) -> Measurement:
         asked = Measurement(workload=work, plan=str(plan), target="v5e:2x2", method="compiled")
-        return compiled(described(asked, target.hardware), target, compilers)
+        return compile_case(with_static_facts(asked, target.hardware), target, compilers)
 
-    found = longest(template, plan, compile_length)
-    assert found.status == "ok" and found.program
-    assert found.workload.seq_len % step_of(plan, template.workload) == 0
-    said = found.program["longest"]
-    assert said["refused"] == found.workload.seq_len + step_of(plan, template.workload)
+    found = search_max_length(template, plan, compile_length)
+    assert found.status == "ok" and found.compiled_program
+    assert found.workload.seq_len % length_step(plan, template.workload) == 0
+    said = found.compiled_program["longest"]
+    assert said["refused"] == found.workload.seq_len + length_step(plan, template.workload)
     assert "does not fit" in said["reason"]
 
 
 def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
     """Any monotone oracle, linear in the length or not."""
     plan = parse_plan("ring/zigzag/xla@ring=4,tile=16x32")
-    step = step_of(plan, workload(FORWARD))
+    step = length_step(plan, workload(FORWARD))
     assert step == 4 * 2 * 32
-    assert step_of(plan, replace(workload(FORWARD), query_len=3 * step - 1)) == 3 * step
+    assert length_step(plan, replace(workload(FORWARD), query_len=3 * step - 1)) == 3 * step
     template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
     for most, power in itertools.product((1, 2, 3, 7, 100, 12345), (1, 2)):
         asked: list[int] = []
@@ -220,21 +228,24 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
                 hbm_bytes=10 + most**power,
             )
 
-        found = longest(template, plan, oracle)
+        found = search_max_length(template, plan, oracle)
         assert found.workload.seq_len == most * step
-        assert found.program and found.program["longest"]["refused"] == (most + 1) * step
+        assert found.compiled_program and found.compiled_program["longest"]["refused"] == (most + 1) * step
         assert {most, most + 1} <= set(asked) and len(asked) == len(set(asked)) < 40
 
 
 def test_a_search_of_lengths_names_the_tiles_of_both_kinds_of_layers() -> None:
     model = Model.load("linear-llama-1b-hybrid")
-    sizes = {name: getattr(model, name) for name in (*SIZES, "heads", "kv_heads", "head_dim", "attention")}
-    work, place = Workload(seq_len=2**14, passes="step", model=model.name, **sizes), Place(parse_target("v5e:2x4"))
+    sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, "heads", "kv_heads", "head_dim", "attention")}
+    work, place = (
+        Workload(seq_len=2**14, passes="step", model=model.name, **sizes),
+        LocalTarget(parse_target("v5e:2x4")),
+    )
     for text, step in (("lasp2", 4096), ("lasp2@ring=8,softmax=all_gather/xla/768", 768)):
-        (case,) = longest_cases(Request(workloads=[work], plans=[parse_plan(text)], longest=True), place)
+        (case,) = max_length_cases(Request(workloads=[work], plans=[parse_plan(text)], find_max_length=True), place)
         plan = parse_plan(case.plan)
         assert case.status == "ok" and plan.tile and plan.softmax and plan.softmax.tile, case.reason
-        assert case.workload.seq_len == step_of(plan, work) == 8 * step
+        assert case.workload.seq_len == length_step(plan, work) == 8 * step
         assert str(with_tile(plan, case.workload, "tpu")) == case.plan
 
 
@@ -252,7 +263,7 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
     found = with_tile(found, work, "tpu")
     calls = calls_of(work, found, ["forward", "backward"])
     costs = [TileCost(0.0, 0.0, call_s=1 / calls[each], call_grows=True) for each in ("forward", "backward")]
-    machine = Machine(costs[0], costs[1], 0.0, float("inf"), True, "estimated_cycles")
+    machine = CostModel(costs[0], costs[1], 0.0, float("inf"), True, "estimated_cycles")
     assert simulate(work, found, machine).seconds == pytest.approx(2.0)
 
 
@@ -272,7 +283,7 @@ def test_what_a_compiler_says_beside_tiles_is_charged_once_a_pass(plan: str) -> 
     ],
 )
 def test_the_compilers_words_on_memory(message: str, expected: tuple) -> None:
-    assert memory_of(message) == expected
+    assert refused_memory(message) == expected
 
 
 def bench(*arguments: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -328,41 +339,41 @@ def test_a_compiler_that_is_not_installed_says_how_it_is() -> None:
 
 
 @needs
-def test_one_tile_a_shard_has_no_loop_left_and_still_its_cycles(compilers: Compilers) -> None:
-    found = compiled(case("ring/contiguous/xla@tile=16384", "v5e:1x1", FORWARD), parse_target("v5e:1x1"), compilers)
-    assert found.calibration and found.calibration["source"] == "estimated_cycles"
+def test_one_tile_a_shard_has_no_loop_left_and_still_its_cycles(compilers: CompilerPool) -> None:
+    found = compile_case(case("ring/contiguous/xla@tile=16384", "v5e:1x1", FORWARD), parse_target("v5e:1x1"), compilers)
+    assert found.cost_source and found.cost_source["source"] == "estimated_cycles"
     assert found.median_s and found.median_s > 4 * 2**28 * 128 / 197e12
 
 
 @needs
 @pytest.mark.parametrize("kernel", PALLAS)
-def test_what_has_no_published_rate_is_still_compiled(compilers: Compilers, kernel: str) -> None:
+def test_what_has_no_published_rate_is_still_compiled(compilers: CompilerPool, kernel: str) -> None:
     single = Workload(seq_len=2**12, heads=4, kv_heads=4, head_dim=128, dtype="float32")
     plan = parse_plan(f"ring/striped/{kernel}@ring=4,tile=128")
-    wanted = cases(Request(workloads=[single], plans=[plan]), Place(parse_target("v5e:2x2")))[0]
-    found = compiled(wanted, parse_target("v5e:2x2"), compilers)
-    assert found.status == "ok" and found.peak_bytes and found.calibration
-    assert found.calibration["source"] == "bundles"
+    wanted = bench_cases(Request(workloads=[single], plans=[plan]), LocalTarget(parse_target("v5e:2x2")))[0]
+    found = compile_case(wanted, parse_target("v5e:2x2"), compilers)
+    assert found.status == "ok" and found.peak_bytes and found.cost_source
+    assert found.cost_source["source"] == "bundles"
 
 
 @needs
-def test_short_gradients_of_whole_sequences_compile(compilers: Compilers) -> None:
+def test_short_gradients_of_whole_sequences_compile(compilers: CompilerPool) -> None:
     """Nothing but a conversion to bfloat16 reads what the kernel writes in place, and all rows are one stripe."""
-    found = compiled(
+    found = compile_case(
         case("ulysses/contiguous/pallas_tpu@ulysses=4,tile=512", "v5e:2x2", BOTH), parse_target("v5e:2x2"), compilers
     )
     assert found.status == "ok" and found.peak_bytes, found.reason
 
 
 @needs
-def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_without(compilers: Compilers) -> None:
+def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_without(compilers: CompilerPool) -> None:
     """Of splash every tile of a pair with a boundary is masked. Heads are shared by the two cores of a v5p's device."""
     costs = {}
     for kernel, target in (("splash", "v5e:2x2"), ("pallas_tpu", "v5e:2x2"), ("pallas_tpu", "v5p:2x2x1")):
         wanted = case(f"ring/striped/{kernel}@ring=4,tile=512", target, FORWARD)
-        found = compiled(wanted, parse_target(target), compilers)
-        assert found.calibration and found.calibration["source"] == "bundles"
-        costs[kernel, target] = found.calibration["forward"]
+        found = compile_case(wanted, parse_target(target), compilers)
+        assert found.cost_source and found.cost_source["source"] == "bundles"
+        costs[kernel, target] = found.cost_source["forward"]
     ours, theirs = costs["pallas_tpu", "v5e:2x2"], costs["splash", "v5e:2x2"]
     assert ours["whole_s"] < theirs["whole_s"] and ours["boundary_s"] < theirs["boundary_s"]
     assert ours["dead_s"] == 0 < theirs["dead_s"]
@@ -371,38 +382,44 @@ def test_a_grid_of_live_tiles_leaves_boundary_tiles_their_mask_and_whole_ones_wi
 
 @needs
 @pytest.mark.parametrize("unroll", [2, 7])
-def test_rounds_of_an_unrolled_loop_copy_nothing_and_hide_their_hops(compilers: Compilers, unroll: int) -> None:
+def test_rounds_of_an_unrolled_loop_copy_nothing_and_hide_their_hops(compilers: CompilerPool, unroll: int) -> None:
     plan = RING.replace("xla", "splash") + f",unroll={unroll}"
-    found = compiled(case(plan, "v5e:2x4", FORWARD), parse_target("v5e:2x4"), compilers)
-    assert found.program and found.calibration
-    assert found.program["copies"]["per_round"] == 0 and not found.calibration["exposed"]
+    found = compile_case(case(plan, "v5e:2x4", FORWARD), parse_target("v5e:2x4"), compilers)
+    assert found.compiled_program and found.cost_source
+    assert found.compiled_program["copies"]["per_round"] == 0 and not found.cost_source["exposed"]
 
 
 @needs
 @pytest.mark.parametrize("target", ["v5e:2x4", "v5p:2x2x2"])  # whose devices have one core, and two
-def test_hops_of_kernels_send_what_a_simulation_counts_and_copy_nothing(compilers: Compilers, target: str) -> None:
+def test_hops_of_kernels_send_what_a_simulation_counts_and_copy_nothing(compilers: CompilerPool, target: str) -> None:
     """Of shards of 16k rows, whose backward pass runs in stripes."""
     plan = RING.replace("xla", "pallas_ring") + ",unroll=2"
-    wanted = cases(Request(workloads=[workload(BOTH, 2**17)], plans=[parse_plan(plan)]), Place(parse_target(target)))
-    found = compiled(wanted[0], parse_target(target), compilers)
-    assert found.program and found.calibration
-    assert [each["name"] for each in found.program["rewrites"]] == ["narrowing"]  # of dK and dV on their hop home
-    *hops, home = sorted(found.program["collectives"], key=lambda each: -each["times"])
+    wanted = bench_cases(
+        Request(workloads=[workload(BOTH, 2**17)], plans=[parse_plan(plan)]), LocalTarget(parse_target(target))
+    )
+    found = compile_case(wanted[0], parse_target(target), compilers)
+    assert found.compiled_program and found.cost_source
+    assert [each["name"] for each in found.compiled_program["rewrites"]] == [
+        "narrowing"
+    ]  # of dK and dV on their hop home
+    *hops, home = sorted(found.compiled_program["collectives"], key=lambda each: -each["times"])
     told = {(each["opcode"], each["axis"], each["pass"], each["dtype"], each["times"]) for each in hops}
     kinds = (("forward", "bf16"), ("backward", "bf16"), ("backward", "f32"))
     assert told == {("collective-permute", "ring", *kind, 2 * 7) for kind in kinds} and home["times"] == 2
     assert all(each["asynchronous"] and each["beside_tiles"] for each in hops)
-    assert found.program["copies"]["per_round"] == 0 and not scheduled(found)
-    assert found.calibration["source"] == "bundles"
+    assert found.compiled_program["copies"]["per_round"] == 0 and not schedule_sentence(found)
+    assert found.cost_source["source"] == "bundles"
 
 
 @needs
-def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: Compilers) -> None:
-    found = compiled(case("ring/striped/splash@ring=8,tile=512", "v3:2x2", FORWARD), parse_target("v3:2x2"), compilers)
+def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: CompilerPool) -> None:
+    found = compile_case(
+        case("ring/striped/splash@ring=8,tile=512", "v3:2x2", FORWARD), parse_target("v3:2x2"), compilers
+    )
     assert found.status == "refused" and found.reason and "Try --kernel xla" in found.reason
-    usual = cases(
-        Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")], any_kernel=True),
-        Place(parse_target("v3:2x2")),
+    usual = bench_cases(
+        Request(workloads=[workload(FORWARD)], plans=[parse_plan("ring/striped")], default_kernel=True),
+        LocalTarget(parse_target("v3:2x2")),
     )
     assert "/xla@" in usual[0].plan
 
@@ -412,12 +429,12 @@ def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
 
     def oracle(work: Workload) -> Measurement:
-        steps = work.seq_len // step_of(plan, template.workload)
+        steps = work.seq_len // length_step(plan, template.workload)
         status = "ok" if steps <= 2 else "failed"
         return Measurement(
             workload=work, plan=str(plan), target="v5e:2x2", method="compiled", status=status, reason="it crashed"
         )
 
-    found = longest(template, plan, oracle)
-    assert found.status == "ok" and found.workload.seq_len == 2 * step_of(plan, template.workload)
-    assert found.program and found.program["longest"]["reason"] == "it crashed"
+    found = search_max_length(template, plan, oracle)
+    assert found.status == "ok" and found.workload.seq_len == 2 * length_step(plan, template.workload)
+    assert found.compiled_program and found.compiled_program["longest"]["reason"] == "it crashed"

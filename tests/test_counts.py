@@ -16,20 +16,20 @@ import stripectl.kernels.xla.kernel as xla
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, Tile, layouts
-from stripectl.core.plan import MEETING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
+from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan, parse_tile
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPE_BYTES, DTYPES, Workload
-from stripectl.execute.program import Program, peak_bytes
+from stripectl.execute.program import PlanProgram, compiled_peak_bytes
 from stripectl.execute.reference import dense
-from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 
 SHARDS, ROWS = 8, 48
-LINEAR = {name for name in schemes.names() if schemes[name].kernels == ("linear",)}  # counted in test_linear
-SOFTMAX = [name for name in schemes.names() if "softmax" in schemes[name].kernels]
+LINEAR = {name for name in schemes.names() if schemes[name].kernel_families == ("linear",)}  # counted in test_linear
+SOFTMAX = [name for name in schemes.names() if "softmax" in schemes[name].kernel_families]
 PACKED = (50, 7, 20)
 
 
@@ -38,8 +38,8 @@ def workload(passes: str = "forward", dtype: str = "float32", **fields) -> Workl
     return Workload(**{**sizes, "dtype": dtype, "passes": passes, **fields})
 
 
-def program(plan: Plan, work: Workload) -> Program:
-    return Program(work, plan, jax.devices())
+def program(plan: Plan, work: Workload) -> PlanProgram:
+    return PlanProgram(work, plan, jax.devices())
 
 
 def planned(text: str, work: Workload) -> Plan:
@@ -68,7 +68,7 @@ OPCODES = {
 }
 
 
-def jaxpr_transfers(traced: Program) -> Iterator[tuple[str, str, int, int]]:
+def jaxpr_transfers(traced: PlanProgram) -> Iterator[tuple[str, str, int, int]]:
     """(HLO's name, axis, bytes a device sends each time, how often) of every collective of the program."""
     yield from transfers(jax.make_jaxpr(traced.function)(*traced.shapes, *traced.own_shapes).jaxpr, traced.plan)
 
@@ -87,7 +87,7 @@ def transfers(jaxpr, plan: Plan) -> Iterator[tuple[str, str, int, int]]:
             yield OPCODES[name], axis, nbytes * shares.get(name, 2 * (n - 1)) // n, times
 
 
-def jaxpr_bytes(traced: Program) -> dict[str, int]:
+def jaxpr_bytes(traced: PlanProgram) -> dict[str, int]:
     total: Counter[str] = Counter()
     for opcode, _, nbytes, times in jaxpr_transfers(traced):
         total[opcode] += nbytes * times
@@ -96,7 +96,7 @@ def jaxpr_bytes(traced: Program) -> dict[str, int]:
 
 def loops(plan: Plan) -> bool:
     """Whether a loop of the plan has more than one round, so that unrolling it makes another program."""
-    return max(map(plan.size, MEETING_AXES)) > 2
+    return max(map(plan.size, RING_AXES)) > 2
 
 
 def cases(devices: int) -> list[tuple[Plan, Workload]]:
@@ -110,7 +110,7 @@ def cases(devices: int) -> list[tuple[Plan, Workload]]:
         for sizes in factorisations(devices if axes else 1, len(axes)):
             plan = replace(parse_plan(name), mesh=make_mesh(dict(zip(axes, sizes, strict=True))))
             plan = with_tile(replace(plan, unroll=unroll if loops(plan) else 1), work, "cpu")
-            if unsupported(plan, work, "cpu", devices) is None:
+            if why_unsupported(plan, work, "cpu", devices) is None:
                 found.append((plan, work))
     return found
 
@@ -132,7 +132,7 @@ def test_simulated_bytes_are_the_programs(plan: Plan, work: Workload) -> None:
 def test_simulated_bytes_are_the_programs_where_a_window_ends_rings_and_heads_are_grouped(
     name: str, mask: str, kv_heads: int
 ) -> None:
-    most = "forward-backward" if schemes[name].queries == "all" else "forward"
+    most = "forward-backward" if schemes[name].query_sharding == "all" else "forward"
     work = workload(most, kv_heads=kv_heads, mask=mask, documents=PACKED)
     plan = with_tile(replace(on_devices(name, 4), layout="contiguous"), work, "cpu")
     if not legal(plan, work):
@@ -208,7 +208,7 @@ def test_a_ring_ends_with_the_last_hop_that_a_window_reads(text: str, mask: str)
 
 
 def test_every_scheme_that_trains_has_a_published_count() -> None:
-    alone = {name for name in schemes.names() if schemes[name].queries == "whole"} | LINEAR
+    alone = {name for name in schemes.names() if schemes[name].query_sharding == "whole"} | LINEAR
     assert {text.partition("@")[0].partition("/")[0] for text in HOPS} == set(schemes.names()) - alone
 
 
@@ -216,7 +216,7 @@ def test_every_scheme_that_trains_has_a_published_count() -> None:
 @pytest.mark.parametrize("layout", layouts.names())
 @pytest.mark.parametrize("name", schemes.names())
 def test_every_round_has_a_tile_on_some_device(name: str, layout: str, mask: str) -> None:
-    work = workload("forward" if schemes[name].queries != "all" else "forward-backward", mask=mask)
+    work = workload("forward" if schemes[name].query_sharding != "all" else "forward-backward", mask=mask)
     plan = with_tile(replace(on_devices(name, SHARDS), layout=layout), work, "cpu")
     if not legal(plan, work):
         pytest.skip("refused")
@@ -247,7 +247,7 @@ def compiled_cases() -> list:
 def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: Plan, work: Workload) -> None:
     """A backward pass that rotates again what the forward pass did, in rounds that are no loop, finds it there; and a
     CPU sends bfloat16 as float32."""
-    found = collectives(parse(program(plan, work).compile({}).as_text()))
+    found = collectives(parse_module(program(plan, work).compile({}).as_text()))
     simulated = simulate(work, plan, COUNTING)
     merges = work.passes != "forward" and (plan.scheme not in ROLLED or plan.unroll > 1)
     merged = MERGED.get(plan.scheme, 0) if merges else 0
@@ -264,7 +264,9 @@ def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: Plan, work: 
         expected["widening"] = sum(narrow.values()) - merged, sent - merged * block_bytes
     named = {each.name: (each.transfers, each.bytes) for each in rewrites(work, simulated.transfers, found)}
     assert named == expected
-    assert sum(sent_bytes(found).values()) == sum(simulated.sent.values()) + sum(each for _, each in expected.values())
+    assert sum(sent_bytes_by_opcode(found).values()) == sum(simulated.sent.values()) + sum(
+        each for _, each in expected.values()
+    )
 
 
 PACKINGS = [("causal", None), ("full", PACKED), ("sliding:37", PACKED)]
@@ -282,7 +284,7 @@ def test_rounds_unrolled_by_two_on_a_cpu_hold_no_more_than_one() -> None:
     work = workload()
 
     def peak(unroll: int, flags: dict[str, str]) -> int:
-        return peak_bytes(program(planned(f"ring@ring=8,unroll={unroll}", work), work).compile(flags)) or 0
+        return compiled_peak_bytes(program(planned(f"ring@ring=8,unroll={unroll}", work), work).compile(flags)) or 0
 
     keys = work.seq_len // 8 * work.kv_heads * work.head_dim * DTYPE_BYTES[work.dtype]  # of a device
     assert peak(2, {}) - peak(1, {}) < keys
@@ -306,10 +308,10 @@ def test_the_program_computes_the_tiles_that_are_counted(name, layout, mask, doc
 
     monkeypatch.setattr(xla, "forward_tile", counted("forward", xla.forward_tile))
     monkeypatch.setattr(xla, "backward_tile", counted("backward", xla.backward_tile))
-    passes = "forward-backward" if schemes[name].queries == "all" else "forward"
+    passes = "forward-backward" if schemes[name].query_sharding == "all" else "forward"
     work = workload(passes, seq_len=4 * ROWS, heads=4, kv_heads=4, head_dim=4, mask=mask, documents=documents)
     plan = replace(on_devices(name, 4), layout=layout, tile=parse_tile(tile))
-    if schemes[name].queries == "whole":
+    if schemes[name].query_sharding == "whole":
         work = replace(work, query_len=8, documents=None)
     if not legal(plan, work):
         pytest.skip("refused")
@@ -341,11 +343,11 @@ UNREAD = {  # NaN in these keys -> queries that a tile with them holds none of, 
 )
 def test_dead_tiles_are_never_read(name: str, mask: str, documents: tuple[int, ...] | None) -> None:
     """NaN in keys and values reaches only queries whose tiles hold them, and their gradients."""
-    passes = "forward-backward" if schemes[name].queries == "all" else "forward"
+    passes = "forward-backward" if schemes[name].query_sharding == "all" else "forward"
     work = workload(passes, seq_len=256, heads=4, kv_heads=4, head_dim=8, mask=mask, documents=documents)
     plan = replace(on_devices(name, 4), layout="contiguous", tile=Tile(16, 16))
-    plan = replace(plan, tile=Tile(64, 64)) if kernels[plan.kernel].whole else plan
-    if not legal(plan, work) or (kernels[plan.kernel].whole and plan.shards == 1):
+    plan = replace(plan, tile=Tile(64, 64)) if kernels[plan.kernel].keeps_all_scores else plan
+    if not legal(plan, work) or (kernels[plan.kernel].keeps_all_scores and plan.shards == 1):
         pytest.skip("refused, or all keys are one tile")
     running, rng = program(plan, work), np.random.default_rng(0)
     arrays = [rng.standard_normal((1, 4, 256, 8), np.float32) for _ in range(4)]

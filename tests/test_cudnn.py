@@ -14,22 +14,22 @@ from exact import check, covering, on_devices
 from test_compile import NEVER_MISSING, silent
 from test_kernels import check_rectangles
 
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.defaults import tiles_for, with_tile
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, layouts
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.reference import max_relative_error
-from stripectl.execute.verification import TOLERANCES, checkable
+from stripectl.execute.verification import TOLERANCES, cut_to_checkable
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import Place
-from stripectl.runner.bench import Request, cases
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.bench import Request, bench_cases
 from stripectl.simulate.cost_model import COUNTING
-from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 
 TILE = Tile(128, 128)
@@ -101,7 +101,7 @@ def case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tu
 def legal(case: tuple) -> bool:
     """float32 is not, and tells best what is exact."""
     workload, plan = case_of(*case)
-    return unsupported(plan, replace(workload, dtype="bfloat16"), "gpu") is None and plan.devices == case[-1]
+    return why_unsupported(plan, replace(workload, dtype="bfloat16"), "gpu") is None and plan.devices == case[-1]
 
 
 @pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
@@ -118,8 +118,8 @@ def test_parts_of_keys_lie_below_the_diagonal(stand_in) -> None:
 @pytest.mark.parametrize("high", [UNBOUNDED, 0, -1, -130, -255, -256], ids=str)
 def test_values_and_gradients_of_any_diagonal(stand_in, high: int) -> None:
     """-1 leaves a row without a key, -255 all but one, -256 all of them."""
-    check_rectangles("cudnn", [Rectangle(0, 0, 256, 384, -UNBOUNDED, high)], TILE)
-    check_rectangles("cudnn", [Rectangle(0, 0, 384, 256, -UNBOUNDED, high)], TILE)
+    check_rectangles("cudnn", [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], TILE)
+    check_rectangles("cudnn", [MaskBlock(0, 0, 384, 256, -UNBOUNDED, high)], TILE)
 
 
 def output_misses(dout: np.ndarray, parts: int, monkeypatch) -> float:
@@ -159,7 +159,7 @@ def test_gradients_are_exact_where_keys_and_values_lie_far_from_zero(stand_in, m
     errors = {}
     for parts in (1, 2):
         monkeypatch.setattr(module, "PARTS", parts)
-        found = jax.jit(lambda *x: module.backward(*x, [Rectangle(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
+        found = jax.jit(lambda *x: module.backward(*x, [MaskBlock(0, 0, 512, 512, -UNBOUNDED, 0)], TILE))(*given)
         grads = zip(found, (ds @ k, ds.T @ q, p.T @ dout), strict=True)
         errors[parts] = max(max_relative_error(np.float64(one)[0, 0], other) for one, other in grads)
     rounded = np.float64(jnp.asarray(ds, jnp.bfloat16))  # as the library multiplies it; the results are rounded too
@@ -176,7 +176,7 @@ def test_what_the_library_has_no_mask_for_is_refused() -> None:
     module, x = kernels["cudnn"].load(), jnp.zeros((1, 1, 128, 8))
     for low, high, why in ((-5, 0, "no windows"), (-UNBOUNDED, 3, "no diagonal above")):
         with pytest.raises(BadInput, match=why):
-            module.forward(x, x, x, (x, x[..., 0], x[..., 0]), [Rectangle(0, 0, 128, 128, low, high)], TILE)
+            module.forward(x, x, x, (x, x[..., 0], x[..., 0]), [MaskBlock(0, 0, 128, 128, low, high)], TILE)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_what_the_library_has_no_mask_for_is_refused() -> None:
     ],
 )
 def test_refusals_have_reasons(plan: str, change: dict, kind: str, why: str | None) -> None:
-    reason = unsupported(parse_plan(plan), replace(WORK, **change), kind)
+    reason = why_unsupported(parse_plan(plan), replace(WORK, **change), kind)
     assert reason == why if why is None else why in (reason or "")
 
 
@@ -203,10 +203,10 @@ def test_refusals_have_reasons(plan: str, change: dict, kind: str, why: str | No
 def test_there_is_one_tile_to_try_and_to_check(seq_len: int) -> None:
     work, plan = replace(WORK, seq_len=seq_len), parse_plan("ring/zigzag/cudnn@ring=8")
     full = with_tile(plan, work, "gpu")
-    assert unsupported(full, work, "gpu") is None
+    assert why_unsupported(full, work, "gpu") is None
     assert tiles_for(plan, work, "gpu") == [full.tile]
-    small, checked = checkable(work, full)
-    assert unsupported(checked, small, "gpu") is None
+    small, checked = cut_to_checkable(work, full)
+    assert why_unsupported(checked, small, "gpu") is None
 
 
 def test_a_jax_with_other_primitives_gets_one_line(monkeypatch) -> None:
@@ -224,18 +224,18 @@ def test_the_datasheets_tiles_find_their_keys_in_the_cache() -> None:
     """Were keys fetched for every row of tiles, tiles so small would wait for memory, and the library's do not."""
     hardware = parse_target("h100:8").hardware
     rate = hardware.figures["achievable_flops_per_s_bfloat16"]
-    machine = datasheet_machine(hardware, WORK, TILE, kernel=kernels["cudnn"])
+    machine = datasheet_cost_model(hardware, WORK, TILE, kernel=kernels["cudnn"])
     assert machine.forward.whole_s == pytest.approx(4 * 128**3 / rate)
     assert machine.backward.whole_s == pytest.approx(10 * 128**3 / rate)
-    assert datasheet_machine(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
+    assert datasheet_cost_model(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
 
 
 needs_gpu = pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compiler: pip install 'stripectl[test]'")
 
 
 @pytest.fixture(scope="module")
-def compilers(without_toolkit) -> Iterator[Compilers]:
-    with Compilers(silent, cached=False) as found:
+def compilers(without_toolkit) -> Iterator[CompilerPool]:
+    with CompilerPool(silent, cached=False) as found:
         yield found
 
 
@@ -253,18 +253,18 @@ def often(target: str, layout: str) -> bool:
     ],
 )
 def test_a_gpu_compiler_compiles_it_and_its_tiles_are_the_tables(
-    compilers: Compilers, target: str, layout: str
+    compilers: CompilerPool, target: str, layout: str
 ) -> None:
     """Every matmul is in calls that the compiler does not look into: none may be missing from the time."""
-    plan, place = parse_plan(f"ring/{layout}/cudnn@ring=8"), Place(parse_target(target))
+    plan, place = parse_plan(f"ring/{layout}/cudnn@ring=8"), LocalTarget(parse_target(target))
     work = replace(WORK, seq_len=2**17, passes=BOTH)
-    found = compiled(cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
-    assert found.status == "ok" and found.program and found.peak_bytes and found.bytes, found.reason
-    rewritten = sum(each["bytes"] for each in found.program["rewrites"])
+    found = compile_case(bench_cases(Request(workloads=[work], plans=[plan]), place)[0], place.target, compilers)
+    assert found.status == "ok" and found.compiled_program and found.peak_bytes and found.bytes, found.reason
+    rewritten = sum(each["bytes"] for each in found.compiled_program["rewrites"])
     simulated = simulate(work, parse_plan(found.plan), COUNTING).sent
     assert sum(found.bytes.values()) == sum(simulated.values()) + rewritten
-    assert any(each["beside_tiles"] for each in found.program["collectives"])
-    known = found.calibration or {}
+    assert any(each["beside_tiles"] for each in found.compiled_program["collectives"])
+    known = found.cost_source or {}
     assert known["source"] == "published" and known["table"] == f"profiles/kernels/{target.partition(':')[0]}.yaml"
     assert known["memory_left_out"] == "the workspace of cudnn's library"
     rate = place.target.hardware.figures["matmul_flops_per_s_bfloat16"]

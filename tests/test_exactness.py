@@ -32,7 +32,7 @@ TWO_TILES = [replace(on_devices(name, 2), tile=Tile(8, 6), backward=Tile(5, 12))
 
 
 @pytest.mark.parametrize(
-    "plan", [plan for plan in TWO_TILES if legal(plan, WORK) and not kernels[plan.kernel].whole], ids=str
+    "plan", [plan for plan in TWO_TILES if legal(plan, WORK) and not kernels[plan.kernel].keeps_all_scores], ids=str
 )
 def test_the_backward_pass_may_have_a_tile_of_its_own(plan: Plan) -> None:
     check(WORK, plan)

@@ -13,18 +13,18 @@ import pytest
 
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import Devices
-from stripectl.measure.sampler import Effort
+from stripectl.measure.device_pool import DevicePool
+from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.environment import cores
 from stripectl.results.measurement import over_one_device
 from stripectl.results.run import Run, newest_run
 from stripectl.runner.bench import Request, bench
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
 SMALL = Workload(seq_len=2048, heads=1, kv_heads=1, head_dim=16, dtype="float32")
-QUICK = Effort(budget_s=60, min_samples=3)
+QUICK = SamplingOptions(budget_s=60, min_samples=3)
 PLANS = [Plan("ring", layout, "xla") for layout in ("contiguous", "striped", "zigzag")]
 
 
@@ -74,7 +74,7 @@ def test_three_layouts_are_measured_and_checked() -> None:
 
 
 def test_workers_are_pinned_to_a_core_each() -> None:
-    with DeviceSet(2) as devices:
+    with WorkerGroup(2) as devices:
         devices.ask("devices")
         pinned = [os.sched_getaffinity(worker.process.pid) for worker in devices.workers]
     assert [len(each) for each in pinned] == [1, 1]
@@ -97,8 +97,8 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
 
 
 def test_a_plan_that_raises_leaves_the_workers_alive() -> None:
-    with DeviceSet(2) as devices:
-        with pytest.raises(PlanFailed, match="unknown scheme") as failure:
+    with WorkerGroup(2) as devices:
+        with pytest.raises(WorkerError, match="unknown scheme") as failure:
             devices.ask("prepare", key="0", workload=SMALL.to_json(), plan="nonsense@ring=2", warmup=1, flags={})
         assert failure.value.alive and failure.value.refused
         assert len(devices.ask("devices")) == 2
@@ -120,10 +120,10 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
 
 
 def test_a_request_past_its_limit_is_ended() -> None:
-    with DeviceSet(2) as devices:
+    with WorkerGroup(2) as devices:
         devices.ask("devices")
         pids = [worker.process.pid for worker in devices.workers]
-        with pytest.raises(PlanFailed, match=r"took longer than its limit of 0\.001 s") as failure:
+        with pytest.raises(WorkerError, match=r"took longer than its limit of 0\.001 s") as failure:
             devices.ask("time_matmul", 0.001, dtype="float32")
         assert failure.value.late and not failure.value.refused
         assert not any(map(alive, pids))
@@ -178,8 +178,8 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
 
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
     monkeypatch.setattr("stripectl.workers.worker_group.START_S", 0.0)
-    effort = Effort(budget_s=60, min_samples=3, compile_limit_s=0.01)
-    found = list(bench(request(plans=PLANS[:1], effort=effort), silent))
+    effort = SamplingOptions(budget_s=60, min_samples=3, compile_timeout_s=0.01)
+    found = list(bench(request(plans=PLANS[:1], sampling=effort), silent))
     assert {m.status for m in found} == {"failed"}
     assert all("Give it more by --compile-timeout" in (m.reason or "") for m in found)
 
@@ -194,10 +194,10 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
 
 def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
-    with Devices(silent) as devices:
-        place = devices.place("cpu:2", None)
-        machine = devices.machine(place, Workload(**{**SMALL.__dict__, "passes": "forward-backward"}), plan)
-        assert set(devices.machine(place, SMALL, plan).detail) >= {"forward"}
+    with DevicePool(silent) as devices:
+        place = devices.local_target("cpu:2", None)
+        machine = devices.cost_model(place, Workload(**{**SMALL.__dict__, "passes": "forward-backward"}), plan)
+        assert set(devices.cost_model(place, SMALL, plan).detail) >= {"forward"}
     assert machine.source == "measured_tile" and not machine.overlaps
     assert machine.forward.whole_s > 0 and machine.backward.whole_s > machine.forward.whole_s
     assert machine.link_bytes_per_s_one_way > 1e6

@@ -11,8 +11,8 @@ from test_faults import SMALL
 from test_measurement import measured
 
 from stripectl.results.environment import cores
-from stripectl.results.noise import BUSY, Watch, disturbances, drift
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.results.noise import BUSY_CORE_SHARE, Disturbances, disturbances, drift
+from stripectl.workers.worker_group import WorkerGroup
 
 CALM = {"yardstick_s": [1.0] * 9, "others": 0.0, "throttled": 0, "compiled": 0}
 SEEN = {"seconds": 1.0, "yardstick_s": 0.1, "elapsed_s": 2.0, "others_s": 0.5, "throttled": 0, "compiled": 0}
@@ -29,7 +29,7 @@ SEEN = {"seconds": 1.0, "yardstick_s": 0.1, "elapsed_s": 2.0, "others_s": 0.5, "
     ],
 )
 def test_disturbances_in_words(guards: dict, said: list[str]) -> None:
-    assert disturbances(replace(measured("striped", 1.0), guards=CALM | guards)) == said
+    assert disturbances(replace(measured("striped", 1.0), noise=CALM | guards)) == said
 
 
 def test_a_drift_is_seen_and_noise_is_not() -> None:
@@ -43,7 +43,7 @@ def test_a_drift_is_seen_and_noise_is_not() -> None:
 
 
 def test_a_sample_with_a_compilation_in_it_does_not_count() -> None:
-    watch = Watch()
+    watch = Disturbances()
     assert watch.seconds([SEEN, SEEN | {"compiled": 1, "seconds": 9.0}]) is None
     assert watch.seconds([SEEN, SEEN | {"seconds": 3.0, "yardstick_s": 0.2}]) == 3.0
     assert watch.to_json() == {"yardstick_s": [0.2], "others": 0.25, "throttled": 0, "compiled": 1}
@@ -61,12 +61,12 @@ def busy_core() -> Iterator[int]:
 
 
 def test_a_worker_sees_another_program_on_its_core(busy_core: int) -> None:
-    with DeviceSet(1) as devices:
+    with WorkerGroup(1) as devices:
         work = replace(SMALL, seq_len=2**15).to_json()
         devices.ask("prepare", key="0", workload=work, plan="ring/contiguous/xla@tile=512", warmup=1, flags={})
         seen = [devices.ask("sample", key="0")[0] for _ in range(8)]
         assert os.sched_getaffinity(devices.workers[0].process.pid) == {busy_core}  # type: ignore
     share = sum(each["others_s"] for each in seen) / sum(each["elapsed_s"] for each in seen)
-    assert BUSY < share < 1.0
+    assert BUSY_CORE_SHARE < share < 1.0
     assert all(each["seconds"] > 0 and each["yardstick_s"] > 0 for each in seen)
     assert not any(each["compiled"] for each in seen)

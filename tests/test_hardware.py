@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from stripectl.errors import BadInput
-from stripectl.hardware.profile import Hardware, hardware_names, hiding_block, named_by_device
+from stripectl.hardware.profile import Hardware, hardware_names, min_hiding_rows, named_by_device
 
 
 @pytest.mark.parametrize("name", hardware_names())
@@ -25,10 +25,10 @@ def test_figures_are_per_device_not_per_chip() -> None:
 
 def test_the_block_whose_hop_hides() -> None:
     v5p = Hardware.load("v5p")
-    assert hiding_block(v5p, "bfloat16", 2) == pytest.approx(459e12 / 90e9)
-    assert hiding_block(v5p, "bfloat16", 2, group=4) == pytest.approx(459e12 / 90e9 / 4)
-    assert hiding_block(v5p, "bfloat16", 2, pairs_share=0.5) == pytest.approx(2 * 459e12 / 90e9)
-    assert hiding_block(Hardware.load("cpu"), "bfloat16", 2) is None
+    assert min_hiding_rows(v5p, "bfloat16", 2) == pytest.approx(459e12 / 90e9)
+    assert min_hiding_rows(v5p, "bfloat16", 2, group=4) == pytest.approx(459e12 / 90e9 / 4)
+    assert min_hiding_rows(v5p, "bfloat16", 2, pairs_share=0.5) == pytest.approx(2 * 459e12 / 90e9)
+    assert min_hiding_rows(Hardware.load("cpu"), "bfloat16", 2) is None
 
 
 @pytest.mark.parametrize("name", hardware_names())

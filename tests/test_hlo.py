@@ -3,7 +3,7 @@
 import pytest
 
 from stripectl.core.workload import Workload
-from stripectl.hlo.module import Collective, collectives, parse, sent_bytes
+from stripectl.hlo.module import Collective, collectives, parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
 
 WORK = Workload(seq_len=384, heads=8, kv_heads=8, head_dim=16, dtype="float32")
@@ -44,7 +44,7 @@ def test_bytes_of_collectives_in_every_form(result: str, opcode: str, sent: int)
             "}",
         ]
     )
-    assert sent_bytes(collectives(parse(text))) == {opcode: sent}
+    assert sent_bytes_by_opcode(collectives(parse_module(text))) == {opcode: sent}
 
 
 def test_loops_without_a_known_trip_count_say_it_in_their_condition() -> None:
@@ -58,7 +58,7 @@ def test_loops_without_a_known_trip_count_say_it_in_their_condition() -> None:
 ENTRY %main (a: f32[10]) -> f32[10] {
   %w = (s32[], f32[10]) while(%t), condition=%condition, body=%body
 }"""
-    assert sent_bytes(collectives(parse(text))) == {"collective-permute": 7 * 40}
+    assert sent_bytes_by_opcode(collectives(parse_module(text))) == {"collective-permute": 7 * 40}
 
 
 def test_a_collective_that_is_printed_where_it_starts_goes_on_and_ends_counts_once() -> None:
@@ -80,7 +80,7 @@ ENTRY %main (a: f32[4,100]) -> f32[8,100] {{
   %fusion = f32[8,100] fusion(%async-collective-start), kind=kCustom, calls=%async_collective_fusion.1
   ROOT %async-collective-done = f32[8,100] fusion(%fusion), kind=kCustom, calls=%end
 }}"""
-    assert sent_bytes(collectives(parse(text))) == {"all-gather": 1600}
+    assert sent_bytes_by_opcode(collectives(parse_module(text))) == {"all-gather": 1600}
 
 
 def test_what_no_rewrite_explains_is_unexplained() -> None:
@@ -97,5 +97,5 @@ def test_an_all_to_all_in_parts_is_one_transfer() -> None:
     text = (
         "ENTRY %main (a: f32[4,10]) -> f32[] {\n  %c = (f32[10], f32[10], f32[10], f32[10]) all-to-all(%a, %b, %c, %d)"
     )
-    found = collectives(parse(text + ", replica_groups={{0,1,2,3}}\n}"))
+    found = collectives(parse_module(text + ", replica_groups={{0,1,2,3}}\n}"))
     assert found == [Collective("all-to-all", "f32", 3 * 40, 1)]

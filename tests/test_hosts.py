@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 from test_faults import SMALL, alive, children, wait_for
 
-from stripectl.cli.multihost import find
+from stripectl.cli.multihost import find_hosts
 from stripectl.errors import BadInput, Missing
-from stripectl.results.environment import cores, differing
+from stripectl.results.environment import cores, differing_parts
 from stripectl.results.run import Run
 from stripectl.workers.coordinator import Cluster
 from stripectl.workers.follower import follow
 from stripectl.workers.hosts import COMPARED, HostLost, Hosts
-from stripectl.workers.worker_group import DeviceSet, PlanFailed, free_port
+from stripectl.workers.worker_group import WorkerError, WorkerGroup, free_port
 
 SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
 BENCH = ["bench", "--method", "measured", *SHAPE]
@@ -152,9 +152,9 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     if NAMESPACES:
         assert [host["name"] for host in run.environment["hosts"]] == [f"host{host}" for host in range(count)]
     for m in ring if count == 2 else ():
-        profiles = (tmp_path / "run" / m.trace["profile"]).rglob("*.xplane.pb")  # type: ignore
+        profiles = (tmp_path / "run" / m.profile["profile"]).rglob("*.xplane.pb")  # type: ignore
         assert sorted(path.name for path in profiles) == ["process0.xplane.pb", "process1.xplane.pb"]
-        assert m.overlap and len(m.trace["devices"]) == 2  # type: ignore
+        assert m.overlap and len(m.profile["devices"]) == 2  # type: ignore
     best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
     for host, (code, nothing, said) in enumerate(others, 1):
         assert (code, nothing) == (0, "")
@@ -232,7 +232,7 @@ def pair() -> Iterator[Cluster]:
 
 
 def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
-    with DeviceSet(2, cluster=pair) as devices:
+    with WorkerGroup(2, cluster=pair) as devices:
         assert devices.on_hosts == [1, 1]
         assert [each["count"] for each in devices.ask("devices")] == [2, 2]
         prepare = {"workload": SMALL.to_json(), "warmup": 1, "flags": {}}
@@ -245,20 +245,20 @@ def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
 
 
 def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) -> None:
-    with DeviceSet(2, cluster=pair) as devices:
+    with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")
         of_threads = [Path(f"/proc/self/task/{thread.native_id}/children") for thread in threading.enumerate()]
         before = {int(each) for path in of_threads for each in path.read_text().split() if alive(int(each))}
         away = next(each for each in before if each != devices.workers[0].process.pid)  # type: ignore
         os.kill(away, signal.SIGKILL)
-        with pytest.raises(PlanFailed, match=r"process 1 on host 1 \(.*\) was killed by SIGKILL"):
+        with pytest.raises(WorkerError, match=r"process 1 on host 1 \(.*\) was killed by SIGKILL"):
             devices.ask("devices")
         assert wait_for(lambda: not any(map(alive, before)), 10)
         assert len(devices.ask("devices")) == 2
 
 
 def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None:
-    with DeviceSet(2, cluster=pair) as devices:
+    with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")
         pair.followers[0].link.connection.shutdown(socket.SHUT_RDWR)
         with pytest.raises(HostLost, match=r"host 1 \(.*\) is gone"):
@@ -311,17 +311,17 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clusters_say_which_hosts_there_are(around: dict, coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in around.items():
         monkeypatch.setenv(name, value)
-    assert find(None, None, None) == Hosts(coordinator, 3, 1)
-    assert find(None, 1, None) is None
+    assert find_hosts(None, None, None) == Hosts(coordinator, 3, 1)
+    assert find_hosts(None, 1, None) is None
     monkeypatch.setenv("SLURM_NTASKS", "1")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
-    assert find(None, None, None) is None
+    assert find_hosts(None, None, None) is None
 
 
 def test_hosts_are_named_whole() -> None:
-    assert find("10.0.0.1:80", 2, 1) == Hosts("10.0.0.1:80", 2, 1)
+    assert find_hosts("10.0.0.1:80", 2, 1) == Hosts("10.0.0.1:80", 2, 1)
     with pytest.raises(BadInput, match="go together"):
-        find("10.0.0.1:80", 2, None)
+        find_hosts("10.0.0.1:80", 2, None)
 
 
 def test_what_is_no_host_is_turned_away() -> None:
@@ -337,7 +337,10 @@ def test_what_is_no_host_is_turned_away() -> None:
 def test_differences_between_hosts_are_named() -> None:
     ours = {"versions": {"jaxlib": "0.10.2"}, "flags": {}, "host": {"cores": 8}}
     theirs = {"versions": {"jaxlib": "0.10.1"}, "flags": {"XLA_FLAGS": "--x"}, "host": {"cores": 8}}
-    assert list(differing(ours, theirs, COMPARED)) == [("jaxlib", "0.10.2", "0.10.1"), ("XLA_FLAGS", "none", "--x")]
+    assert list(differing_parts(ours, theirs, COMPARED)) == [
+        ("jaxlib", "0.10.2", "0.10.1"),
+        ("XLA_FLAGS", "none", "--x"),
+    ]
 
 
 @pytest.mark.parametrize("coordinator", ["nowhere", "host:", "host:0", "host:99999", ":80"])

@@ -14,19 +14,19 @@ from stripectl.core.defaults import with_tile
 from stripectl.core.layout import layouts
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import dense, max_relative_error
 from stripectl.execute.verification import TOLERANCES
-from stripectl.hlo.module import collectives, parse, sent_bytes
-from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
+from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 
 SEQ_LEN = 256
-NAMES = [name for name in schemes.names() if schemes[name].queries != "all"]
+NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
 SCHEMES = [f"{name}/{layout}" for name in NAMES for layout in schemes[name].layouts or layouts.names()]
-LATENT = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
+LATENT = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
 
 
 FACTORS = SCHEMES, [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
@@ -42,7 +42,7 @@ def asked(queries: int | None, batch: int = 1, **change) -> Workload:
 
 def planned(text: str, work: Workload):
     plan = with_tile(parse_plan(text), work, "cpu")
-    assert unsupported(plan, work, "cpu") is None
+    assert why_unsupported(plan, work, "cpu") is None
     return plan
 
 
@@ -59,7 +59,7 @@ def test_equals_it_beside_other_axes(scheme: str, mesh: str, queries: int, batch
 
 
 def check(work: Workload, plan: str) -> None:
-    program = Program(work, planned(plan, work), jax.devices())
+    program = PlanProgram(work, planned(plan, work), jax.devices())
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     found = np.asarray(program.function(*program.place(arrays)), np.float64)
@@ -72,9 +72,11 @@ def check(work: Workload, plan: str) -> None:
 def test_simulated_bytes_are_the_programs(scheme: str, queries: int, batch: int) -> None:
     work = asked(queries, batch)
     plan = planned(f"{scheme}@ring=8", work)
-    simulated, program = simulate(work, plan, COUNTING).sent, Program(work, plan, jax.devices())
+    simulated, program = simulate(work, plan, COUNTING).sent, PlanProgram(work, plan, jax.devices())
     assert simulated == jaxpr_bytes(program)
-    assert sum(simulated.values()) == sum(sent_bytes(collectives(parse(program.compile({}).as_text()))).values())
+    assert sum(simulated.values()) == sum(
+        sent_bytes_by_opcode(collectives(parse_module(program.compile({}).as_text()))).values()
+    )
 
 
 def test_what_is_sent_depends_on_the_queries_or_on_the_cache() -> None:
@@ -132,5 +134,5 @@ def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | Non
     ],
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
-    reason = unsupported(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
+    reason = why_unsupported(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
     assert reason and why in reason

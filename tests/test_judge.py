@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stripectl.analysis.claim_verdicts import VERDICTS, Judgement, judge
-from stripectl.analysis.claims import parse
+from stripectl.analysis.claim_verdicts import VERDICTS, Judgement, judge_claims
+from stripectl.analysis.claims import parse_claim
 from stripectl.analysis.metrics import METRICS
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
@@ -36,7 +36,7 @@ def run_of(*measurements: Measurement) -> Run:
 
 
 def judged(text: str, *measurements: Measurement) -> Judgement:
-    (found,) = judge([parse(text)], [("run", run_of(*measurements))])
+    (found,) = judge_claims([parse_claim(text)], [("run", run_of(*measurements))])
     return found
 
 
@@ -137,9 +137,9 @@ def test_only_what_is_alike_is_compared(other: dict[str, Any]) -> None:
 
 def test_runs_are_not_compared_with_each_other() -> None:
     runs = [("a", run_of(m(STRIPED, 1.0))), ("b", run_of(m(CONTIGUOUS, 2.0)))]
-    (found,) = judge([parse("striped >= 1.3 x ring")], runs)
+    (found,) = judge_claims([parse_claim("striped >= 1.3 x ring")], runs)
     assert found.verdict == "FAILS"
-    (found,) = judge([parse("time < 1.5 s")], runs)
+    (found,) = judge_claims([parse_claim("time < 1.5 s")], runs)
     assert [(each.verdict, each.where.endswith(", b")) for each in found.findings] == [
         ("FAILS", True),
         ("HOLDS", False),
@@ -183,9 +183,9 @@ def test_a_claim_about_nothing_says_what_there_is(text: str, says: str) -> None:
 
 
 def test_this_machine_is_where_tiles_were_timed() -> None:
-    here = m(STRIPED, 1.0, calibration={"source": "measured_tile"}, target="cpu:8")
+    here = m(STRIPED, 1.0, cost_source={"source": "measured_tile"}, target="cpu:8")
     ran = sampled(STRIPED, FAST, target="cpu:2")
-    paper = m(STRIPED, 99.0, calibration={"source": "datasheet"})
+    paper = m(STRIPED, 99.0, cost_source={"source": "datasheet"})
     assert judged("time < 2 s on this machine", here, ran, paper).holding == 2
 
 
@@ -256,7 +256,7 @@ WORDS += [
 @example("tiles >= " + "0." * 20_000)
 def test_a_line_is_a_claim_or_bad_input(text: str) -> None:
     try:
-        (found,) = judge([parse(text)], [("run", run_of(*BOTH))])
+        (found,) = judge_claims([parse_claim(text)], [("run", run_of(*BOTH))])
     except BadInput as error:
         assert str(error)
     else:
@@ -273,7 +273,7 @@ def test_a_time_that_a_stronger_method_refuses_does_not_count() -> None:
 
 
 def test_what_a_search_tried_first_does_not_count() -> None:
-    rough = m(STRIPED.replace("512x512", "128x128"), 0.1, calibration={"source": "short_run"})
+    rough = m(STRIPED.replace("512x512", "128x128"), 0.1, cost_source={"source": "short_run"})
     assert judged("striped >= 2 x ring", *BOTH, rough).verdict == "FAILS"
     assert judged("time > 0.5 s", *BOTH, rough).verdict == "HOLDS"
 

@@ -21,7 +21,7 @@ from stripectl.results.lock import FILE as LOCK
 from stripectl.results.lock import writing_in
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.results.writer import Kept
+from stripectl.results.writer import RunWriter
 from stripectl.util.files import write_atomically
 
 WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
@@ -162,7 +162,7 @@ BROKEN = {
     "truncated": (lambda text: text[: len(text) // 2], "is not JSON, or was cut short"),
     "empty": (lambda text: "", "is not JSON, or was cut short"),
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
-    "newer": (lambda text: text.replace("stripectl.run/1", "stripectl.run/2"), "newer than this stripectl"),
+    "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
     "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot be gone on with"),
     "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
@@ -192,7 +192,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_while_writing_is_quick_there_is_no_journal() -> None:
-    kept = Kept(empty(), Path("run"))
+    kept = RunWriter(empty(), Path("run"))
     for at in range(5):
         kept.add(made(at, 1.0))
         assert told(Run.load(Path("run")).measurements) == told(kept.gathered().measurements)
@@ -200,7 +200,7 @@ def test_while_writing_is_quick_there_is_no_journal() -> None:
 
 
 def test_a_run_that_is_slow_to_write_is_appended_to(slow: None) -> None:
-    kept = Kept(empty(), Path("run"))
+    kept = RunWriter(empty(), Path("run"))
     kept.add(made(0, 1.0))
     whole = Path("run/run.json").read_bytes()
     for at in range(1, 5):
@@ -215,7 +215,7 @@ def test_a_run_that_is_slow_to_write_is_appended_to(slow: None) -> None:
 
 
 def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = Kept(empty(), Path("run"))
+    kept = RunWriter(empty(), Path("run"))
     for at in range(3):
         kept.add(made(at, 1.0))
     path = Path("run") / journal.FILE
@@ -236,7 +236,7 @@ def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.
 
 def test_a_resumed_run_takes_its_journal_in(slow: None) -> None:
     assert run(*ON_PAPER, "--seqlen", "8k", "--pass", "forward", "--layout", "striped") == 0
-    kept = Kept(Run.load(Path("run")), Path("run"))
+    kept = RunWriter(Run.load(Path("run")), Path("run"))
     kept.add(made(0, 1.0))
     kept.add(made(1, 1.0))
     assert journal.FILE in listing(Path("run"))
@@ -261,7 +261,7 @@ STEPS = st.tuples(
 @given(st.sampled_from(["key", "what"]), st.lists(STEPS, max_size=12))
 def test_whatever_is_written_how_the_folder_holds_what_is_known(tmp_path_factory, by: str, steps: list) -> None:
     folder = tmp_path_factory.mktemp("run")
-    kept = Kept(empty(), folder, by)
+    kept = RunWriter(empty(), folder, by)
     kept.save()
     for seconds, (at, method, whole, killed) in enumerate(steps, 1):
         kept.began_s, kept.took_s = (float("-inf"), 0.0) if whole else (kept.began_s, 1e9)
@@ -281,7 +281,7 @@ def test_whatever_is_written_how_the_folder_holds_what_is_known(tmp_path_factory
 def test_of_a_plan_the_strongest_stays_and_samples_are_never_dropped() -> None:
     both = [made(0, 1.0), made(0, 2.0, "simulated")]
     run = replace(empty(), measurements=both)
-    kept = Kept(run, Path("run"), "what")
+    kept = RunWriter(run, Path("run"), "what")
     kept.add(made(1, 3.0, "simulated"))
     kept.add(made(1, 4.0))
     kept.add(made(0, 5.0, "simulated"))
@@ -299,13 +299,13 @@ from stripectl.results.run import Run
 
 seed, kills = int(sys.argv[1]), int(sys.argv[2])
 chance, folder = random.Random(seed), Path("run")
-keeping.Kept(empty(), Path("warm")).add(made(0, 1.0))
+keeping.RunWriter(empty(), Path("warm")).add(made(0, 1.0))
 for nth in range(kills):
     keeping.SLOW_S, keeping.SHARE = chance.choice([(1e9, 1.0), (0.0, 0.5), (0.0, 1e-9)])
     began = Run.load(folder) if (folder / "run.json").exists() else empty()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
-        keep = keeping.Kept(began, folder)
+        keep = keeping.RunWriter(began, folder)
         for turn in range(10**6):
             m = made((nth + turn) % 12, float(nth * 1000 + turn + 1))
             keep.add(m)
@@ -339,11 +339,11 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept() -> None:
 
 
 def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
-    from stripectl.cli.session import tried_again
+    from stripectl.cli.session import retried
     from stripectl.measure.sampler import UNFINISHED
 
     failed = replace(made(0, 1.0), status="failed", reason="process 1 was killed by SIGKILL", median_s=None)
-    again = tried_again(failed)
+    again = retried(failed)
     assert (again.status, again.reason, again.samples_s) == ("ok", UNFINISHED, failed.samples_s)
-    assert tried_again(made(0, 1.0)) == made(0, 1.0)
+    assert retried(made(0, 1.0)) == made(0, 1.0)
     assert signal.SIGKILL.name in (failed.reason or "")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.kernels.xla.power_of_two import power_of_two
 
 BANDS = {
@@ -19,7 +19,7 @@ BANDS = {
     "far": (8, UNBOUNDED),
 }
 SOFTMAX = [name for name in kernels.names() if kernels[name].family == "softmax"]
-ANY_BAND = [name for name in SOFTMAX if kernels[name].tile_multiple == 1 and not kernels[name].counted]
+ANY_BAND = [name for name in SOFTMAX if kernels[name].tile_multiple == 1 and not kernels[name].counting_tile]
 ROWS, COLS, HEADS, KV_HEADS, HEAD_DIM = 24, 36, 4, 2, 8
 
 
@@ -36,13 +36,13 @@ def dense(q, k, v, keep):
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5), Tile(24, 36)])
 def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> None:
-    check_rectangles(name, [Rectangle(0, 0, ROWS, COLS, *BANDS[band])], tile)
+    check_rectangles(name, [MaskBlock(0, 0, ROWS, COLS, *BANDS[band])], tile)
 
 
 def test_values_and_gradients_where_memory_has_tiles(monkeypatch) -> None:
     """As for a TPU, whose memory is no line."""
     monkeypatch.setattr(kernels["xla"].load(), "platform", lambda: "tpu")
-    check_rectangles("xla", [Rectangle(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
+    check_rectangles("xla", [MaskBlock(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
 
 
 @pytest.mark.parametrize("name", ANY_BAND)
@@ -53,10 +53,10 @@ def test_values_and_gradients_of_packed_documents(name: str, band: str, tile: Ti
     rows = np.arange(ROWS)
     firsts = np.stack([rows // 10 * 13 - 4, np.where(rows < 5, -3, 2)])
     ends = np.stack([rows // 10 * 13 + 9, np.where(rows < 5, 2, COLS + 7)])
-    check_rectangles(name, [Rectangle(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends)))], tile)
+    check_rectangles(name, [MaskBlock(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends)))], tile)
 
 
-def check_rectangles(name: str, bands: list[Rectangle], tile: Tile) -> None:
+def check_rectangles(name: str, bands: list[MaskBlock], tile: Tile) -> None:
     """Rectangles of a pair of shards, which do not overlap."""
     module, rng = kernels[name].load(), np.random.default_rng(0)
     rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
@@ -95,7 +95,7 @@ def test_a_state_carries_on_where_another_block_left_off() -> None:
     empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
 
     def attend(k, v, state):
-        return module.forward(q, k, v, state, [Rectangle(0, 0, 16, k.shape[2], -UNBOUNDED, UNBOUNDED)], Tile(4, 4))
+        return module.forward(q, k, v, state, [MaskBlock(0, 0, 16, k.shape[2], -UNBOUNDED, UNBOUNDED)], Tile(4, 4))
 
     once = attend(k, v, empty)
     twice = attend(k[:, :, 8:], v[:, :, 8:], attend(k[:, :, :8], v[:, :, :8], empty))
@@ -116,7 +116,7 @@ def test_a_power_of_two() -> None:
 def test_weights_of_a_tile_are_computed_once(dtype: str) -> None:
     """For the sum and the matmul that read them: in the loop of whole tiles and in the two of boundary ones."""
     x, state = jnp.ones((1, 1, 512, 64), dtype), (jnp.zeros((1, 1, 512, 64)), *[jnp.zeros((1, 1, 512))] * 2)
-    bands = [Rectangle(0, 0, 512, 512, *BANDS["causal"])]
+    bands = [MaskBlock(0, 0, 512, 512, *BANDS["causal"])]
     forward = jax.jit(lambda x, state: kernels["xla"].load().forward(x, x, x, state, bands, Tile(128, 128)))
     assert forward.lower(x, state).compile().as_text().count(" round-nearest-even(") == 3
 
@@ -125,8 +125,8 @@ def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
     """Of keys in several pieces, the last of them short."""
     module = kernels["xla"].load()
     keys = jnp.asarray(np.random.default_rng(0).normal(size=(300, 64)), jnp.float32)
-    assert jnp.array_equal(module.turned(keys), keys.T)
-    x, row, bands = jnp.ones((1, 1, 600, 64)), jnp.ones((1, 1, 600)), [Rectangle(0, 0, 600, 600, *BANDS["causal"])]
+    assert jnp.array_equal(module.transpose_keys(keys), keys.T)
+    x, row, bands = jnp.ones((1, 1, 600, 64)), jnp.ones((1, 1, 600)), [MaskBlock(0, 0, 600, 600, *BANDS["causal"])]
     backward = jax.jit(lambda x, row: module.backward(x, x, x, x, row, row, x, bands, Tile(300, 300)))
     text = backward.lower(x, row).compile().as_text()
     assert text.count("lhs_contracting_dims={1}") == 15  # five of a whole tile and of each of two boundary loops

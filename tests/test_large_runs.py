@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from test_cli import run
 
 from stripectl.core.workload import Workload
-from stripectl.reporters.html.run_archive import MOST_SHOWN
+from stripectl.reporters.html.run_archive import MAX_SHOWN
 from stripectl.results import journal
 from stripectl.results.measurement import Measurement, median_interval, ratio_interval
 from stripectl.results.run import Run
-from stripectl.results.writer import Kept
+from stripectl.results.writer import RunWriter
 from stripectl.statistics.bootstrap import RESAMPLES
 
 COUNTS, SAMPLED = (20_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
@@ -100,7 +100,7 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     text = (tmp_path / "report.html").read_text()
     assert len(text) < MOST_PAGE_BYTES
     carried = Run.load(tmp_path / "report.html").measurements
-    assert 0 < len(carried) <= 2 * MOST_SHOWN
+    assert 0 < len(carried) <= 2 * MAX_SHOWN
     assert f"{count + 8 - len(carried):,} more measurements are in run.json" in text
     assert f"without {count + 8 - len(carried):,} of {count + 8:,} measurements" in text
     assert {m.workload.seq_len for m in carried} == {m.workload.seq_len for m in found}
@@ -113,7 +113,7 @@ def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
 ) -> None:
     saved, save = list[int](), Run.save
     monkeypatch.setattr(Run, "save", lambda self, folder: saved.append(1) or save(self, folder))
-    kept = Kept(Run.load(large), tmp_path)
+    kept = RunWriter(Run.load(large), tmp_path)
     plan = "ring/striped/xla@ring=2,tile=64x64,unroll="
     more = [replace(kept.run.measurements[0], plan=f"{plan}{at + 1}") for at in range(500)]
     for at, m in enumerate(more):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from stripectl.core.layout import (
     MASKS,
     UNBOUNDED,
-    Pairing,
-    Rectangle,
+    MaskBlock,
+    SequenceSharding,
     Tile,
     Window,
     count_pairs,
@@ -21,7 +21,7 @@ NAMES = layouts.names()
 WINDOWS = [*MASKS.values(), Window(5, 0), Window(3, 4)]
 
 
-def kept(bands: list[Rectangle], rows: int) -> np.ndarray:
+def kept(bands: list[MaskBlock], rows: int) -> np.ndarray:
     """bool[rows, rows]: what the bands of a pair of shards keep."""
     keep = np.zeros((rows, rows), bool)
     for band in bands:
@@ -55,15 +55,15 @@ def test_bands_keep_what_positions_say(name: str, shards: int, window: Window) -
                 expected &= distance >= -window.left
             if window.right is not None:
                 expected &= distance <= window.right
-            assert (kept(Pairing.square(layout, window, shards, rows).bands(me, src), rows) == expected).all()
+            assert (kept(SequenceSharding.square(layout, window, shards, rows).bands(me, src), rows) == expected).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bands_of_all_devices_at_once_are_those_of_each(name: str) -> None:
     me = np.arange(4)
-    together = Pairing.square(layouts[name], MASKS["causal"], 4, 8).bands(me, (me + 1) % 4)
+    together = SequenceSharding.square(layouts[name], MASKS["causal"], 4, 8).bands(me, (me + 1) % 4)
     for device in range(4):
-        alone = Pairing.square(layouts[name], MASKS["causal"], 4, 8).bands(device, (device + 1) % 4)
+        alone = SequenceSharding.square(layouts[name], MASKS["causal"], 4, 8).bands(device, (device + 1) % 4)
         for band, one in zip(together, alone, strict=True):
             assert np.broadcast_to(band.low, 4)[device] == one.low
             assert np.broadcast_to(band.high, 4)[device] == one.high
@@ -77,7 +77,7 @@ limits = st.one_of(st.integers(-40, 40), st.sampled_from([-UNBOUNDED, UNBOUNDED]
 def test_tiles_are_counted_by_what_they_hold(
     rows: int, cols: int, block_q: int, block_kv: int, low: int, high: int
 ) -> None:
-    tile, band = Tile(min(block_q, rows), min(block_kv, cols)), Rectangle(0, 0, rows, cols, low, max(low, high))
+    tile, band = Tile(min(block_q, rows), min(block_kv, cols)), MaskBlock(0, 0, rows, cols, low, max(low, high))
     i, j = np.arange(rows)[:, None], np.arange(cols)
     keep = (j >= i + band.low) & (j <= i + band.high)
     live = whole = total = visited = 0
@@ -99,15 +99,15 @@ def test_tiles_are_counted_by_what_they_hold(
 @pytest.mark.parametrize("mask", MASKS)
 def test_pairs_of_all_shards_are_the_mask(name: str, mask: str) -> None:
     shards, rows = 4, 16
-    me, pairing = np.arange(shards), Pairing.square(layouts[name], MASKS[mask], shards, rows)
+    me, pairing = np.arange(shards), SequenceSharding.square(layouts[name], MASKS[mask], shards, rows)
     total = sum(int(np.broadcast_to(count_pairs(pairing.bands(me, src)), shards).sum()) for src in range(shards))
     length = shards * rows
     assert total == (length * (length + 1) // 2 if mask == "causal" else length**2)
 
 
 def test_unsupported_names_the_nearest_length() -> None:
-    reason = layouts["zigzag"].unsupported(8191, 8)
+    reason = layouts["zigzag"].why_unsupported(8191, 8)
     assert reason == (
         "zigzag needs a multiple of 2 rows per shard; 8191 over 8 shards gives 1023.875. Try --seqlen 8192."
     )
-    assert layouts["striped"].unsupported(8192, 8) is None
+    assert layouts["striped"].why_unsupported(8192, 8) is None

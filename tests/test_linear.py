@@ -18,19 +18,23 @@ from stripectl.core.layout import layouts
 from stripectl.core.plan import STATES as PLANNED_STATES
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.sequence_sharding import pairing_of
-from stripectl.core.validation import unsupported
+from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
-from stripectl.hlo.module import collectives, parse, sent_bytes
+from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.measurement import Measurement
-from stripectl.runner.static_facts import described
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.runner.static_facts import with_static_facts
+from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 
 STATES = ("lasp", "lasp2")  # schemes that send states
-NAMES = [name for name in schemes.names() if "linear" in schemes[name].kernels and schemes[name].queries == "all"]
+NAMES = [
+    name
+    for name in schemes.names()
+    if "linear" in schemes[name].kernel_families and schemes[name].query_sharding == "all"
+]
 DECAYS, FEATURES, KV_HEADS = ("1", "0.9", "tnl"), ("none", "elu"), (HEADS, 2, 1)
 TILES = ("8x8", "10x7", "24x48")  # a chunk that divides a shard, one that does not, one that is no square
 
@@ -109,7 +113,7 @@ def planned(name: str, devices: int, **change) -> tuple[Workload, Plan]:
 @pytest.mark.parametrize("name", NAMES)
 def test_simulated_bytes_are_the_programs(name: str, passes: str, dtype: str, kv_heads: int) -> None:
     work, plan = planned(name, 4, passes=passes, dtype=dtype, kv_heads=kv_heads, batch=2)
-    assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(Program(work, plan, jax.devices()))
+    assert simulate(work, plan, COUNTING).sent == jaxpr_bytes(PlanProgram(work, plan, jax.devices()))
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -130,7 +134,7 @@ def test_a_state_is_as_large_at_any_length(name: str) -> None:
 def test_states_that_are_not_kept_travel_once_more(name: str) -> None:
     work, plan = planned(name, 4)
     sent = [
-        jaxpr_bytes(Program(work, replace(plan, states=states), jax.devices()))
+        jaxpr_bytes(PlanProgram(work, replace(plan, states=states), jax.devices()))
         for states in (PLANNED_STATES[0], PLANNED_STATES[1])
     ]
     assert [3 * nbytes for nbytes in sent[0].values()] == [2 * nbytes for nbytes in sent[1].values()]
@@ -140,9 +144,9 @@ def test_states_that_are_not_kept_travel_once_more(name: str) -> None:
 def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
     """Where hops take as long as all heads together, none is seen: each has its share beside it."""
     work, plan = planned("lasp", 8, passes="forward")
-    tiles = kernels["chunked"].count([pairing_of(work, plan).bands(0, 0)[0]], plan.tile)
+    tiles = kernels["chunked"].count_tiles([sequence_sharding(work, plan).bands(0, 0)[0]], plan.tile)
     share = 8 / 7 * float(TileCost(1.0, 1.0).seconds(tiles, 1))
-    hop = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, "datasheet")
+    hop = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), share, float("inf"), True, "datasheet")
     found = simulate(work, plan, hop)
     shares = [each for each in found.rounds if each.tiles.boundary.any()]
     assert [each.heads for each in shares] == [1, 1, 1, 1, 1, 1, 2]
@@ -153,7 +157,7 @@ def test_every_hop_of_a_chain_is_beside_a_share_of_the_heads() -> None:
 @pytest.mark.parametrize("ways", [1, 2])
 def test_a_chain_is_latency_by_latency_and_a_gather_goes_both_ways_round(ways: int) -> None:
     """N-1 hops that wait for each other; and N/2 on a torus, which a switch has no use for."""
-    machine = Machine(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, "datasheet", torus=ways == 2)
+    machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, float("inf"), True, "datasheet", torus=ways == 2)
     taken = {name: simulate(*planned(name, 8, passes="forward"), machine).seconds for name in STATES}
     assert taken == {"lasp": 7.0, "lasp2": {1: 7.0, 2: 4.0}[ways]}
 
@@ -161,14 +165,16 @@ def test_a_chain_is_latency_by_latency_and_a_gather_goes_both_ways_round(ways: i
 @pytest.mark.parametrize("name", STATES)
 def test_compiled_bytes_are_the_simulated(name: str) -> None:
     work, plan = planned(name, 4)
-    compiled = Program(work, plan, jax.devices()).compile({}).as_text()
-    assert sum(sent_bytes(collectives(parse(compiled))).values()) == sum(simulate(work, plan, COUNTING).sent.values())
+    compiled = PlanProgram(work, plan, jax.devices()).compile({}).as_text()
+    assert sum(sent_bytes_by_opcode(collectives(parse_module(compiled))).values()) == sum(
+        simulate(work, plan, COUNTING).sent.values()
+    )
 
 
 @pytest.mark.parametrize("mask", ["causal", "full"])
 def test_a_chain_has_a_hop_for_every_other_device_each_way(mask: str) -> None:
     work, plan = planned("lasp", 8, mask=mask)
-    hops = [times for _, _, _, times in jaxpr_transfers(Program(work, plan, jax.devices()))]
+    hops = [times for _, _, _, times in jaxpr_transfers(PlanProgram(work, plan, jax.devices()))]
     assert sum(hops) == 2 * 7
 
 
@@ -186,7 +192,7 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
     monkeypatch.setattr(chunked, "chunk_tile", counted)
     plan = parse_plan(f"{name}/contiguous/chunked@ring=4,tile={tile}")
     work, _ = planned(name, 4, passes="forward", heads=4, kv_heads=4, head_dim=4)
-    running = Program(work, plan, jax.devices())
+    running = PlanProgram(work, plan, jax.devices())
     out, back = jax.vjp(running.function, *running.random_inputs())
     jax.block_until_ready(out)
     jax.effects_barrier()
@@ -214,7 +220,7 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
 )
 def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
     work, _ = planned("ring", 8, **change)
-    reason = unsupported(parse_plan(plan), work, "cpu", DEVICES)
+    reason = why_unsupported(parse_plan(plan), work, "cpu", DEVICES)
     assert reason and why in reason
 
 
@@ -224,7 +230,7 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
     for name in STATES:
         work, plan = planned(name, 8, passes="forward")
         case = Measurement(workload=work, plan=str(plan), target="v5e:2x4", method="simulated")
-        maps.append(described(case, Hardware.load("v5e")).tiles["per_round"])
+        maps.append(with_static_facts(case, Hardware.load("v5e")).tiles["per_round"])
     assert maps[0] == maps[1] and len(maps[0]) == 8
 
 

@@ -15,7 +15,7 @@ from stripectl.results.measurement import (
     over_one_device,
     ratio_interval,
     simulation_error,
-    verdict,
+    speedup_verdict,
     with_speedups,
 )
 from stripectl.results.run import Run, newest_run
@@ -57,11 +57,11 @@ def test_a_run_survives_its_file(tmp_path: Path) -> None:
 
 def test_the_schema_of_a_measurement() -> None:
     content = run(measured("striped", 1.0)).to_json()
-    assert content["schema"] == "stripectl.run/1"
+    assert content["schema"] == "stripectl.run/2"
     wanted = {
         *("workload", "plan", "target", "method", "pass", "status", "reason", "samples_s", "median_s", "ci95_s"),
         *("compile_s", "tokens_per_s", "flops", "tflops_per_s_per_device", "mfu", "speedup", "bound", "tiles", "bytes"),
-        *("peak_bytes", "hbm_bytes", "overlap", "check", "calibration"),
+        *("peak_bytes", "hbm_bytes", "overlap", "check", "cost_source"),
     }
     assert wanted <= set(content["measurements"][0])
     json.dumps(content, allow_nan=False)
@@ -73,7 +73,7 @@ def test_the_schema_of_a_measurement() -> None:
         ("", "cut short"),
         ('{"schema": "stripectl.run/1", "id":', "cut short"),
         ("[]", "not a stripectl run"),
-        ('{"schema": "stripectl.run/2"}', "newer than this stripectl"),
+        ('{"schema": "stripectl.run/3"}', "newer than this stripectl"),
         ('{"schema": "stripectl.run/1", "id": "x"}', "not a whole stripectl run"),
         ("[" * 100000, "cut short"),
     ],
@@ -91,12 +91,12 @@ def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
     assert striped.speedup["value"] == pytest.approx(1.5, rel=0.01)
     low, high = striped.speedup["ci95"]
     assert low < striped.speedup["value"] < high
-    assert verdict(striped.speedup) == "faster"
+    assert speedup_verdict(striped.speedup) == "faster"
 
 
 def test_overlapping_samples_are_ambiguous() -> None:
     striped, _ = with_speedups([measured("striped", 1.0, noise=0.2), measured("contiguous", 1.01, noise=0.2)])
-    assert verdict(striped.speedup) == "ambiguous"
+    assert speedup_verdict(striped.speedup) == "ambiguous"
 
 
 def test_two_samples_have_no_interval() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.accuracy.memory import NEAR, errors, rows
+from stripectl.analysis.accuracy.memory import NEAR_SHARE, memory_errors, memory_predictions
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli import main
 from stripectl.core.layout import Tile
@@ -13,14 +13,14 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
-from stripectl.measure.device_pool import Devices
+from stripectl.measure.device_pool import DevicePool
 from stripectl.results.run import Run
-from stripectl.runner.backends import EXPLAINED, simulate_group, simulated
-from stripectl.runner.request import to_make
+from stripectl.runner.backends import EXPLAINED_PLANS, simulate_case, simulate_group
+from stripectl.runner.request import make_case
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.memory import Allocation, Ledger
-from stripectl.simulate.simulation import simulate, times_of
-from stripectl.simulate.step_memory import memory_of_step
+from stripectl.simulate.simulation import simulate, simulate_times
+from stripectl.simulate.step_memory import step_memory
 
 WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
 ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of eight shards
@@ -60,51 +60,51 @@ def test_memory_grows_with_the_length_and_not_with_the_machine(scheme: str) -> N
     work, plan = replace(WORK, passes="forward-backward"), parse_plan(f"{scheme}/striped/pallas_tpu@{mesh},tile=512")
     short = simulate(work, plan, COUNTING).peak_bytes
     assert simulate(replace(work, seq_len=2**16), plan, COUNTING).peak_bytes == 2 * short
-    assert simulate(work, plan, COUNTING.faster("compute")).peak_bytes == short
+    assert simulate(work, plan, COUNTING.with_part_sped_up("compute")).peak_bytes == short
 
 
 def test_the_parts_of_a_step_are_those_of_its_shards() -> None:
     work, plan = step_of("7b", 2**17), parse_plan("ring/striped/splash@ring=16,tile=512")
-    parts = memory_of_step(work, plan, "tpu")
+    parts = step_memory(work, plan, "tpu")
     model = work.sizes
     parameters = model.layers * model.layer_parameters + 2 * model.head_parameters
     assert parts["parameters"] == 4 * parameters // 16 and parts["optimizer"] == 2 * parts["parameters"]
-    whole = memory_of_step(work, replace(plan, zero="0"), "tpu")
+    whole = step_memory(work, replace(plan, zero="0"), "tpu")
     assert whole["parameters"] == 16 * parts["parameters"] and whole["optimizer"] == 16 * parts["optimizer"]
-    once = memory_of_step(work, replace(plan, zero="1"), "tpu")
+    once = step_memory(work, replace(plan, zero="1"), "tpu")
     assert once["parameters"] == whole["parameters"] and once["optimizer"] == parts["optimizer"]
 
 
 def test_what_a_layer_keeps_grows_with_what_remat_keeps() -> None:
     work, plan = step_of("llama3-8b", 2**17), parse_plan("ring/striped/splash@ring=16,tile=512")
     kept = [
-        memory_of_step(work, replace(plan, remat=each), "tpu")["activations"]
+        step_memory(work, replace(plan, remat=each), "tpu")["activations"]
         for each in ("full", "attention", "dots", "none")
     ]
     assert kept == sorted(kept) and len(set(kept)) == len(kept)
 
 
 def test_steps_are_within_a_tenth_of_what_compilers_say() -> None:
-    steps = [row for row in rows() if row.passes == STEP and row.compiled]
+    steps = [row for row in memory_predictions() if row.passes == STEP and row.compiled]
     assert len(steps) >= 20
-    assert [row for row in steps if abs(row.ratio - 1) > NEAR] == []
+    assert [row for row in steps if abs(row.ratio - 1) > NEAR_SHARE] == []
 
 
 def test_attention_on_tpus_is_near_what_the_compiler_says() -> None:
-    attention = [row for row in rows() if row.passes != STEP and not row.target.startswith("h100")]
+    attention = [row for row in memory_predictions() if row.passes != STEP and not row.target.startswith("h100")]
     assert len(attention) >= 60
-    assert sum(abs(row.ratio - 1) <= NEAR for row in attention) >= 0.85 * len(attention)
-    assert all(abs(row.ratio - 1) <= 2 * NEAR for row in attention)
+    assert sum(abs(row.ratio - 1) <= NEAR_SHARE for row in attention) >= 0.85 * len(attention)
+    assert all(abs(row.ratio - 1) <= 2 * NEAR_SHARE for row in attention)
 
 
 def test_nothing_that_a_compiler_refuses_is_said_to_fit_with_room_to_spare() -> None:
     memory = {"v5p": 95 * 2**30, "v6e": 31.25 * 2**30, "h100": 80e9}
-    refused = [row for row in rows() if row.compiled is None]
+    refused = [row for row in memory_predictions() if row.compiled is None]
     assert refused and all(row.predicted > 0.95 * memory[row.target.partition(":")[0]] for row in refused)
 
 
 def test_the_error_is_said_by_program_and_device() -> None:
-    by = {(each.what, each.hardware): each for each in errors()}
+    by = {(each.what, each.hardware): each for each in memory_errors()}
     assert {("training steps", "v5p"), ("attention alone", "v6e"), ("attention alone", "h100")} <= by.keys()
     assert (
         by["training steps", "v5p"].mean < 0.05 and by["training steps", "v5p"].near == by["training steps", "v5p"].rows
@@ -114,7 +114,11 @@ def test_the_error_is_said_by_program_and_device() -> None:
 TILES = [Tile(256, 512), Tile(512, 512), Tile(1024, 512), Tile(1024, 1024)]
 
 
-TRAINS = [name for name in schemes.names() if schemes[name].queries == "all" and "softmax" in schemes[name].kernels]
+TRAINS = [
+    name
+    for name in schemes.names()
+    if schemes[name].query_sharding == "all" and "softmax" in schemes[name].kernel_families
+]
 
 
 @pytest.mark.parametrize("scheme", [*TRAINS, "pass_kv"])
@@ -130,10 +134,10 @@ def test_plans_on_an_axis_of_clocks_take_what_each_takes_alone(scheme: str, layo
     bare = parse_plan(f"{scheme}/{layout}/pallas_tpu@{mesh}" if scheme != "pass_kv" else f"pass_kv/{layout}/xla@{mesh}")
     plans = [replace(bare, tile=Tile(min(tile.block_q, 512), min(tile.block_kv, 512))) for tile in TILES]
     plans = list(dict.fromkeys([*plans, replace(bare, tile=Tile(512, 256)), replace(bare, tile=Tile(128, 128))]))
-    with Devices(lambda *_: None) as devices:
-        place = devices.place("v5p:2x2x2", None)
-        machines = [devices.machine(place, work, plan) for plan in plans]
-    together = times_of(work, plans, machines)
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x2", None)
+        machines = [devices.cost_model(place, work, plan) for plan in plans]
+    together = simulate_times(work, plans, machines)
     alone = [simulate(work, plan, machine) for plan, machine in zip(plans, machines, strict=True)]
     assert together.seconds.tolist() == [each.seconds for each in alone]
     assert together.peak_bytes.tolist() == [each.peak_bytes for each in alone]
@@ -149,17 +153,20 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
     meshes = ["ring=16", "ring=8,tensor=2", "ring=4,tensor=4"]
     texts = [f"ring/{layout}/pallas_tpu@{mesh}" for mesh in meshes for layout in ("contiguous", "striped", "zigzag")]
     plans = [replace(parse_plan(text), tile=tile) for text in texts for tile in TILES[:3]]
-    with Devices(lambda *_: None) as devices:
-        place = devices.place("v5p:2x2x4", None)
-        cases = [to_make(work, plan, {}, place, "simulated", describe=False) for plan in plans]
-        assert len(cases) > EXPLAINED
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x4", None)
+        cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
+        assert len(cases) > EXPLAINED_PLANS
         many = simulate_group(cases, place, devices)
-        few = [simulated(to_make(work, parse_plan(m.plan), {}, place, "simulated"), place, devices) for m in many]
+        few = [simulate_case(make_case(work, parse_plan(m.plan), {}, place, "simulated"), place, devices) for m in many]
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
     assert [m.median_s for m in many] == pytest.approx([m.median_s for m in few], rel=1e-12)
-    explained = sorted(many, key=lambda m: m.median_s or 0.0)[:EXPLAINED]
-    assert all(m.limits and m.scaling for m in explained) and sum(m.limits is not None for m in many) == EXPLAINED
+    explained = sorted(many, key=lambda m: m.median_s or 0.0)[:EXPLAINED_PLANS]
+    assert (
+        all(m.bottleneck_shares and m.scaling for m in explained)
+        and sum(m.bottleneck_shares is not None for m in many) == EXPLAINED_PLANS
+    )
 
 
 def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
@@ -167,9 +174,9 @@ def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
         {"xla_any": "true"},
         [parse_plan(f"ring/striped/pallas_tpu@ring=16,tile={tile}") for tile in (512, 1024)],
     )
-    with Devices(lambda *_: None) as devices:
-        place = devices.place("v5p:2x2x4", None)
-        cases = [to_make(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x4", None)
+        cases = [make_case(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED_PLANS
         assert {m.status for m in simulate_group(cases, place, devices)} == {"refused"}
 
 
@@ -207,7 +214,7 @@ def test_a_run_of_many_plans_is_read_again(tmp_path: Path) -> None:
     ]
     assert ran(*words, "--quiet", "--output", str(tmp_path / "run")) == 0
     run = Run.load(tmp_path / "run")
-    assert sum(m.status == "ok" for m in run.measurements) > EXPLAINED
+    assert sum(m.status == "ok" for m in run.measurements) > EXPLAINED_PLANS
     assert recommend(run)
 
 
@@ -233,4 +240,4 @@ def test_the_longest_sequence_is_found_without_a_compiler(tmp_path: Path, capsys
 
 def test_a_plan_holds_one_tile_per_pass_when_it_is_timed_with_others() -> None:
     plan = Plan("ring", "striped", "pallas_tpu", mesh=(("ring", 8),), tile=Tile(512, 512))
-    assert simulate(WORK, plan, COUNTING).peak_bytes == times_of(WORK, [plan], [COUNTING]).peak_bytes[0]
+    assert simulate(WORK, plan, COUNTING).peak_bytes == simulate_times(WORK, [plan], [COUNTING]).peak_bytes[0]

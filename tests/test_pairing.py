@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stripectl.core.layout import (
     MASKS,
-    Pairing,
-    Rectangle,
+    MaskBlock,
+    SequenceSharding,
     Tile,
     Window,
     count_pairs,
@@ -16,9 +16,9 @@ from stripectl.core.layout import (
     layouts,
     tile_ends,
 )
-from stripectl.core.layout import kept as seen
-from stripectl.core.sequence_sharding import among
-from stripectl.execute.reference import kept
+from stripectl.core.layout import is_live as seen
+from stripectl.core.sequence_sharding import document_lookup
+from stripectl.execute.reference import visible_keys
 
 SHARDS, ROWS = 4, 24
 SEQ_LEN = SHARDS * ROWS
@@ -27,12 +27,12 @@ WINDOWS = [*MASKS.values(), Window(30, 0), Window(3, 4)]
 STARTS = [np.array([0]), np.array([0, 5, 40, 41, 77]), np.arange(0, SEQ_LEN, 7)]
 
 
-def live(bands: list[Rectangle], queries: int, keys: int) -> np.ndarray:
+def live(bands: list[MaskBlock], queries: int, keys: int) -> np.ndarray:
     """bool[queries, keys]: what the bands of a pair keep."""
     keep = np.zeros((queries, keys), bool)
     for band in bands:
         i, j = np.arange(band.rows)[:, None], np.arange(band.cols)
-        own = (j >= i + band.low) & (j <= i + band.high)  # written again: `layout.kept` is what is tested
+        own = (j >= i + band.low) & (j <= i + band.high)  # written again: `layout.is_live` is what is tested
         if band.limits is not None:
             first, end = (limit[:, None] for limit in band.limits)
             own &= (j >= first) & (j < end)
@@ -46,10 +46,10 @@ def live(bands: list[Rectangle], queries: int, keys: int) -> np.ndarray:
 @pytest.mark.parametrize("starts", STARTS, ids=len)
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_a_pair_keeps_what_the_mask_and_the_documents_keep(name: str, window, starts, parts: int) -> None:
-    pairing = Pairing.square(layouts[name], window, SHARDS, ROWS)
-    whole = kept(SEQ_LEN, SEQ_LEN, window, starts)
+    pairing = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
+    whole = visible_keys(SEQ_LEN, SEQ_LEN, window, starts)
     queries, keys = (order.reshape(SHARDS, -1) for order in pairing.orders())
-    documents, each = among(starts, SEQ_LEN), ROWS // parts
+    documents, each = document_lookup(starts, SEQ_LEN), ROWS // parts
     for me, src, part in np.ndindex(SHARDS, SHARDS, parts):
         bands = pairing.bands(me, src, (part, parts), documents)
         expected = whole[np.ix_(queries[me], keys[src][part * each : (part + 1) * each])]
@@ -69,8 +69,8 @@ BEHIND = [  # queries that are not dealt need neighbours as far apart as those o
 @pytest.mark.parametrize(("name", "queries", "dealt"), BEHIND)
 def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -> None:
     rows = queries // SHARDS if dealt else queries
-    pairing = Pairing(layouts[name], window, SHARDS, ROWS, rows, dealt)
-    whole = kept(queries, SEQ_LEN, window)
+    pairing = SequenceSharding(layouts[name], window, SHARDS, ROWS, rows, dealt)
+    whole = visible_keys(queries, SEQ_LEN, window)
     order, keys = pairing.orders()
     order = order.reshape(SHARDS if dealt else 1, -1)
     for me, src in np.ndindex(len(order), SHARDS):
@@ -88,8 +88,8 @@ def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -
 def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: Tile) -> None:
     """A tile with a live score is computed, and one that is called whole has no other."""
     pairing, documents = (
-        Pairing.square(layouts[name], window, SHARDS, ROWS),
-        among(np.array([0, *sorted(edges)]), SEQ_LEN),
+        SequenceSharding.square(layouts[name], window, SHARDS, ROWS),
+        document_lookup(np.array([0, *sorted(edges)]), SEQ_LEN),
     )
     me, src = np.arange(SHARDS), (np.arange(SHARDS) + 1) % SHARDS
     together = count_tiles(pairing.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
@@ -123,5 +123,5 @@ def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: 
     ],
 )
 def test_rounds_end_with_the_last_that_anybody_needs(name: str, window, onward: int, back: int) -> None:
-    pairing = Pairing.square(layouts[name], window, SHARDS, ROWS)
+    pairing = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
     assert (pairing.rounds(), pairing.rounds(-1)) == (onward, back)

@@ -14,16 +14,16 @@ from test_kernels import check_rectangles
 import stripectl.compat as compat
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, Window, layouts
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
-from stripectl.execute.verification import checkable
+from stripectl.execute.verification import cut_to_checkable
 from stripectl.hardware.target import parse_target
 from stripectl.kernels.pallas_tpu import lines
-from stripectl.measure.device_pool import Place
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import Request
 
 KERNELS = ["splash", "pallas_tpu"]
@@ -57,7 +57,7 @@ def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, device
 
 def legal(case: tuple) -> bool:
     workload, plan = case_of(*case)
-    return unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
+    return why_unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
 
 
 def pairs_of_case(case: tuple) -> set:
@@ -92,13 +92,13 @@ def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
 def test_values_and_gradients_of_any_diagonal(kernel: str, high: int) -> None:
     """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
     tile = Tile(128, 384 if high == -1 else 128)
-    check_rectangles(kernel, [Rectangle(0, 0, 256, 384, -UNBOUNDED, high)], tile)
+    check_rectangles(kernel, [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], tile)
 
 
 @pytest.mark.parametrize("band", [(-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)], ids=str)
 @pytest.mark.parametrize("tile", [Tile(128, 128), Tile(256, 128), Tile(128, 384)], ids=str)
 def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> None:
-    check_rectangles("pallas_tpu", [Rectangle(0, 0, 256, 384, *band)], tile)
+    check_rectangles("pallas_tpu", [MaskBlock(0, 0, 256, 384, *band)], tile)
 
 
 ALIKE = {
@@ -109,11 +109,11 @@ ALIKE = {
 }
 
 
-def rectangles(kind: str) -> list[Rectangle]:
+def rectangles(kind: str) -> list[MaskBlock]:
     """Squares in rows and columns, which meet the same queries or keys."""
     side, rows = ALIKE[kind]
     return [
-        Rectangle(i * side, j * side, side, side, *band) for i, row in enumerate(rows) for j, band in enumerate(row)
+        MaskBlock(i * side, j * side, side, side, *band) for i, row in enumerate(rows) for j, band in enumerate(row)
     ]
 
 
@@ -154,7 +154,7 @@ def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None
     module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
     monkeypatch.setattr(lines, "INTERPRET", recorded)
     x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
-    band = [Rectangle(0, 0, 512, 512, -UNBOUNDED, high)]
+    band = [MaskBlock(0, 0, 512, 512, -UNBOUNDED, high)]
     jax.block_until_ready(module.forward(x, x, x, (x, rows, rows), band, Tile(128, 128)))
     assert len(steps) == 2 * 16 * share
     jax.block_until_ready(module.backward(x, x, x, x, rows, rows, x, band, Tile(128, 128)))
@@ -165,9 +165,9 @@ def test_a_window_is_refused() -> None:
     module, x = kernels["splash"].load(), jnp.zeros((1, 1, 128, 8))
     state = x, x[..., 0], x[..., 0]
     with pytest.raises(BadInput, match="no windows"):
-        module.forward(x, x, x, state, [Rectangle(0, 0, 128, 128, -5, 0)], Tile(128, 128))
+        module.forward(x, x, x, state, [MaskBlock(0, 0, 128, 128, -5, 0)], Tile(128, 128))
     workload = SimpleNamespace(window=Window(5, 0))
-    assert "Try --kernel pallas_tpu." in kernels["splash"].unsupported(workload, None, "tpu")
+    assert "Try --kernel pallas_tpu." in kernels["splash"].why_unsupported(workload, None, "tpu")
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_a_window_is_refused() -> None:
 )
 def test_splash_lists_no_more_tiles_than_scalar_memory_holds(plan: str, rows: int, fits: bool) -> None:
     workload = Workload(seq_len=rows, heads=8, kv_heads=8, head_dim=128)
-    reason = unsupported(parse_plan(plan), workload, "tpu")
+    reason = why_unsupported(parse_plan(plan), workload, "tpu")
     assert reason is None if fits else "more than the 1 MiB of scalar memory" in reason
-    assert unsupported(parse_plan(plan), replace(workload, mask="full"), "tpu") is None
+    assert why_unsupported(parse_plan(plan), replace(workload, mask="full"), "tpu") is None
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_splash_lists_no_more_tiles_than_scalar_memory_holds(plan: str, rows: in
     ],
 )
 def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
-    reason = unsupported(parse_plan(plan), Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64), kind)
+    reason = why_unsupported(parse_plan(plan), Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64), kind)
     assert reason == why if why is None else why in (reason or "")
 
 
@@ -213,16 +213,16 @@ def test_a_shard_has_no_more_tiles_a_side_than_a_list_tells_apart(kernel: str) -
     work = Workload(seq_len=2**25, heads=2, kv_heads=2, head_dim=64)
     few, many = (parse_plan(f"ring/striped/{kernel}@ring=8,tile={tile}") for tile in ("256", "256,backward=1024x128"))
     reason = f"{kernel} lists at most 16,384 tiles a side of a shard, which has 4,194,304 rows. Try larger tiles."
-    assert unsupported(few, work, "tpu") is None and unsupported(many, work, "tpu") == reason
+    assert why_unsupported(few, work, "tpu") is None and why_unsupported(many, work, "tpu") == reason
 
 
 @pytest.mark.parametrize(("seq_len", "layout"), [(2**20, "striped"), (2**14, "zigzag"), (3 * 2**14, "striped")])
 def test_default_and_checked_tiles_can_run(seq_len: int, layout: str) -> None:
     work = Workload(seq_len=seq_len, heads=2, kv_heads=2, head_dim=64)
     plan = with_tile(parse_plan(f"ring/{layout}/splash@ring=8"), work, "tpu")
-    assert unsupported(plan, work, "tpu") is None
-    small, checked = checkable(work, plan)
-    assert unsupported(checked, small, "tpu") is None
+    assert why_unsupported(plan, work, "tpu") is None
+    small, checked = cut_to_checkable(work, plan)
+    assert why_unsupported(checked, small, "tpu") is None
 
 
 def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
@@ -245,6 +245,9 @@ def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
 )
 def test_where_splash_cannot_another_kernel_takes_its_place(scheme: str, changed: dict, kernel: str) -> None:
     work = replace(Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128), **changed)
-    place = Place(parse_target("v5e:4x4"))
+    place = LocalTarget(parse_target("v5e:4x4"))
     plan = on_devices(scheme, 16)
-    assert Request(workloads=[work], plans=[plan], any_kernel=True).meshed(plan, work, place).kernel == kernel
+    assert (
+        Request(workloads=[work], plans=[plan], default_kernel=True).with_mesh_and_kernel(plan, work, place).kernel
+        == kernel
+    )

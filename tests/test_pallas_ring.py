@@ -10,7 +10,7 @@ import stripectl.compat as compat
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, Workload
 from stripectl.kernels.pallas_tpu import lines
 
@@ -35,7 +35,7 @@ def case_of(layout, mask, passes, dtype, kv_heads, mesh, unroll) -> tuple[Worklo
 
 def legal(case: tuple) -> bool:
     workload, plan = case_of(*case)
-    return unsupported(plan, workload, "tpu") is None
+    return why_unsupported(plan, workload, "tpu") is None
 
 
 @pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))

@@ -10,7 +10,7 @@ from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import AXES, DEFAULT_CHUNK, REMAT, STATES, ZERO, Plan, make_mesh, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 
@@ -104,7 +104,7 @@ def test_garbage_is_refused(text: str) -> None:
     ],
 )
 def test_refusals_have_reasons(plan: str, why: str) -> None:
-    assert why in (unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
+    assert why in (why_unsupported(parse_plan(plan), WORK, "cpu", 8) or "")
 
 
 def test_one_device_is_a_mesh_and_no_mesh_is_a_choice() -> None:
@@ -127,37 +127,42 @@ def test_softmax_layers_have_their_scheme_kernel_and_tile() -> None:
     text = "lasp2/contiguous/chunked@ring=4,tile=256x256,softmax=ring/xla/512x1024"
     plan = parse_plan(text)
     assert str(plan) == text and str(parse_plan("lasp2@ring=4,softmax=ring")).endswith("softmax=ring/xla")
-    assert str(plan.of("softmax")) == "ring/contiguous/xla@ring=4,tile=512x1024"
-    assert str(plan.of("linear")) == "lasp2/contiguous/chunked@ring=4,tile=256x256"
-    assert str(parse_plan("lasp@ring=4").of("softmax")) == "all_gather/contiguous/xla@ring=4"
-    assert str(parse_plan("ulysses/contiguous/chunked@ulysses=4").of("softmax")) == "ulysses/contiguous/xla@ulysses=4"
+    assert str(plan.for_attention("softmax")) == "ring/contiguous/xla@ring=4,tile=512x1024"
+    assert str(plan.for_attention("linear")) == "lasp2/contiguous/chunked@ring=4,tile=256x256"
+    assert str(parse_plan("lasp@ring=4").for_attention("softmax")) == "all_gather/contiguous/xla@ring=4"
+    assert (
+        str(parse_plan("ulysses/contiguous/chunked@ulysses=4").for_attention("softmax"))
+        == "ulysses/contiguous/xla@ulysses=4"
+    )
     both = parse_plan("ring/contiguous/chunked@ring=4,tile=64,softmax=ring/xla/32/16")
-    assert str(both.of("softmax")) == "ring/contiguous/xla@ring=4,tile=32x32,backward=16x16"
+    assert str(both.for_attention("softmax")) == "ring/contiguous/xla@ring=4,tile=32x32,backward=16x16"
 
 
 def test_a_plan_of_softmax_layers_has_linear_ones_beside_them_and_its_tile_is_theirs() -> None:
     plan = parse_plan("ring/contiguous@ring=4,tile=64,backward=32,softmax=all_gather")
-    assert str(plan.of("linear")) == "ring/contiguous/chunked@ring=4,tile=64x64,backward=32x32"
-    assert str(plan.of("softmax")) == "all_gather/contiguous/xla@ring=4"
-    assert str(parse_plan("all_gather@ring=4,parts=2").of("softmax")) == "all_gather/striped/xla@ring=4,parts=2"
+    assert str(plan.for_attention("linear")) == "ring/contiguous/chunked@ring=4,tile=64x64,backward=32x32"
+    assert str(plan.for_attention("softmax")) == "all_gather/contiguous/xla@ring=4"
+    assert (
+        str(parse_plan("all_gather@ring=4,parts=2").for_attention("softmax")) == "all_gather/striped/xla@ring=4,parts=2"
+    )
     sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
     hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
-    assert "no linear form" in (unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8) or "")
+    assert "no linear form" in (why_unsupported(parse_plan("rsa@ring=8"), hybrid, "cpu", 8) or "")
 
 
 def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
     sizes = {"hidden": 64, "feed_forward": 128, "layers": 4, "vocabulary": 256}
     hybrid = replace(WORK, passes="step", attention="LLLS", **sizes)
-    assert unsupported(parse_plan("lasp2@ring=8"), hybrid, "cpu", 8) is None
+    assert why_unsupported(parse_plan("lasp2@ring=8"), hybrid, "cpu", 8) is None
     assert "all_gather has no axis" in (
-        unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8) or ""
+        why_unsupported(parse_plan("ulysses/contiguous/chunked@ulysses=4,softmax=all_gather"), hybrid, "cpu", 8) or ""
     )
     for plan, hint in (("megatron_sp/contiguous/chunked", "megatron_sp"), ("lasp", "all_gather")):
         other = "ring" if plan != "lasp" else "megatron_sp"
-        reason = unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
+        reason = why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
         assert reason and "lay hidden states out differently" in reason and f"Try softmax={hint}." in reason
     assert "Leave softmax=ring/xla out" in (
-        unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.of_kind("linear"), "cpu", 8) or ""
+        why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8) or ""
     )
 
 
@@ -177,7 +182,7 @@ def test_chunks_divide_the_rows_of_a_shard() -> None:
 
 
 def test_a_plan_that_can_run_has_no_reason() -> None:
-    assert unsupported(parse_plan("ring/zigzag@ring=4,tensor=2,tile=512"), WORK, "cpu", 8) is None
+    assert why_unsupported(parse_plan("ring/zigzag@ring=4,tensor=2,tile=512"), WORK, "cpu", 8) is None
 
 
 def test_default_tiles_leave_enough_of_them_to_balance_and_are_not_too_small_for_the_hardware() -> None:

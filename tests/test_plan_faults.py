@@ -16,13 +16,13 @@ from test_faults import alive, children, request, silent, wait_for
 import stripectl.schemes
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.measure.sampler import Effort
+from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import bench
 from stripectl.workers.process import Process
-from stripectl.workers.stderr_tail import Tail
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.stderr_tail import StderrTail
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
 
@@ -129,9 +129,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
         patched.setattr(stripectl.schemes, "__path__", [*stripectl.schemes.__path__, path])
         roots = (folder, Path(stripectl.__file__).parent.parent, os.environ.get("PYTHONPATH"))
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, filter(None, roots))))
-        patched.setattr("stripectl.measure.sampler.LEAST_LIMIT_S", LIMIT_S)
-        effort = Effort(budget_s=60, min_samples=SAMPLES, compile_limit_s=LIMIT_S)
-        asked = request(plans=list(map(parse_plan, plans)), effort=effort, baseline=False)
+        patched.setattr("stripectl.measure.sampler.MIN_SAMPLE_TIMEOUT_S", LIMIT_S)
+        effort = SamplingOptions(budget_s=60, min_samples=SAMPLES, compile_timeout_s=LIMIT_S)
+        asked = request(plans=list(map(parse_plan, plans)), sampling=effort, baseline=False)
         yield {m.plan.split("/xla")[0]: m for m in bench(asked, silent)}
     for name in traced | ran:
         schemes._cache.pop(name, None)
@@ -180,7 +180,7 @@ def python(code: str) -> Process:
     pipe = subprocess.PIPE
     started = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe)
     assert started.stderr
-    return Process(started, Tail(started.stderr), bytearray())
+    return Process(started, StderrTail(started.stderr), bytearray())
 
 
 @pytest.mark.parametrize("code", ENDINGS)
@@ -221,11 +221,11 @@ sys.stdin.readline()
 @pytest.mark.parametrize("does", ANSWERS)
 def test_whatever_comes_in_place_of_an_answer_is_a_failure(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stripectl.workers.process.END_S", 1.0)
-    monkeypatch.setattr("stripectl.workers.worker_group.MOST_BYTES", 2**20)
+    monkeypatch.setattr("stripectl.workers.worker_group.MAX_ANSWER_BYTES", 2**20)
     worker = python(ANSWERING.format(does=does))
-    devices = DeviceSet(1, workers=[worker])
+    devices = WorkerGroup(1, workers=[worker])
     limit_s = 1.0 if "1 s" in ANSWERS[does] else 60.0
-    with devices, pytest.raises(PlanFailed) as failure:
+    with devices, pytest.raises(WorkerError) as failure:
         devices.ask("anything", limit_s)
     assert ANSWERS[does] in str(failure.value) and not failure.value.alive
     assert devices.workers == [] and not alive(worker.process.pid)
@@ -233,7 +233,7 @@ def test_whatever_comes_in_place_of_an_answer_is_a_failure(does: str, monkeypatc
 
 def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with DeviceSet(1) as devices, pytest.raises(PlanFailed, match="no process could be started: No such file"):
+    with WorkerGroup(1) as devices, pytest.raises(WorkerError, match="no process could be started: No such file"):
         devices.ask("devices")
 
 

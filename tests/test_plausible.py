@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stripectl.analysis.plausibility import implausible, why_so_fast
+from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.terminal.footnotes import plausibility
+from stripectl.reporters.terminal.footnotes import plausibility_notes
 from stripectl.results.measurement import Measurement, with_speedups
 from stripectl.results.run import Run
-from stripectl.runner.static_facts import described
-from stripectl.simulate.cost_entries import Entry
-from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.runner.static_facts import with_static_facts
+from stripectl.simulate.cost_entries import CostEntry
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
@@ -29,14 +29,14 @@ def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> 
     plan, place = parse_plan(text), parse_target(target)
     known = shipped_costs(place.hardware, work, plan)
     assert known
-    machine = tabled_machine(place.hardware, work, plan, known, wire(place, plan.mesh or ()))
-    return simulate(work, plan, machine.faster(faster) if faster else machine).seconds
+    machine = table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
+    return simulate(work, plan, machine.with_part_sped_up(faster) if faster else machine).seconds
 
 
 def found(text: str, target: str = "v4:2x2x4", work: Workload = WORK, **changes) -> Measurement:
     took = seconds(text, target, work)
     case = Measurement(workload=work, plan=text, target=target, method="simulated", median_s=took)
-    return replace(described(case, parse_target(target).hardware), **changes)
+    return replace(with_static_facts(case, parse_target(target).hardware), **changes)
 
 
 def ring(layout: str, devices: int = 16) -> str:
@@ -46,21 +46,21 @@ def ring(layout: str, devices: int = 16) -> str:
 def test_what_is_predicted_is_plausible() -> None:
     several = [found(ring(layout)) for layout in ("contiguous", "striped", "zigzag")]
     run = with_speedups([*several, found(ring("contiguous", 1))])
-    assert [implausible(m, run) for m in run] == [None] * 4
+    assert [why_implausible(m, run) for m in run] == [None] * 4
 
 
 def test_more_than_the_peak_is_not() -> None:
     fast = found(ring("contiguous"), median_s=WORK.flops / 16 / 275e12 / 1.5)
-    assert "50% above the peak" in str(implausible(fast, [fast]))
+    assert "50% above the peak" in str(why_implausible(fast, [fast]))
 
 
 def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     alone = found(ring("contiguous", 1))
     assert alone.median_s
     fast = found(ring("striped"), median_s=alone.median_s / 20, peak_flops_per_s=1e18)
-    assert "16 devices are 20.00x as fast as one" in str(implausible(fast, [alone, fast]))
+    assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, [alone, fast]))
     other = replace(fast, plan=fast.plan.replace("1024x1024", "512x512"))
-    assert implausible(other, [alone, other]) is None
+    assert why_implausible(other, [alone, other]) is None
     assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, [alone, other]))
 
 
@@ -68,20 +68,20 @@ def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
     slow, fast = found(ring("contiguous")), found(ring("striped"))
     assert slow.median_s
     fast = replace(fast, median_s=slow.median_s / 2.28, peak_flops_per_s=1e18)
-    assert "2.28x as fast as the contiguous layout" in str(implausible(fast, with_speedups([slow, fast])))
-    waits = replace(slow, limits={"communication": 0.2})
+    assert "2.28x as fast as the contiguous layout" in str(why_implausible(fast, with_speedups([slow, fast])))
+    waits = replace(slow, bottleneck_shares={"communication": 0.2})
     run = with_speedups([waits, fast])
-    assert implausible(fast, run) is None and "waits for hops" in str(why_so_fast(fast, run))
+    assert why_implausible(fast, run) is None and "waits for hops" in str(why_so_fast(fast, run))
 
 
 def test_bytes_take_their_time() -> None:
     fast = found(ring("contiguous"), bytes={"collective-permute": 10**13}, peak_flops_per_s=1e18)
-    assert "all links of a device take" in str(implausible(fast, [fast]))
+    assert "all links of a device take" in str(why_implausible(fast, [fast]))
 
 
 def test_a_measured_time_is_never_implausible() -> None:
     fast = found(ring("contiguous"), median_s=1e-9, method="measured", samples_s=(1e-9,))
-    assert implausible(fast, [fast]) is None
+    assert why_implausible(fast, [fast]) is None
 
 
 def test_what_is_implausible_is_said_and_not_recommended() -> None:
@@ -94,7 +94,9 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     said = recommend(run)
     assert said and said["plan"] == fair.plan
     assert any("is implausible and not ranked" in reason for reason in said["reasons"])
-    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility(run.measurements)] == [True]
+    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.measurements)] == [
+        True
+    ]
 
 
 TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
@@ -125,7 +127,7 @@ def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> Non
         known = shipped_costs(parse_target(target).hardware, work, plan)
         assert known
         entries = [each.by_pass[passes] for passes, each in known.items()]
-        masked = max((each.boundary + each.dead) / each.whole for each in entries if isinstance(each, Entry))
+        masked = max((each.boundary + each.dead) / each.whole for each in entries if isinstance(each, CostEntry))
     assert took * plan.devices > alone / max(1.0, masked) * 0.999
     peak = parse_target(target).hardware.flops_per_s("bfloat16")
     assert peak and took > work.flops / plan.devices / peak
@@ -147,8 +149,8 @@ def test_no_layout_gains_more_than_its_bound(given_plan: tuple[str, str, Workloa
         own = replace(plan, layout=layout)
         known = shipped_costs(place.hardware, work, own)
         assert known
-        machine = tabled_machine(place.hardware, work, own, known, wire(place, own.mesh or ()))
-        free = replace(machine, link_bytes_per_s_one_way=np.inf, hops={}, spreads={}, hop_latency_s=0.0)
+        machine = table_cost_model(place.hardware, work, own, known, place_mesh(place, own.mesh or ()))
+        free = replace(machine, link_bytes_per_s_one_way=np.inf, hops={}, collective_spreads={}, hop_latency_s=0.0)
         took.append(simulate(work, own, replace(free, memory_bytes_per_s=np.inf, collective_latency_s=0.0)).seconds)
     assert took[0] / took[1] <= 2 - 1 / plan.shards + 0.02
 

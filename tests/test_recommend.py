@@ -23,10 +23,10 @@ from stripectl.cli.bench import command
 from stripectl.cli.parse import parse_request
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.export.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, use
+from stripectl.export.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, usage_of
 from stripectl.reporters.html import recommendation as html_card
-from stripectl.reporters.terminal.recommendation import card, has_choice
-from stripectl.reporters.terminal.tables import WIDE
+from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
+from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.request import Request
@@ -41,14 +41,24 @@ def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
 
 
 def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
-    known = {"target": "v5p:2x2x4", "method": "simulated", "calibration": {"source": "datasheet"}, "limits": COMPUTE}
+    known = {
+        "target": "v5p:2x2x4",
+        "method": "simulated",
+        "cost_source": {"source": "datasheet"},
+        "bottleneck_shares": COMPUTE,
+    }
     return Measurement(workload=workload, plan=plan(layout, tile), median_s=time_s, **(known | given))
 
 
 def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
     """Measured, with an interval that leaves out the ends."""
     ordered = sorted(samples_s)
-    known = {"samples_s": tuple(samples_s), "ci95_s": (ordered[1], ordered[-2]), "calibration": None, "limits": None}
+    known = {
+        "samples_s": tuple(samples_s),
+        "ci95_s": (ordered[1], ordered[-2]),
+        "cost_source": None,
+        "bottleneck_shares": None,
+    }
     return clocked(layout, ordered[len(ordered) // 2], workload, **({"method": "measured"} | known | given))
 
 
@@ -73,13 +83,13 @@ def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
     answer = found(
         clocked("contiguous", 3.0),
         clocked("striped", 1.6, bound={"attention_only": 1.83, "layer": None}),
-        clocked("zigzag", 1.5, limits=LINK, bound=bound),
+        clocked("zigzag", 1.5, bottleneck_shares=LINK, bound=bound),
     )
     assert (answer["plan"], answer["runner_up"]) == (plan("zigzag"), plan("striped"))
     assert answer["margin"] == pytest.approx(1.6 / 1.5 - 1)
     assert answer["gain"] == {"over": plan("contiguous"), "value": 2.0, "ci95": None}
     assert answer["bound"] == {"attention_only": 1.9375, "layer": None, "reached": pytest.approx(2.0 / 1.9375)}
-    assert (answer["bound_by"], answer["limits"]) == ("communication", LINK)
+    assert (answer["bound_by"], answer["bottleneck_shares"]) == ("communication", LINK)
     assert answer["tokens_per_s"] == pytest.approx(2**16 / 1.5)
     assert answer["headline"] == "zigzag is fastest"
     assert answer["confidence"]["word"] == "datasheet"
@@ -91,7 +101,7 @@ def test_reasons_hold_the_figures_of_the_run() -> None:
     answer = found(
         clocked("contiguous", 3.0),
         clocked(
-            "zigzag", 2.0, bytes={"collective-permute": 90 * 10**9}, calibration=hop, peak_bytes=2**30, hbm_bytes=2**35
+            "zigzag", 2.0, bytes={"collective-permute": 90 * 10**9}, cost_source=hop, peak_bytes=2**30, hbm_bytes=2**35
         ),
     )
     said = " ".join(answer["reasons"])
@@ -106,7 +116,7 @@ def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
         "hop": {"bytes_per_s_one_way": 9e10},
         "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
     }
-    answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, calibration=slower))
+    answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, cost_source=slower))
     assert any("a link at 45.0 GB/s takes 1.00 s" in reason for reason in answer["reasons"])
 
 
@@ -128,7 +138,9 @@ def test_measured_but_ambiguous() -> None:
 
 
 def test_limits_of_what_is_measured_are_those_of_its_simulation() -> None:
-    answer = found(timed("zigzag", around(1.5)), clocked("zigzag", 1.4, limits=LINK), timed("contiguous", around(3.0)))
+    answer = found(
+        timed("zigzag", around(1.5)), clocked("zigzag", 1.4, bottleneck_shares=LINK), timed("contiguous", around(3.0))
+    )
     assert (answer["bound_by"], answer["method"], answer["limits_method"]) == ("communication", "measured", "simulated")
 
 
@@ -157,14 +169,14 @@ def test_clocks_do_not_tell_plans_apart_that_are_within_a_hundredth() -> None:
 
 
 def test_a_prediction_is_called_one() -> None:
-    given = {"method": "compiled", "calibration": {"source": "bundles", "predicted": True}}
+    given = {"method": "compiled", "cost_source": {"source": "bundles", "predicted": True}}
     answer = found(clocked("striped", 1.2, **given), clocked("zigzag", 1.0, **given))
     assert answer["confidence"]["word"] == "predicted"
     assert answer["limits_method"] == "compiled"
     said = answer["confidence"]["sentence"]
     assert "; memory is the compiler's word. Times of attention on one device" in said
     assert "within 8% of 32 published measurements on v5p" in said
-    given["calibration"] = {"source": "datasheet", "predicted": True, "memory_left_out": "the workspace of a library"}
+    given["cost_source"] = {"source": "datasheet", "predicted": True, "memory_left_out": "the workspace of a library"}
     sentence = found(clocked("zigzag", 1.0, **given))["confidence"]["sentence"]
     assert sentence.endswith("; memory is the compiler's word, without the workspace of a library.")
 
@@ -299,12 +311,12 @@ def test_a_step_stands_before_its_attention() -> None:
     assert answer["bound"]["reached"] is None
     assert yaml.safe_load(answer["use"]["yaml"])["layers"] == 24
     assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
-    assert "64k forward-backward: zigzag is fastest" in shown(answer, WIDE)
+    assert "64k forward-backward: zigzag is fastest" in shown(answer, UNLIMITED_COLUMNS)
 
 
 def test_parts_of_a_step_are_shares_of_it() -> None:
     parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
-    answer = found(clocked("zigzag", 1.0, parts=parts), clocked("striped", 1.5))
+    answer = found(clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))
     assert "Of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
     assert "attention 60%" in shown(answer, 100)
 
@@ -323,7 +335,7 @@ def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
 
 def shown(answer: dict[str, Any], width: int) -> str:
     screen = Console(width=width, record=True, file=io.StringIO(), highlight=False)
-    screen.print(card(answer, width, "run/report.html"))
+    screen.print(recommendation_panel(answer, width, "run/report.html"))
     return screen.export_text()
 
 
@@ -346,12 +358,12 @@ def test_the_other_lengths_of_a_hybrid_step_are_lines_of_the_card() -> None:
     sizes = {"hidden": 64, "feed_forward": 64, "layers": 8, "vocabulary": 64, "model": "a", "attention": "LLLS"}
     work = replace(WORK, passes="step", **sizes)
     others = [clocked(layout, 1.0, replace(work, seq_len=2**15)) for layout in ("contiguous", "zigzag")]
-    text = shown(found(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), WIDE)
+    text = shown(found(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), UNLIMITED_COLUMNS)
     assert "LLLS attention" in text and "32k step: " in text
 
 
 def test_the_card_is_neither_wrapped_nor_cut_when_piped() -> None:
-    lines = shown(several(), WIDE).splitlines()
+    lines = shown(several(), UNLIMITED_COLUMNS).splitlines()
     assert lines[1].split() == ["plan", plan("zigzag")]
     assert not any("│" in line for line in lines)
     assert any(line.rstrip().endswith("run/report.html") for line in lines)
@@ -374,7 +386,7 @@ def test_bench_ends_with_the_card(tmp_path) -> None:
     assert "recommended" in ran.output
     assert str(tmp_path / "report.html") in ran.output
     stored = json.loads((tmp_path / "run.json").read_text())["recommendation"]
-    assert stored["bound_by"] in stored["limits"]
+    assert stored["bound_by"] in stored["bottleneck_shares"]
     alone = CliRunner().invoke(
         command, [*arguments[:-1], str(tmp_path / "alone"), "--layout", "striped"], standalone_mode=False
     )
@@ -504,7 +516,7 @@ def test_arguments_of_transformer_engine() -> None:
 
 def test_use_of_a_target_that_nobody_knows() -> None:
     strange = clocked("zigzag", 1.0, target="../../etc/passwd:8")
-    assert use(strange)["maxtext"]["text"] is None
+    assert usage_of(strange)["maxtext"]["text"] is None
 
 
 def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_default() -> None:
@@ -525,5 +537,5 @@ def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_de
 def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float, said: str) -> None:
     found = {"runner_up": "ring@ring=4", "margin": margin, "too_close": True}
     ranking: Any = SimpleNamespace(runner_up=object())
-    assert explanation.followed(found, ranking) == f"The runner-up, ring@ring=4, {said}: too close to tell."
-    assert html_card.margin(found) == f"{max(0, margin):.1%}, too close to tell"
+    assert explanation.runner_up_sentence(found, ranking) == f"The runner-up, ring@ring=4, {said}: too close to tell."
+    assert html_card.margin_text(found) == f"{max(0, margin):.1%}, too close to tell"

@@ -13,7 +13,7 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.measurements import BLANK
-from stripectl.reporters.html.page import content_hash, context, render
+from stripectl.reporters.html.page import content_hash, page_context, render
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
@@ -52,7 +52,7 @@ def made(
         given = {"samples_s": samples, "ci95_s": (0.99 * time_s, 1.01 * time_s)} | given
         given["check"] = {"max_rel_error": 2e-7, "tolerance": 2e-6, "reference": "dense float64"}
     else:
-        given = {"calibration": CALIBRATION} | given
+        given = {"cost_source": CALIBRATION} | given
     rows = PER_ROUND[layout]
     tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
     known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
@@ -84,7 +84,7 @@ def page_text(bench: Run) -> str:
 
 
 def card_of(*measurements: Measurement) -> dict[str, Any]:
-    return context(run_of(*measurements))["recommended"][0]
+    return page_context(run_of(*measurements))["recommended"][0]
 
 
 class Page(HTMLParser):
@@ -147,7 +147,7 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
 
 
 def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
-    found = context(bench)["recommended"][0]
+    found = page_context(bench)["recommended"][0]
     assert found["headline"] == "zigzag or striped: too close to tell"
     assert (found["gain"], found["method"]) == ("1.68x", "simulated")
     assert "4 devices are 3.91x as fast as one" in found["reasons"][0]
@@ -155,7 +155,7 @@ def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
 
 
 def test_other_workloads_have_cards_of_their_own(bench: Run) -> None:
-    (group,) = context(bench)["other_cards"]
+    (group,) = page_context(bench)["other_cards"]
     assert [card["headline"] for card in group["cards"]] == ["zigzag is fastest"]
     assert group["cards"][0]["use"] is None
 
@@ -165,8 +165,8 @@ def test_limits_and_crossover_show_their_method() -> None:
     slow, fast = [(256, 0.2), (512, 0.8), (1024, 3.2)], [(256, 0.32), (512, 0.5), (1024, 1.6)]
     scaling = [[{"seq_len": at, "median_s": time_s} for at, time_s in curve] for curve in (slow, fast)]
     found = card_of(
-        made("contiguous", 0.8, limits=limits, scaling=scaling[0]),
-        made("zigzag", 0.5, limits=limits, scaling=scaling[1]),
+        made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
+        made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
     assert found["bound_by"] == "communication, 40% less time were it twice as fast"
     assert found["limits_method"] == "simulated"
@@ -181,7 +181,7 @@ def test_the_page_holds_what_to_use(page_text: str) -> None:
 
 
 def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
-    ((chart,),) = (group["charts"] for group in context(bench)["sections"]["predicted"]["groups"])
+    ((chart,),) = (group["charts"] for group in page_context(bench)["sections"]["predicted"]["groups"])
     assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
     assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
     assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
@@ -189,7 +189,7 @@ def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
 
 
 def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
-    tables = context(bench)["tables"]
+    tables = page_context(bench)["tables"]
     assert sum(len(table["rows"]) for table in tables) == len(bench.measurements)
     first, last = tables[0]["rows"][0], tables[0]["rows"][-1]
     assert (first["method"], [cell.text for cell in first["cells"][:2]]) == ("simulated", ["340 s", "base"])
@@ -202,7 +202,7 @@ def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> No
 
 
 def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
-    works = context(bench)["sections"]["work"]["groups"]
+    works = page_context(bench)["sections"]["work"]["groups"]
     assert [len(group["charts"]) for group in works] == [3, 3]
     contiguous, striped, _ = works[0]["charts"]
     assert contiguous["most"] == striped["most"] == 4
@@ -215,14 +215,14 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
     big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
-    chart = context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
+    chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
     assert chart["note"].endswith("Drawn: of devices 1 of 7, of rounds 1 of 7.")
     assert chart["total"] == 5050
 
 
 def test_calibration_in_words_and_units(bench: Run) -> None:
-    (calibration,) = context(bench)["calibrations"]
+    (calibration,) = page_context(bench)["calibrations"]
     assert calibration["used_by"] == 7
     rows = {label: value for part in calibration["facts"] for label, value in part["rows"]}
     assert rows["a whole tile"] == "750 us"
@@ -231,10 +231,10 @@ def test_calibration_in_words_and_units(bench: Run) -> None:
 
 
 def test_each_number_has_its_command(bench: Run) -> None:
-    behind = context(bench)["behind"]
+    behind = page_context(bench)["behind"]
     commands = [each["command"] for each in behind]
     assert len(commands) == len([m for m in bench.measurements if m.status == "ok"])
-    ids = [row["id"] for table in context(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
+    ids = [row["id"] for table in page_context(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
     assert ids == [each["id"] for each in behind]
     assert behind[4]["figures"][0] == ("samples", "792 ms, 796 ms, 800 ms, 804 ms, 808 ms")
     assert commands[0] == (
@@ -247,7 +247,9 @@ def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: P
     page = Page(page_text)
     check_harmless(page)
     drawings = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-    charts = [chart for part in context(bench)["sections"].values() for g in part["groups"] for chart in g["charts"]]
+    charts = [
+        chart for part in page_context(bench)["sections"].values() for g in part["groups"] for chart in g["charts"]
+    ]
     assert len(drawings) == page.count("svg") == len(charts)
     assert all(attributes["aria-label"] for attributes in drawings)
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
@@ -256,7 +258,7 @@ def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: P
 
 
 def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> None:
-    for part in context(bench)["sections"].values():
+    for part in page_context(bench)["sections"].values():
         assert part["title"].endswith("?")
         assert part["absent"].endswith(".")
         for chart in (chart for group in part["groups"] for chart in group["charts"]):
@@ -279,7 +281,7 @@ def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text:
 def test_a_large_run_is_carried_without_what_was_refused(
     bench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run_archive, "MOST_BYTES", 100)
+    monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
     text = render(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
     assert "run.json.gz, without what has no time" in text
@@ -292,7 +294,7 @@ def test_same_run_same_page(bench: Run, page_text: str) -> None:
 def test_nothing_timed_and_nothing_at_all() -> None:
     failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
     for run in (run_of(*failed), run_of()):
-        assert context(run)["recommended"] == []
+        assert page_context(run)["recommended"] == []
         page = Page(render(run))
         check_harmless(page)
         assert page.count("svg") == 0
@@ -301,7 +303,7 @@ def test_nothing_timed_and_nothing_at_all() -> None:
 
 
 def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
-    lacking = {each["title"]: each["why"] for each in context(bench)["lacking"]}
+    lacking = {each["title"]: each["why"] for each in page_context(bench)["lacking"]}
     assert "stripectl tune-tiles" in lacking["Which tile is fastest?"]
     assert "--profile" in lacking["How much of the communication hides?"]
     assert "How far are predictions from measurements?" not in lacking
@@ -334,7 +336,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
 
 def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
     unknown = replace(made("striped", 1.0), plan="moebius/striped/xla@ring=4")
-    row = context(run_of(unknown))["tables"][0]["rows"][0]
+    row = page_context(run_of(unknown))["tables"][0]["rows"][0]
     assert row["status"] == "failed"
     assert "moebius" in row["reason"]
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from test_report import FORWARD, LONG, made, plan_of, run_of
 
-from stripectl.analysis.link_load import loads, traffic
-from stripectl.core.model_config import SIZES
+from stripectl.analysis.link_load import carried_bytes, traffic
+from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import STEP, Workload
-from stripectl.hardware.placement import Link, wire
+from stripectl.hardware.placement import TorusLink, place_mesh
 from stripectl.hardware.target import parse_target
 from stripectl.reporters.html.charts import section
-from stripectl.reporters.html.page import DRAWINGS, context
+from stripectl.reporters.html.page import DRAWINGS, page_context
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 
@@ -23,7 +23,7 @@ TPU = replace(LONG, dtype="bfloat16")
 
 
 def charts(part: str, *measurements: Measurement) -> list[dict[str, Any]]:
-    found = context(run_of(*measurements))["sections"][part]
+    found = page_context(run_of(*measurements))["sections"][part]
     drawn = [chart for group in found["groups"] for chart in group["charts"]]
     assert all(DRAWINGS[chart["kind"]](chart).startswith("<svg") for chart in drawn)
     return drawn
@@ -58,7 +58,7 @@ def test_flags_of_the_compiler_are_part_of_a_plan() -> None:
             replace(
                 made(name, time_s, "compiled", scaling=scaling, flags=flags),
                 workload=replace(
-                    TPU, seq_len=n, passes=passes, **(dict.fromkeys(SIZES, 256) if passes == STEP else {})
+                    TPU, seq_len=n, passes=passes, **(dict.fromkeys(MODEL_SIZES, 256) if passes == STEP else {})
                 ),
             )
             for n in (4096, 8192)[:n_lengths]
@@ -93,10 +93,10 @@ def test_speed_ups_of_one_length_come_from_the_scaling_of_plans() -> None:
 
 def test_published_speed_ups_are_stars() -> None:
     run = Run.load(Path(__file__).parent.parent / "examples" / "runs" / "published.json.gz")
-    found = [chart for group in context(run)["sections"]["speedup"]["groups"] for chart in group["charts"]]
+    found = [chart for group in page_context(run)["sections"]["speedup"]["groups"] for chart in group["charts"]]
     stars = {(star["tokens"], star["value"]) for chart in found for star in chart["stars"]}
     assert {(131072, 1.25), (131072, 1.35), (131072, 1.29)} <= stars  # 1B on A100, rings of 2, 4 and 8
-    ((near,),) = (group["charts"] for group in context(run)["sections"]["predicted"]["groups"])
+    ((near,),) = (group["charts"] for group in page_context(run)["sections"]["predicted"]["groups"])
     assert near["title"] == "How close is it to what was published?"
     assert len(near["marks"]) == 68
 
@@ -106,7 +106,7 @@ def test_tiles_stand_by_their_ratio_and_refused_ones_say_why() -> None:
         return replace(made("striped", time_s or 1.0, "compiled"), plan=f"ring/striped/xla@ring=4,tile={tile}", **given)
 
     refused = tiled("128x128", None, status="refused", median_s=None, reason="too large")
-    rough = tiled("32x64", 3.0, method="simulated", calibration={"source": "one_block"})
+    rough = tiled("32x64", 3.0, method="simulated", cost_source={"source": "one_block"})
     (chart,) = charts("tiles", tiled("64x64", 2.0), tiled("64x128", 1.0), refused, rough)
     cells = {(cell["down"], cell["across"]): cell for cell in chart["cells"]}
     assert (cells["64", "128"]["first"], cells["64", "128"]["wins"]) == ("1.00x", True)
@@ -163,31 +163,36 @@ def test_bytes_of_a_ring_lie_on_the_links_of_its_cycle() -> None:
     work, along = m.workload, traffic(m)
     each = 2 * (work.seq_len // 4) * work.kv_heads * work.head_dim * 2  # K and V in bfloat16
     assert along == {("ring", "collective-permute"): 3 * each}
-    carried = loads(wire(parse_target("v5e:2x2"), (("ring", 4),)), along)
+    carried = carried_bytes(place_mesh(parse_target("v5e:2x2"), (("ring", 4),)), along)
     assert carried.network == 0
     assert set(carried.links.values()) == {3 * each}
-    assert set(carried.links) == {Link(0, (0, 0), 0), Link(0, (0, 1), 0), Link(0, (0, 0), 1), Link(0, (1, 0), 1)}
-    assert loads(wire(parse_target("2*v5e:1x1"), (("ring", 2),)), along).network == 2 * 3 * each
+    assert set(carried.links) == {
+        TorusLink(0, (0, 0), 0),
+        TorusLink(0, (0, 1), 0),
+        TorusLink(0, (0, 0), 1),
+        TorusLink(0, (1, 0), 1),
+    }
+    assert carried_bytes(place_mesh(parse_target("2*v5e:1x1"), (("ring", 2),)), along).network == 2 * 3 * each
 
 
 def test_bytes_of_a_compiled_step_are_shared_out_over_its_axes() -> None:
     told = {"opcode": "all-gather", "pass": "forward", "dtype": "bf16", "asynchronous": True, "beside_tiles": False}
     program = {"collectives": [told | {"axis": "ring+tensor", "sent_bytes": 10, "times": 3}]}
     plan = "ring/zigzag/xla@ring=2,tensor=2,tile=64x64"
-    m = replace(made("zigzag", 1.0, "compiled", TPU), plan=plan, program=program)
+    m = replace(made("zigzag", 1.0, "compiled", TPU), plan=plan, compiled_program=program)
     assert traffic(m) == {("ring", "all-gather"): 15, ("tensor", "all-gather"): 15}
 
 
 def test_an_all_to_all_counts_on_every_link_between() -> None:
-    wiring = wire(parse_target("v5e:2x2"), (("ulysses", 4),))
-    carried = loads(wiring, {("ulysses", "all-to-all"): 300.0})
+    wiring = place_mesh(parse_target("v5e:2x2"), (("ulysses", 4),))
+    carried = carried_bytes(wiring, {("ulysses", "all-to-all"): 300.0})
     assert set(carried.links.values()) == {300 * (1 + 2 + 1) / 3}
 
 
 def test_an_all_to_all_between_nodes_crosses_the_network_from_every_device_to_every_other() -> None:
-    wiring = wire(parse_target("2*h100:8"), (("ulysses", 16),))
-    assert loads(wiring, {("ulysses", "all-to-all"): 15.0}).network == pytest.approx(16 * 8)
-    assert loads(wiring, {("ulysses", "collective-permute"): 15.0}).network == 2 * 15
+    wiring = place_mesh(parse_target("2*h100:8"), (("ulysses", 16),))
+    assert carried_bytes(wiring, {("ulysses", "all-to-all"): 15.0}).network == pytest.approx(16 * 8)
+    assert carried_bytes(wiring, {("ulysses", "collective-permute"): 15.0}).network == 2 * 15
 
 
 def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() -> None:
@@ -229,5 +234,7 @@ def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:
 
 def test_workloads_differ_by_more_than_length() -> None:
     other = Workload(seq_len=512, heads=4, kv_heads=4, head_dim=64, dtype="float32")
-    found = context(run_of(made("striped", 1.0), made("striped", 1.0, "measured", other)))["sections"]["time"]["groups"]
+    found = page_context(run_of(made("striped", 1.0), made("striped", 1.0, "measured", other)))["sections"]["time"][
+        "groups"
+    ]
     assert len(found) == 2

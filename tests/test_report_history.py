@@ -16,8 +16,8 @@ from test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
 from test_series import BUNDLES, measured
 
 from stripectl.cli.report import command
-from stripectl.reporters.html.history import ABSENT, ALONE, MOST, TITLE
-from stripectl.reporters.html.page import context, render
+from stripectl.reporters.html.history import ABSENT, MAX_CHARTS, NO_OTHER_RUN, TITLE
+from stripectl.reporters.html.page import page_context, render
 from stripectl.results.history import History
 from stripectl.results.run import Run
 
@@ -33,7 +33,7 @@ def past() -> list[Run]:
 
 
 def section_of(runs: Sequence[Run] | None, run: Run | None = None) -> dict[str, Any]:
-    return context(run or (runs or [night(0)])[-1], runs)["sections"]["history"]
+    return page_context(run or (runs or [night(0)])[-1], runs)["sections"]["history"]
 
 
 def test_a_chart_shows_the_runs_their_levels_and_the_change() -> None:
@@ -66,20 +66,20 @@ def test_what_is_not_drawn_is_said() -> None:
     tiles = [replace(made("striped", float(n)), plan=f"ring/striped/xla@ring=4,tile={64 * n}") for n in range(1, 10)]
     found = section_of([night(at, *tiles) for at in range(2)])
     (group,) = found["groups"]
-    assert len(group["charts"]) == MOST and group["left_out"] == 9 - MOST
+    assert len(group["charts"]) == MAX_CHARTS and group["left_out"] == 9 - MAX_CHARTS
     assert group["charts"][0]["note"] == "2 runs are too few for a change to be sure."
 
 
 def test_plans_that_changed_go_first() -> None:
-    quiet, loud = (made(name, 1.0, "compiled", calibration=BUNDLES) for name in ("striped", "zigzag"))
+    quiet, loud = (made(name, 1.0, "compiled", cost_source=BUNDLES) for name in ("striped", "zigzag"))
     found = section_of([night(0, quiet, loud), night(1, quiet, replace(loud, median_s=1.1))])
     assert ["zigzag" in chart["subject"] for chart in found["groups"][0]["charts"]] == [True, False]
 
 
 def test_without_a_history_it_says_what_makes_one() -> None:
-    page = context(night(0))
+    page = page_context(night(0))
     assert {"title": TITLE, "why": ABSENT} in page["lacking"]
-    assert {"title": TITLE, "why": ALONE} in context(night(0), [night(0)])["lacking"]
+    assert {"title": TITLE, "why": NO_OTHER_RUN} in page_context(night(0), [night(0)])["lacking"]
 
 
 def test_a_run_that_failed_leaves_a_cross() -> None:

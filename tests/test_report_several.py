@@ -12,8 +12,8 @@ from test_report import HOSTILE, LONG, Page, check_harmless, made, run_of
 
 from stripectl.cli.report import command
 from stripectl.errors import BadInput
-from stripectl.reporters.html.page import as_markdown, render, render_several
-from stripectl.reporters.html.side_by_side import context
+from stripectl.reporters.html.page import page_markdown, render, render_several
+from stripectl.reporters.html.side_by_side import side_by_side_context
 from stripectl.results.run import Run
 
 MARKUP = (
@@ -42,7 +42,7 @@ def report(*words: object):
 
 
 def test_runs_are_compared_measurement_by_measurement() -> None:
-    changes = {row[0].split("/")[1]: row[-2:] for row in context(two())["changes"]["rows"]}
+    changes = {row[0].split("/")[1]: row[-2:] for row in side_by_side_context(two())["changes"]["rows"]}
     assert changes["contiguous"][1] == "SAME"
     assert changes["zigzag"][0].startswith("-50.0% [")
     assert changes["zigzag"][1] == "FASTER"
@@ -50,13 +50,13 @@ def test_runs_are_compared_measurement_by_measurement() -> None:
 
 
 def test_what_differs_around_them_is_told() -> None:
-    found = context(two(host={"cores": 2}))
+    found = side_by_side_context(two(host={"cores": 2}))
     assert ["versions: jax", "0.10", "0.11"] in found["differing"]["rows"]
     assert ["host: cores", "n/a", "2"] in found["differing"]["rows"]
 
 
 def test_bars_bear_the_letter_of_their_run() -> None:
-    (group,) = context(two())["part"]["groups"]
+    (group,) = side_by_side_context(two())["part"]["groups"]
     (chart,) = group["charts"]
     assert [bar["name"].split("@")[0] for bar in chart["bars"]] == [
         "A  ring/zigzag/xla",
@@ -69,7 +69,7 @@ def test_bars_bear_the_letter_of_their_run() -> None:
 
 def test_machines_with_other_dtypes_stand_side_by_side_and_say_so() -> None:
     other = run_of(made("zigzag", 0.1, "compiled", replace(LONG, dtype="bfloat16")))
-    found = context([run_of(made("zigzag", 0.3, "simulated", LONG)), other])
+    found = side_by_side_context([run_of(made("zigzag", 0.3, "simulated", LONG)), other])
     assert found["changes"]["rows"] == []
     ((chart,),) = (group["charts"] for group in found["part"]["groups"])
     assert [row[3] for row in chart["table"]["rows"]] == ["float32", "bfloat16"]
@@ -83,12 +83,12 @@ def test_a_page_of_several_is_harmless(text: str) -> None:
 
 
 def test_markdown_has_the_verdict_and_the_numbers() -> None:
-    text = as_markdown(two()[:1])
+    text = page_markdown(two()[:1])
     assert text.startswith("### stripectl: zigzag is fastest\n")
     assert "| plan | `ring/zigzag/xla@ring=4,tile=64x64` |" in text
     assert "| `ring/zigzag/xla@ring=4,tile=64x64` | forward | measured | 500 ms ±1.0% | 1.60x" in text
     assert text.count("<details>") == text.count("</details>") == 1
-    both = as_markdown(two())
+    both = page_markdown(two())
     assert "| B | zigzag is fastest |" in both
     assert "FASTER |" in both
 
@@ -98,7 +98,7 @@ def test_markdown_is_never_more_than_text(text: str) -> None:
     (run, _) = two()
     odd = [replace(m, workload=replace(m.workload, model=text), flags={text: text}) for m in run.measurements]
     odd.append(replace(odd[0], status="refused", median_s=None, reason=text))
-    shown = as_markdown([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
+    shown = page_markdown([replace(run, id=text, command=text, environment={"warnings": [text]}, measurements=odd)])
     lines = shown.splitlines()
     (folded,) = (line for line in lines if line.startswith("<details>"))
     assert folded.endswith("</summary>") and folded.count("<") == 3 and "://" not in folded
@@ -111,7 +111,7 @@ def test_markdown_is_never_more_than_text(text: str) -> None:
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name.partition(".")[0])
 def test_markdown_of_the_examples_fits_a_comment(path: Path) -> None:
-    text = as_markdown([Run.load(path)])
+    text = page_markdown([Run.load(path)])
     assert 50 < len(text) < 65_536
     assert text.count("<details>") == text.count("</details>")
 

@@ -15,9 +15,9 @@ from test_trace_cells import TRACE, hop
 from stripectl.errors import BadInput
 from stripectl.profiling.timeline import KINDS
 from stripectl.reporters.html import run_archive
-from stripectl.reporters.html.charts import MOST_ROWS
-from stripectl.reporters.html.page import context, render
-from stripectl.reporters.html.profiles import MOST_LANES, MOST_PROFILES, profile, thinned
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS
+from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
 from stripectl.reporters.html.timeline import COLOURS, step_chart
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -28,11 +28,11 @@ PROFILE = "profiles/8k ring; rm -rf x"
 
 
 def traced(trace: dict[str, Any], layout: str = "striped", **given: Any) -> Measurement:
-    return made(layout, 0.6, trace=trace, **given)
+    return made(layout, 0.6, profile=trace, **given)
 
 
 def shown(trace: dict[str, Any]) -> dict[str, Any]:
-    (found,) = context(run_of(traced(trace)))["traces"]["profiles"]
+    (found,) = page_context(run_of(traced(trace)))["traces"]["profiles"]
     return found
 
 
@@ -58,7 +58,7 @@ def test_a_run_without_a_trace_has_no_section() -> None:
 def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     plan = traced(TRACE | {"profile": PROFILE})
     compiled = replace(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
-    (found,) = context(run_of(plan, compiled))["traces"]["profiles"]
+    (found,) = page_context(run_of(plan, compiled))["traces"]["profiles"]
     assert found["headline"] == (
         "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"
     )
@@ -122,7 +122,7 @@ def test_other_tables() -> None:
 
 def test_a_profile_that_says_nothing_says_why() -> None:
     run = run_of(traced({"reason": "no profile: the worker died"}))
-    found = context(run)["traces"]
+    found = page_context(run)["traces"]
     assert found["profiles"] == []
     assert found["others"]["rows"][0][-1] == "overlap n/a: no profile: the worker died"
     page = Page(render(run))
@@ -154,7 +154,7 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
     trace = large(64, 3, 10)
     trace["devices"][37]["compute_s"] = 9.0
     found = shown(trace)["timeline"]
-    assert len(found["lanes"]) == MOST_LANES
+    assert len(found["lanes"]) == MAX_LANES
     assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
     assert found["more"] == []
     assert "16 of 64 devices" in render(run_of(traced(trace)))
@@ -163,24 +163,24 @@ def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -
 
 
 def test_a_huge_trace_is_cut_and_says_so() -> None:
-    found = profile(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), [])
-    assert len(found["devices"]["rows"]) <= MOST_ROWS
+    found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), [])
+    assert len(found["devices"]["rows"]) <= MAX_TABLE_ROWS
     assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
-    assert found["hops"]["table"]["left_out"] == 100 - MOST_ROWS
-    assert len(found["hops"]["names"]) == MOST_ROWS
-    assert found["axes"]["left_out"] == 1000 - MOST_ROWS
+    assert found["hops"]["table"]["left_out"] == 100 - MAX_TABLE_ROWS
+    assert len(found["hops"]["names"]) == MAX_TABLE_ROWS
+    assert found["axes"]["left_out"] == 1000 - MAX_TABLE_ROWS
     row = large(1, 1, 100_000)["timeline"]["devices"][0]
-    drawn = profile(traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}}), [])["timeline"]
+    drawn = profile_content(traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}}), [])["timeline"]
     assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
 
 
 def test_a_large_run_keeps_the_page_small(tmp_path: Path) -> None:
     trace = large(64, 64, 500)
-    plans = [traced(trace, flags={"number": str(at)}) for at in range(MOST_PROFILES + 3)]
+    plans = [traced(trace, flags={"number": str(at)}) for at in range(MAX_PROFILES + 3)]
     page = render(run_of(*plans))
     assert len(page.encode()) < BUDGET
     assert "3 more profiles are not drawn" in page
-    assert page.count('<figure class="step') == MOST_PROFILES
+    assert page.count('<figure class="step') == MAX_PROFILES
     check_harmless(Page(page))
     assert len(carried_by(page, tmp_path).measurements) == len(plans)
 
@@ -196,8 +196,8 @@ def test_of_too_large_a_run_profiles_are_left_out(monkeypatch: pytest.MonkeyPatc
         (3_000, set(), ", without its profiles"),
         (10, set(), ", without its profiles, without what has no time"),
     ):
-        monkeypatch.setattr(run_archive, "MOST_BYTES", limit)
-        content, left_out = run_archive.carried(run)
+        monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", limit)
+        content, left_out = run_archive.data_link(run)
         (held,) = json.loads(gzip.decompress(base64.b64decode(content)))["measurements"]
-        assert {*(held["trace"] or ())} == left
+        assert {*(held["profile"] or ())} == left
         assert left_out == words

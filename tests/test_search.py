@@ -12,8 +12,8 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.results.search_table import Search
-from stripectl.runner.meshes import MAX_FULL_ROWS, notable
+from stripectl.results.search_table import SearchTable
+from stripectl.runner.meshes import MAX_FULL_ROWS, notable_plans
 
 ASKED = ["bench", "--target", "v5p:4x4x4", "--method", "simulated", "--pass", "forward", "--seqlen", "512k"]
 ASKED += ["--model", "llama3-8b", "--kernel", "pallas_tpu", "--scheme", "ring,all_gather,ulysses,usp"]
@@ -102,7 +102,7 @@ def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_r
     fast = [measurement(f"ring/striped/xla@ring=4,tile={128 * n}x128", 1 + n / 100) for n in range(4, 40)]
     other = [measurement(f"ulysses/contiguous/xla@ulysses=4,tile={128 * n}x128", 5 + n / 100) for n in range(4, 40)]
     refused = [measurement("usp@ring=4", None, f"{n} heads do not divide") for n in (3, 5)]
-    kept = notable([*other, *fast, *refused, measurement("tree@ring=4", None, "it is for inference")])
+    kept = notable_plans([*other, *fast, *refused, measurement("tree@ring=4", None, "it is for inference")])
     assert [m.plan for m in kept[1:21]] == [m.plan for m in fast[:20]]
     assert kept[0] is other[0] and [m.reason for m in kept[21:]] == ["3 heads do not divide", "it is for inference"]
 
@@ -120,7 +120,7 @@ def test_notable_are_the_fastest_of_all_and_of_each_scheme_and_a_plan_for_each_r
     ],
 )
 def test_a_search_that_is_not_whole_is_refused(tmp_path: Path, change: dict) -> None:
-    made = Search.of([measurement("ring@ring=4", 1.0), measurement("ring@ring=2", 2.0)], 0.5)
+    made = SearchTable.of([measurement("ring@ring=4", 1.0), measurement("ring@ring=2", 2.0)], 0.5)
     run = Run("a", "b", "c", {"devices": [], "warnings": []}, [], searches=[made])
     path = run.save(tmp_path)
     assert Run.load(path).searches == [made]

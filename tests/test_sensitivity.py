@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.workload import LONGEST, Workload
+from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.hardware.links import Hops
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_model import PARTS, Machine, TileCost
-from stripectl.simulate.sensitivity import explained, limits, other_lengths, scaling, with_reasons
+from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
+from stripectl.simulate.sensitivity import (
+    bottleneck_shares,
+    other_lengths,
+    scaling,
+    with_estimated_sensitivity,
+    with_sensitivity,
+)
 from stripectl.simulate.simulation import simulate
 
 SHARDS, ROWS = 8, 512
@@ -22,8 +28,8 @@ def plan(layout: str = "striped", tile: int = 128) -> Plan:
     return parse_plan(f"ring/{layout}/xla@ring={SHARDS},tile={tile}")
 
 
-def machine(cost: TileCost, rate: float = 1e18, latency: float = 0.0) -> Machine:
-    return Machine(cost, cost, latency, rate, True, "datasheet")
+def machine(cost: TileCost, rate: float = 1e18, latency: float = 0.0) -> CostModel:
+    return CostModel(cost, cost, latency, rate, True, "datasheet")
 
 
 BOUND_BY = {
@@ -34,14 +40,14 @@ BOUND_BY = {
 }
 
 
-def limits_of(work: Workload, each: Machine) -> dict[str, float]:
+def limits_of(work: Workload, each: CostModel) -> dict[str, float]:
     seconds = simulate(work, plan(), each).seconds
-    return limits(seconds, lambda part: simulate(work, plan(), each.faster(part)).seconds)
+    return bottleneck_shares(seconds, lambda part: simulate(work, plan(), each.with_part_sped_up(part)).seconds)
 
 
-def scaling_of(of: Plan, each: Machine, seconds: float) -> list[dict]:
+def scaling_of(of: Plan, each: CostModel, seconds: float) -> list[dict]:
     def longer(other: Workload) -> float:
-        return simulate(other, of, each.longer(other.seq_len / WORK.seq_len)).seconds
+        return simulate(other, of, each.scaled_to_length(other.seq_len / WORK.seq_len)).seconds
 
     return scaling(WORK, of, seconds, "cpu", longer)
 
@@ -57,9 +63,9 @@ def test_the_only_part_that_takes_time_limits_by_half(part: str, passes: str) ->
 def test_hops_that_are_not_alike_get_faster_too() -> None:
     hops = {"ring": Hops(np.full((2, SHARDS), 1.0), np.full((2, SHARDS), 3.0))}
     slow = replace(machine(NONE), hops=hops)
-    assert slow.faster("communication").hops["ring"].bytes_per_s.max() == 2
-    assert slow.faster("latency").hops["ring"].latency_s.max() == 1.5
-    assert slow.faster("memory").hops["ring"].bytes_per_s.max() == 1
+    assert slow.with_part_sped_up("communication").hops["ring"].bytes_per_s.max() == 2
+    assert slow.with_part_sped_up("latency").hops["ring"].latency_s.max() == 1.5
+    assert slow.with_part_sped_up("memory").hops["ring"].bytes_per_s.max() == 1
 
 
 def test_what_hides_limits_nothing_until_what_hides_it_is_faster() -> None:
@@ -101,15 +107,15 @@ def test_long_rings_are_simulated_at_fewer_lengths() -> None:
     assert len(other_lengths(2**20, 128)) == 8
     assert other_lengths(2**20, 256) == [2**19, 2**21]
     assert other_lengths(2**20, 1024) == []
-    assert max(other_lengths(LONGEST, 8)) == LONGEST // 2
+    assert max(other_lengths(MAX_SEQ_LEN, 8)) == MAX_SEQ_LEN // 2
     assert other_lengths(1000, 2) == [2000, 4000, 8000, 16000]
 
 
 def test_what_is_measured_has_the_reasons_of_its_simulation() -> None:
     case = Measurement(workload=WORK, plan=str(plan()), target="cpu:8", method="simulated")
-    clocked = explained(case, plan(), BOUND_BY["compute"], simulate(WORK, plan(), BOUND_BY["compute"]), "cpu")
+    clocked = with_sensitivity(case, plan(), BOUND_BY["compute"], simulate(WORK, plan(), BOUND_BY["compute"]), "cpu")
     other = replace(case, plan=str(plan("contiguous")))
-    given, untouched = with_reasons([case, other], [clocked])
-    assert (given.limits, given.scaling) == (clocked.limits, clocked.scaling)
-    assert given.limits and given.limits["compute"] == pytest.approx(0.5)
+    given, untouched = with_estimated_sensitivity([case, other], [clocked])
+    assert (given.bottleneck_shares, given.scaling) == (clocked.bottleneck_shares, clocked.scaling)
+    assert given.bottleneck_shares and given.bottleneck_shares["compute"] == pytest.approx(0.5)
     assert untouched == other

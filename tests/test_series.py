@@ -16,7 +16,7 @@ from stripectl.analysis.history_metrics import METRICS
 from stripectl.analysis.series import Series, series_of
 from stripectl.cli.history import METRICS as NAMES
 from stripectl.reporters import history_text
-from stripectl.reporters.terminal.history import BREAK, WIDE, trend
+from stripectl.reporters.terminal.history import BREAK, MAX_TREND_CHARACTERS, trend
 from stripectl.results.history import History
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -49,9 +49,9 @@ def test_a_change_is_told_with_its_commit_date_and_size() -> None:
     series = only(nights(*measured((12, 0.5), (6, 0.55))))
     (change,) = series.changes
     assert series.points[change.at].run.id == "night 12"
-    said = history_text.since(change, series)
+    said = history_text.change_since(change, series)
     assert said.startswith("since 0000000 (2026-11-13): 9.") and " slower [+" in said
-    assert history_text.last_change(series) == f"{history_text.size(change, series)} since 0000000"
+    assert history_text.last_change(series) == f"{history_text.change_size(change, series)} since 0000000"
 
 
 def test_a_change_of_each_run_is_over_the_level_before() -> None:
@@ -65,7 +65,7 @@ def test_a_change_of_each_run_is_over_the_level_before() -> None:
 
 def test_what_is_simulated_or_counted_changes_wherever_it_differs() -> None:
     sheet = {"source": "datasheet"}
-    simulated = [made("striped", time_s, "simulated", calibration=sheet) for time_s in (1.0, 1.0, 1.01)]
+    simulated = [made("striped", time_s, "simulated", cost_source=sheet) for time_s in (1.0, 1.0, 1.01)]
     assert [change.at for change in only(nights(*simulated)).changes] == [2]
     sent = [made("striped", 0.5, bytes={"permute": count}) for count in (100, 100, 104)]
     assert history_text.last_change(only(nights(*sent), "sent")) == "4.0% more since 0000000"
@@ -82,7 +82,7 @@ def test_machines_are_told_apart() -> None:
     runs = [night(at, made("striped", 0.5), host=host) for at, host in enumerate((here, there, here, there))]
     found = series_of(runs, METRICS["time"])
     assert [(each.place, len(each.points)) for each in found] == [("other, 2 cores", 2), ("one, 2 cores", 2)]
-    m = made("striped", 0.5, "compiled", calibration=BUNDLES)
+    m = made("striped", 0.5, "compiled", cost_source=BUNDLES)
     compiled = [night(at, m, host=host) for at, host in enumerate((here, there))]
     assert only(compiled).place == ""
     assert only([night(0, made("striped", 0.5), devices=CHIP, host=here)]).place == "TPU v5p"
@@ -103,7 +103,7 @@ def test_what_is_new_around_a_run_is_said() -> None:
 def test_an_environment_may_be_anything(strange: Any) -> None:
     around = strange if isinstance(strange, dict) else {"host": strange, "versions": strange, "devices": strange}
     series = only(nights(made("striped", 0.5), made("striped", 0.5), **around, git=strange))
-    assert len(history_text.rows(series)) == 2
+    assert len(history_text.series_rows(series)) == 2
 
 
 def test_a_run_without_a_value_is_shown_and_no_level() -> None:
@@ -111,12 +111,12 @@ def test_a_run_without_a_value_is_shown_and_no_level() -> None:
     members.insert(12, replace(members[0], status="failed", reason="it died", median_s=None))
     series = only(nights(*members))
     assert [change.at for change in series.changes] == [13]
-    assert history_text.rows(series)[12][2] == "failed"
+    assert history_text.series_rows(series)[12][2] == "failed"
     assert [(level.first, level.end, len(level.values)) for level in series.levels] == [(0, 13, 12), (13, 19, 6)]
 
 
 def test_what_was_tried_roughly_is_no_series() -> None:
-    rough = made("striped", 0.5, "simulated", calibration={"source": "short_run"})
+    rough = made("striped", 0.5, "simulated", cost_source={"source": "short_run"})
     assert series_of(nights(rough, rough), METRICS["time"]) == []
 
 
@@ -128,7 +128,7 @@ def test_metrics_read_what_a_measurement_says() -> None:
         speedup={"over": "base", "value": 1.5, "ci95": [1.4, 1.6]},
         overlap={"ratio": 0.25},
     )
-    said = {name: history_text.value(only(nights(m), name).newest, only(nights(m), name)) for name in METRICS}
+    said = {name: history_text.point_value(only(nights(m), name).newest, only(nights(m), name)) for name in METRICS}
     rate = FORWARD.flops / 0.5 / 4
     assert said == {
         "time": "500 ms ±1.0%",
@@ -149,7 +149,7 @@ def test_metrics_read_what_a_measurement_says() -> None:
 )
 def test_a_speed_up_of_anybodys_making(part: dict[str, Any]) -> None:
     found = series_of(nights(replace(made("striped", 0.5), speedup=part)), METRICS["speedup"])
-    assert all(history_text.rows(series) for series in found)
+    assert all(history_text.series_rows(series) for series in found)
 
 
 def test_speed_ups_over_different_plans_are_different_series() -> None:
@@ -165,7 +165,7 @@ def test_a_trend_is_drawn_with_its_breaks() -> None:
     first, last = drawn.split(BREAK)
     assert (len(first), len(last)) == (12, 6) and max(first) < min(last)
     assert set(trend(only(nights(*[made("striped", 0.5)] * 4)))) == {"▅"}
-    assert len(trend(only(nights(*[made("striped", 0.5)] * (2 * WIDE))))) == WIDE
+    assert len(trend(only(nights(*[made("striped", 0.5)] * (2 * MAX_TREND_CHARACTERS))))) == MAX_TREND_CHARACTERS
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
     for at in range(3):
         tiles = [
             replace(
-                made("striped", 1.0, "compiled", calibration=BUNDLES),
+                made("striped", 1.0, "compiled", cost_source=BUNDLES),
                 plan=f"ring/striped/xla@ring=4,tile={64 * n}",
                 median_s=1.0 + at * (n == 50),
             )

@@ -8,9 +8,16 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.calibration import Block, blocks_for, fit_hop, fit_tiles, measured_machine, tiles_of
-from stripectl.simulate.cost_model import Machine, TileCost
-from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.calibration import (
+    CalibrationBlock,
+    block_tile_count,
+    blocks_for,
+    fit_hop,
+    fit_tiles,
+    measured_cost_model,
+)
+from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 
 ROWS, SHARDS = 64, 8
@@ -18,11 +25,11 @@ WORK = Workload(seq_len=ROWS * SHARDS, heads=2, kv_heads=1, head_dim=4)
 HOP_BYTES = 2 * ROWS * 4 * 2  # keys and values of one head in bfloat16
 
 
-def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> Machine:
-    return Machine(TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, "datasheet")
+def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> CostModel:
+    return CostModel(TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, "datasheet")
 
 
-def seconds(plan: str, machine: Machine, passes: str = "forward") -> float:
+def seconds(plan: str, machine: CostModel, passes: str = "forward") -> float:
     work = Workload(**{**WORK.__dict__, "passes": passes})
     return simulate(work, parse_plan(f"{plan}@ring={SHARDS},tile={ROWS // 4}"), machine).seconds
 
@@ -84,10 +91,10 @@ def test_a_million_tokens_on_many_devices() -> None:
 def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     tile, cost = Tile(512, 512), TileCost(1e-3, 1.5e-3, 1e-7, 0.0, 2e-4)
     fitted, held_out = blocks_for(tile)
-    times = {block: float(cost.seconds(tiles_of(block, tile, "xla"), 2)) for block in [*fitted, held_out]}
+    times = {block: float(cost.seconds(block_tile_count(block, tile, "xla"), 2)) for block in [*fitted, held_out]}
     found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2, "xla")
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
-    made = measured_machine({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
+    made = measured_cost_model({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
     assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
 
 
@@ -96,12 +103,12 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     costs = {"forward": TileCost(1e-3, 1.5e-3, call_s=1e-5), "backward": TileCost(2e-3, 3e-3, call_s=1e-5)}
     times = {
         passes: {
-            block: float(costs[passes].seconds(tiles_of(block, tile, "xla"), 1))
+            block: float(costs[passes].seconds(block_tile_count(block, tile, "xla"), 1))
             for block in [*blocks_for(tile)[0], blocks_for(tile)[1]]
         }
         for passes, tile in tiles.items()
     }
-    made = measured_machine(times, tiles, 1, "xla", None, False)
+    made = measured_cost_model(times, tiles, 1, "xla", None, False)
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
     assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
@@ -119,12 +126,12 @@ def test_the_fit_of_a_hop() -> None:
 def test_blocks_hold_four_of_the_largest_tiles() -> None:
     fitted, held_out = blocks_for(Tile(4096, 8192))
     assert max(block.rows for block in fitted) == 4 * 8192
-    assert held_out == Block(6144 * 4, "causal")
+    assert held_out == CalibrationBlock(6144 * 4, "causal")
 
 
 def test_the_datasheet_bounds_a_tile_by_matmuls_or_memory() -> None:
     hardware, work = Hardware.load("v5p"), Workload(seq_len=2**16, heads=1, kv_heads=1, head_dim=128)
-    large, small = (datasheet_machine(hardware, work, Tile(side, side)) for side in (2048, 16))
+    large, small = (datasheet_cost_model(hardware, work, Tile(side, side)) for side in (2048, 16))
     assert large.forward.whole_s == pytest.approx(4 * 2048**2 * 128 / 459e12)
     assert small.forward.whole_s == pytest.approx(2 * 16 * 128 * 2 / 2765e9)
     assert np.isclose(large.backward.whole_s / large.forward.whole_s, 2.5)

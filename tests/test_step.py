@@ -13,7 +13,7 @@ from test_compile import needs, silent
 from test_counts import transfers
 
 from stripectl.cli import main
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.model_config import Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
@@ -21,21 +21,21 @@ from stripectl.errors import BadInput
 from stripectl.execute import verification
 from stripectl.hardware.target import parse_target
 from stripectl.hlo.schedule import ATTENTION
-from stripectl.measure.device_pool import Place
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import cases
-from stripectl.runner.meshes import every, promising
+from stripectl.runner.bench import bench_cases
+from stripectl.runner.meshes import every_mesh, promising_plans
 from stripectl.runner.request import Request
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import again, of_step, seconds_sent
+from stripectl.simulate.step_work import recomputes_attention, seconds_sent, step_work
 from stripectl.simulate.training_step import (
     COMMUNICATION,
     LAYERS_RUN,
-    from_shallower,
-    sent_bytes,
-    shallower,
+    from_fewer_layers,
     simulated_step,
+    step_sent_bytes,
+    with_fewer_layers,
 )
 from stripectl.training.step import make_training
 
@@ -51,7 +51,7 @@ def step(**other) -> Workload:
 def sent(workload: Workload, plan: str) -> Counter[tuple[str, tuple[str, ...]]]:
     """Bytes beside attention, by opcode and axes."""
     total: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for each in of_step(workload, parse_plan(plan)).sent:
+    for each in step_work(workload, parse_plan(plan)).sent:
         total[each.opcode, each.axes] += round(each.nbytes * each.times)
     return total
 
@@ -65,7 +65,7 @@ def test_flops_of_a_step_are_six_a_parameter_and_token_and_attentions() -> None:
 
 def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     def flops(options: str) -> dict[str, float]:
-        return of_step(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
+        return step_work(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
 
     heads, head, tokens = 2 * 256 * 12 * 64, 256 * 512, 2048
     least, most = flops("chunk=0,remat=none"), flops("chunk=512,remat=full")
@@ -75,8 +75,8 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     assert most["feed_forward"] == pytest.approx((6 + 4 / 3) * 2 * 3 * 256 * 512 * tokens)  # not its last matrix
     assert flops("chunk=0,remat=dots") == least
     plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
-    assert [again(parse_plan(plan)) for plan in plans] == [True, False, False, False]
-    assert again(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+    assert [recomputes_attention(parse_plan(plan)) for plan in plans] == [True, False, False, False]
+    assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
 
 
 @needs
@@ -88,11 +88,11 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
     workload = step(batch=2)
     case = Measurement(workload=workload, plan=plan, target=str(target), method="compiled")
-    with Compilers(silent, cached=False) as compilers:
-        found = compiled(case, target, compilers)
-    assert found.status == "ok" and found.program and found.parts, found.reason
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(case, target, compilers)
+    assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
     got: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    for each in found.program["collectives"]:
+    for each in found.compiled_program["collectives"]:
         if each["section"] != ATTENTION:
             got[each["opcode"], tuple(each["axis"].split("+"))] += each["sent_bytes"] * each["times"]
     wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -101,9 +101,9 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
         wanted["all-reduce" if scattered else opcode, axes] += nbytes * (1 + scattered)
     assert wanted == pytest.approx({key: got[key] for key in wanted}, rel=0.02)
     assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
-    assert set(found.parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
-    assert found.median_s == pytest.approx(sum(found.parts.values()))
-    assert found.peak_bytes and found.calibration and found.calibration["predicted"]
+    assert set(found.step_parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
+    assert found.median_s == pytest.approx(sum(found.step_parts.values()))
+    assert found.peak_bytes and found.cost_source and found.cost_source["predicted"]
 
 
 HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
@@ -113,14 +113,14 @@ HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/
 def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
     case = Measurement(workload=workload, plan=HYBRID, target=str(target), method="compiled")
-    with Compilers(silent, cached=False) as compilers:
-        found = compiled(case, target, compilers)
-    assert found.status == "ok" and found.program and found.parts and found.calibration, found.reason
-    opcodes = {each["opcode"] for each in found.program["collectives"] if each["section"] == ATTENTION}
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(case, target, compilers)
+    assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
+    opcodes = {each["opcode"] for each in found.compiled_program["collectives"] if each["section"] == ATTENTION}
     assert opcodes >= {"all-gather"}
-    assert found.calibration["source"] == found.calibration["softmax"]["source"] == "estimated_cycles"
-    assert found.calibration["forward"] != found.calibration["softmax"]["forward"]
-    assert found.median_s == pytest.approx(sum(found.parts.values()))
+    assert found.cost_source["source"] == found.cost_source["softmax"]["source"] == "estimated_cycles"
+    assert found.cost_source["forward"] != found.cost_source["softmax"]["forward"]
+    assert found.median_s == pytest.approx(sum(found.step_parts.values()))
 
 
 @pytest.mark.parametrize("wrong", ["linear", "softmax"])
@@ -129,7 +129,7 @@ def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monke
         return {"max_rel_error": math.nan if workload.attention == wrong else 1e-7, "reference": workload.attention}
 
     monkeypatch.setattr(verification, "check_layer", found)
-    said = verification.check(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
+    said = verification.check_attention(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
     assert math.isnan(said["max_rel_error"]) and said["reference"] == "linear; softmax"
 
 
@@ -140,15 +140,15 @@ def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
     total: Counter[str] = Counter()
     for opcode, _, nbytes, times in transfers(jaxpr, training.plan):
         total[opcode] += nbytes * times
-    assert total == sent_bytes(training.workload, training.plan, [])
+    assert total == step_sent_bytes(training.workload, training.plan, [])
 
 
 @needs
 def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     target = parse_target("h100:2")
     request = Request(workloads=[step(seq_len=2**26)], plans=[parse_plan("ring/striped/xla@ring=2,tile=2048")])
-    with Compilers(silent, cached=False) as compilers:
-        found = compiled(cases(request, Place(target))[0], target, compilers)
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
     assert found.status == "refused" and "does not fit" in (found.reason or "")
     assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
 
@@ -156,20 +156,22 @@ def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
 def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
-    machine = Machine(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
-    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", calibration={})
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
+    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", cost_source={})
     found = simulated_step(case, hardware, [machine])
-    assert found.parts and found.median_s == pytest.approx(sum(found.parts.values()))
-    both, once = (simulate(workload.of_layer(each), plan, machine) for each in ("forward-backward", "forward"))
+    assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
+    both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
     assert both.overlap and once.overlap
     hops = 2 * (both.overlap.exposed_s + once.overlap.exposed_s)
-    assert found.parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
-    beside = sum(seconds_sent(each, plan, machine) for each in of_step(workload, plan).sent)
-    assert found.parts[COMMUNICATION] == pytest.approx(hops + beside)
+    assert found.step_parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
+    beside = sum(seconds_sent(each, plan, machine) for each in step_work(workload, plan).sent)
+    assert found.step_parts[COMMUNICATION] == pytest.approx(hops + beside)
     rate = hardware.flops_per_s("bfloat16") or 0
-    assert found.parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
-    assert found.limits and found.scaling
-    assert sum(found.limits.values()) == pytest.approx(0.5)  # parts of a step follow one another, and nothing hides
+    assert found.step_parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    assert found.bottleneck_shares and found.scaling
+    assert sum(found.bottleneck_shares.values()) == pytest.approx(
+        0.5
+    )  # parts of a step follow one another, and nothing hides
     own = [each["median_s"] for each in found.scaling if each["seq_len"] == workload.seq_len]
     assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
@@ -177,24 +179,24 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
 
 def test_a_models_step_follows_from_few_layers() -> None:
     case = Measurement(workload=step(layers=22), plan=PLAN, target="cpu:4", method="measured")
-    less, more = shallower(case)
+    less, more = with_fewer_layers(case)
     assert [each.workload.layers for each in (less, more)] == list(LAYERS_RUN)
-    assert shallower(replace(case, workload=step(layers=3)))[0].workload.layers == 3
+    assert with_fewer_layers(replace(case, workload=step(layers=3)))[0].workload.layers == 3
     less = replace(less, samples_s=(1.0, 1.2, 1.1), median_s=1.1, bytes={"all-gather": 10})
     more = replace(more, samples_s=(2.0, 2.2, 2.1), median_s=2.1, bytes={"all-gather": 14}, peak_bytes=5)
-    whole = from_shallower(case, [less, more])
+    whole = from_fewer_layers(case, [less, more])
     assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
     assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
-    assert whole.calibration and whole.calibration["source"] == "few_layers"
-    failed = from_shallower(case, [less, replace(more, status="failed", reason="no")])
+    assert whole.cost_source and whole.cost_source["source"] == "few_layers"
+    failed = from_fewer_layers(case, [less, replace(more, status="failed", reason="no")])
     assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
-    disturbed = from_shallower(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
+    disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
     assert disturbed.status == "ok" and disturbed.samples_s == pytest.approx((11.5, 11.6))
-    assert from_shallower(case, [replace(less, samples_s=(9.0, 9.0, 1.1)), more]).status == "failed"
+    assert from_fewer_layers(case, [replace(less, samples_s=(9.0, 9.0, 1.1)), more]).status == "failed"
 
 
 def test_every_mesh_has_all_devices_and_comes_once() -> None:
-    found = [plan.mesh for plan in every(parse_plan("ring"), 16)]
+    found = [plan.mesh for plan in every_mesh(parse_plan("ring"), 16)]
     assert len(found) == len(set(found)) == 35
     assert {parse_plan(f"ring@{text}").mesh for text in ("ring=16", "tensor=16", "data=2,fsdp=2,ring=2,tensor=2")} <= {
         *found
@@ -207,7 +209,7 @@ def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
         return Measurement(workload=step(), plan=plan, target="v5e:2x2", method="simulated", median_s=seconds)
 
     slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
-    found = promising([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
+    found = promising_plans([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
     assert [m.plan for m in found] == [best, other]
 
 
@@ -240,7 +242,7 @@ def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
     assert code == 0 and [m.status for m in found] == ["ok", "ok"]
     for m in found:
         assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]
-        assert m.calibration and m.calibration["layers_run"] == list(LAYERS_RUN) and len(m.samples_s) >= 3
+        assert m.cost_source and m.cost_source["layers_run"] == list(LAYERS_RUN) and len(m.samples_s) >= 3
         assert m.tokens_per_s and m.bytes
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stripectl.analysis.striped_attention_paper import beside, rows
+from stripectl.analysis.striped_attention_paper import published_comparisons, published_rows
 from stripectl.cli import main
 from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload
@@ -40,7 +40,7 @@ def test_runs_share_what_is_given_and_the_command_line_goes_before_them() -> Non
 
 def test_a_flag_that_is_off_says_so(monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr("stripectl.runner.bench.bench", lambda request, *_: asked.append(request.cached) or iter(()))
+    monkeypatch.setattr("stripectl.runner.bench.bench", lambda request, *_: asked.append(request.use_cache) or iter(()))
     bench("given: " + "{" + ", ".join(ON_PAPER.split("\n")[:-1]) + "}\nruns: [{cache: false}, {no-cache: true}, {}]\n")
     assert asked == [False, False, True]
 
@@ -102,7 +102,7 @@ def step(plan: str, seconds: float, target: str, model: str, seq_len: int) -> Me
 
 def test_the_papers_grid_is_the_suites() -> None:
     """Every published row is a run of the suite, simulated, of both layouts."""
-    found = {key for key, _ in rows().items()}
+    found = {key for key, _ in published_rows().items()}
     assert len(found) == 137
     with pytest.raises(SystemExit):
         main(["bench", str(EXAMPLES[1]), "--dry-run", "--quiet"])
@@ -114,7 +114,10 @@ def test_steps_stand_beside_what_was_published() -> None:
         step(plan.format(each), seconds, "v4:2x2x4", "1b", 2**18)
         for each, seconds in (("contiguous", 3.0), ("striped", 2.0))
     ]
-    (found,) = beside(both)
+    (found,) = published_comparisons(both)
     assert (found.hardware, found.mesh, found.published, found.ours) == ("v4", "ring=8,tensor=2", 1.37, 1.5)
     assert found.tms == pytest.approx(1.81, abs=0.005) and found.error == pytest.approx(1.5 / 1.37 - 1)
-    assert beside(both[1:]) == [] and beside([step(plan.format("striped"), 2.0, "v4:2x2x4", "1b", 2**10)]) == []
+    assert (
+        published_comparisons(both[1:]) == []
+        and published_comparisons([step(plan.format("striped"), 2.0, "v4:2x2x4", "1b", 2**10)]) == []
+    )

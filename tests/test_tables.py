@@ -9,20 +9,20 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.terminal.footnotes import calibrations
+from stripectl.reporters.terminal.footnotes import cost_source_notes
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.simulate.cost_entries import Entry, Heads, Shape, canonical, entries_of
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
 from stripectl.simulate.cost_tables import (
     PASSES,
     cost_of,
     effective_clock_hz,
     shipped_costs,
+    table_cost_model,
     table_of,
-    tabled_machine,
 )
 from stripectl.simulate.simulation import simulate
 from stripectl.simulate.waves import Wave
@@ -32,17 +32,17 @@ TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
 
 
-def shape(tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu") -> Shape:
+def shape(tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu") -> CostKey:
     keys, _, values = heads.partition("/")
-    return Shape(kernel, "bfloat16", Heads(int(keys), int(values or keys)), Tile(*map(int, tile.split("x"))))
+    return CostKey(kernel, "bfloat16", Heads(int(keys), int(values or keys)), Tile(*map(int, tile.split("x"))))
 
 
-def entry(name: str, wanted: Shape, passes: str = "forward") -> Entry:
+def entry(name: str, wanted: CostKey, passes: str = "forward") -> CostEntry:
     table = table_of(name)
     known = table and table.costs(wanted)
     assert known
     found = known.by_pass[passes]
-    assert isinstance(found, Entry)
+    assert isinstance(found, CostEntry)
     return found
 
 
@@ -50,7 +50,7 @@ def machine(target: str, text: str, work: Workload = WORK):
     plan, place = parse_plan(text), parse_target(target)
     known = shipped_costs(place.hardware, work, plan)
     assert known
-    return tabled_machine(place.hardware, work, plan, known, wire(place, plan.mesh or ()))
+    return table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
 
 
 def test_every_table_is_of_a_machine_that_ships() -> None:
@@ -166,9 +166,9 @@ def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(nam
 
 
 def test_a_canonical_program_is_small_and_of_one_device() -> None:
-    work, plan = canonical(shape("2048x1024"))
+    work, plan = canonical_program(shape("2048x1024"))
     assert work.seq_len == 4 * 2048 and plan.devices == 1 and plan.tile == Tile(2048, 1024)
-    assert str(canonical(shape(kernel="pallas_ring"))[1]).startswith("memory_efficient/contiguous/pallas_tpu@")
+    assert str(canonical_program(shape(kernel="pallas_ring"))[1]).startswith("memory_efficient/contiguous/pallas_tpu@")
 
 
 def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
@@ -190,7 +190,7 @@ def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
 
 def test_cycles_of_an_entry_scale() -> None:
     known = entry("v5p", shape())
-    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in Entry._fields)
+    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in CostEntry._fields)
 
 
 @pytest.mark.parametrize("source", ["bundles", "datasheet"])
@@ -198,6 +198,6 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
     known = {"source": source, "forward": {"whole_s": 1e-6, "boundary_s": 1e-6}, "rate_is": "peak", "flops_per_s": 1e15}
     missing = {"not_compiled": "libtpu is not installed. Run: pip install '.[tpu]'"}
     text = "ring/zigzag/splash@ring=16,tile=1024x1024"
-    one = Measurement(workload=WORK, plan=text, target="v5p:2x2x4", method="simulated", calibration=known | missing)
-    (line,) = calibrations(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
+    one = Measurement(workload=WORK, plan=text, target="v5p:2x2x4", method="simulated", cost_source=known | missing)
+    (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
     assert str(line).endswith(missing["not_compiled"])

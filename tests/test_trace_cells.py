@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stripectl.profiling.timeline import by_kind, joined, moments
-from stripectl.reporters.profile_text import causes, hop_cells, opening, source, summary
-from stripectl.reporters.terminal.profile import screen_parts
-from stripectl.results.schema import is_trace
+from stripectl.profiling.timeline import by_kind, merge_moments, moments
+from stripectl.reporters.profile_text import cause_lines, hop_cells, opening, profile_source, profile_summary
+from stripectl.reporters.terminal.profile import profile_parts
+from stripectl.results.schema import is_profile
 
 FIGURES = {"step_s": 2.0, "compute_s": 1.0, "hidden_s": 0.5, "exposed_s": 0.5, "skew_s": 0.25, "idle_s": 0.0}
 DEVICES = [{"name": "TPU:0", **FIGURES, "ratio": 0.5}, {"name": "TPU:1", **FIGURES, "compute_s": 1.5, "ratio": 0.25}]
@@ -41,7 +41,7 @@ TRACE: dict[str, Any] = {
 def test_a_moment_is_what_most_of_it_is() -> None:
     parts = by_kind([["compute", 0.0, 0.9], ["exposed", 0.9, 1.2], ["hidden", 1.2, 2.0], ["unheard of", 3.0, 4.0]])
     assert moments(parts, 4.0, 4) == ["compute", "hidden", "idle", "idle"]
-    assert joined(["compute", "hidden", "idle", "idle"], 4.0) == [
+    assert merge_moments(["compute", "hidden", "idle", "idle"], 4.0) == [
         ["compute", 0.0, 1.0],
         ["hidden", 1.0, 2.0],
         ["idle", 2.0, 4.0],
@@ -51,18 +51,21 @@ def test_a_moment_is_what_most_of_it_is() -> None:
 def test_a_timeline_as_fine_as_it_is_kept_comes_back_whole() -> None:
     rng = np.random.default_rng(0)
     kinds = rng.choice(["compute", "hidden", "exposed", "skew", "idle"], 500).tolist()
-    assert moments(by_kind(joined(kinds, 1.7)), 1.7, 500) == kinds
+    assert moments(by_kind(merge_moments(kinds, 1.7)), 1.7, 500) == kinds
 
 
 def test_the_share_is_of_the_device_that_computes_longest() -> None:
-    assert summary(TRACE, None) == "25% of the communication hides on the device that computes longest"
-    assert summary(TRACE, 0.875).endswith("(the compiled schedule predicts 88%)")
-    assert summary(TRACE | {"reason": "no collective"}, None) == "overlap n/a: no collective"
-    assert summary({"devices": []}, 0.5) == "overlap n/a: the profile holds no device"
-    assert source(TRACE, None) == "3 steps of jit_step"
+    assert profile_summary(TRACE, None) == "25% of the communication hides on the device that computes longest"
+    assert profile_summary(TRACE, 0.875).endswith("(the compiled schedule predicts 88%)")
+    assert profile_summary(TRACE | {"reason": "no collective"}, None) == "overlap n/a: no collective"
+    assert profile_summary({"devices": []}, 0.5) == "overlap n/a: the profile holds no device"
+    assert profile_source(TRACE, None) == "3 steps of jit_step"
     longest_s = max(device["step_s"] for device in DEVICES)
-    assert source(TRACE | {"steps": 1}, longest_s / 1.5) == "1 step of jit_step, 50% slower than without the profile"
-    assert source(TRACE, longest_s / 1.05) == "3 steps of jit_step"
+    assert (
+        profile_source(TRACE | {"steps": 1}, longest_s / 1.5)
+        == "1 step of jit_step, 50% slower than without the profile"
+    )
+    assert profile_source(TRACE, longest_s / 1.05) == "3 steps of jit_step"
 
 
 def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
@@ -75,10 +78,10 @@ def test_a_hop_is_shown_where_most_of_it_is_exposed() -> None:
 
 
 def test_causes_that_are_alike_stand_once_with_the_worst_figures() -> None:
-    (found,) = causes(TRACE)
+    (found,) = cause_lines(TRACE)
     assert found["which"] == "hop 2 and 1 more"
     assert found["why"] == "it moves 1 MiB in 750 ms"
-    assert causes({"hops": [hop(1, [1.0, 1.0], cause="late")]})[0]["why"] == "n/a"
+    assert cause_lines({"hops": [hop(1, [1.0, 1.0], cause="late")]})[0]["why"] == "n/a"
 
 
 def test_the_command_for_a_profile() -> None:
@@ -98,9 +101,9 @@ def without(*path: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ["module", "steps", "hops", "axes", "operations", "timeline"])
 def test_a_trace_without_a_part_is_read_and_shown(path: str) -> None:
     found = without(path)
-    assert is_trace(found)
+    assert is_profile(found)
     shown = StringIO()
-    for part in screen_parts(found, "plan", 80):
+    for part in profile_parts(found, "plan", 80):
         Console(file=shown, width=200).print(part)
     assert "25% of the communication" in shown.getvalue()
 
@@ -130,5 +133,5 @@ def test_a_trace_that_no_reader_can_show_is_refused(at: tuple[Any, ...], value: 
     for each in to:
         part = part[each]
     part[last] = value
-    assert is_trace(TRACE)
-    assert not is_trace(made)
+    assert is_profile(TRACE)
+    assert not is_profile(made)

@@ -14,7 +14,7 @@ from golden import PROFILES, written
 
 from stripectl.errors import BadInput
 from stripectl.profiling.profiler import Tracer
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.workers.worker_group import WorkerGroup
 
 PROGRAM = """
 import sys
@@ -209,7 +209,7 @@ def refused(tracer: Tracer, profile: Path) -> str:
 def test_a_profile_that_takes_all_memory_is_refused_at_a_limit(tmp_path: Path) -> None:
     profile = tmp_path / "large.xplane.pb"
     profile.write_bytes(of_events(10**7))
-    reader = DeviceSet(session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
+    reader = WorkerGroup(session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
     said = refused(Tracer(tmp_path, reader=reader), profile)
     assert (
         said == f"cannot read {profile}: its reader needs more than 512 MiB of memory, its limit. Capture fewer steps."
@@ -228,7 +228,9 @@ def test_a_profile_larger_than_memory_is_one_line(tmp_path: Path) -> None:
 def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path: Path, monkeypatch) -> None:
     profile = tmp_path / "endless.xplane.pb"
     os.mkfifo(profile)
-    monkeypatch.setattr("stripectl.profiling.profiler.LIMIT_S", -110.0)  # its reader's start may take 120 s besides
+    monkeypatch.setattr(
+        "stripectl.profiling.profiler.READ_TIMEOUT_S", -110.0
+    )  # its reader's start may take 120 s besides
     assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 10 s"
 
 

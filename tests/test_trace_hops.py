@@ -10,11 +10,11 @@ import pytest
 from golden import PROFILES, TPU, analysed, column, tpus, us
 
 from stripectl.hlo.replica_groups import axis_of
-from stripectl.profiling.device_steps import Seen
+from stripectl.profiling.device_steps import DeviceSteps
 from stripectl.profiling.diagnosis import cause
 from stripectl.profiling.overlap import hop_rows
 from stripectl.profiling.program import Site
-from stripectl.profiling.steps import HopKey, Step
+from stripectl.profiling.steps import DeviceStep, HopKey
 from stripectl.reporters.terminal import profile
 
 RING, UNROLLED, AXES = ((PROFILES / f"{name}.hlo.txt").read_text() for name in ("ring", "unrolled", "axes"))
@@ -60,7 +60,9 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
 
 def test_a_step_is_drawn_as_it_went(tmp_path: Path) -> None:
     """A character a microsecond again. Of TPU 1's 10 us exposed the first 6 are waiting, 2 before its compute."""
-    lines = [line.plain for line in profile.drawn(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)]
+    lines = [
+        line.plain for line in profile.drawn_timeline(analysed(tmp_path, tpus(SLOW, FAST), RING), len("TPU 0 ") + 20)
+    ]
     assert lines[1:] == [
         "TPU 0 ░░▓▓▓▓▓▓▓▓▓▓░░██████",
         "TPU 1 ~~▓▓▓▓~~~~░░░░███~~~",
@@ -292,9 +294,9 @@ def test_the_figures_of_a_hop_belong_together() -> None:
     the hop waits for a peer; medians of each figure would say 11 us exposed and no skew."""
     key, none = HopKey(BLOCKING, 0), np.empty((0, 2))
 
-    def step(exposed: float, skew: float) -> Seen:
+    def step(exposed: float, skew: float) -> DeviceSteps:
         windows = [np.array([[0.0, length]]) for length in (exposed, exposed - skew)]
-        return Seen.of([Step(none, {key: window}, {key: 8}, none, exposed) for window in windows])
+        return DeviceSteps.of([DeviceStep(none, {key: window}, {key: 8}, none, exposed) for window in windows])
 
     (hop,) = hop_rows([step(1, 0), step(20, 0), step(11, 10)], {})
     assert (hop["exposed_s"], hop["skew_s"], hop["transfer_s"]) == ([11, 1], [10, 0], 1)

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stripectl.core.intervals import length, union
-from stripectl.hlo.module import parse
-from stripectl.profiling.device_steps import Seen
+from stripectl.hlo.module import parse_module
+from stripectl.profiling.device_steps import DeviceSteps
 from stripectl.profiling.events import Columns, Device, Execution
 from stripectl.profiling.overlap import analyse
-from stripectl.profiling.program import Program, Site
-from stripectl.profiling.steps import HopKey, Step, step_of
+from stripectl.profiling.program import ProfiledProgram, Site
+from stripectl.profiling.steps import DeviceStep, HopKey, device_step
 from stripectl.profiling.timeline import KINDS
 
-PROGRAM = Program(parse((PROFILES / "ring.hlo.txt").read_text()), {"ring": 2})
+PROGRAM = ProfiledProgram(parse_module((PROFILES / "ring.hlo.txt").read_text()), {"ring": 2})
 END = 60
 MODULE = "jit_step(1)"
 Event = tuple[str, int, int, int]  # name, line, start, end
@@ -38,16 +38,16 @@ def device(events: Iterable[Event], name: str = "TPU 0", end: int = END) -> Devi
     return Device(name, "tpu", columns.done(), Columns().done(), [Execution(MODULE, 0, 0.0, end * 1e-6)])
 
 
-def step(events: Iterable[Event]) -> Step:
+def step(events: Iterable[Event]) -> DeviceStep:
     made = device(events)
-    return step_of(made, made.executions[0], PROGRAM, 0.0)
+    return device_step(made, made.executions[0], PROGRAM, 0.0)
 
 
 def whole_us(intervals: np.ndarray) -> list[list[int]]:
     return np.rint(intervals * 1e6).astype(int).tolist()
 
 
-def told(made: Step) -> Any:
+def told(made: DeviceStep) -> Any:
     """A step, rounded to what it was drawn in."""
     assert made.stall is not None
     hops = {key: whole_us(windows) for key, windows in made.hops.items()}
@@ -62,7 +62,7 @@ def covers(events: Iterable[Event], *names: str) -> set[int]:
 def test_a_step_is_what_counting_microseconds_gives(events: list[Event]) -> None:
     """On each line, compute is where something computes and nothing communicates; a blocking collective is a window,
     and the k-th done ends the k-th start."""
-    found = Seen.of([step(events)]).figures(0)
+    found = DeviceSteps.of([step(events)]).figures(0)
     busy, waiting = set[int](), covers(events, "all-reduce.1", "collective-permute-done.1")
     for line in range(3):
         here = [event for event in events if event[1] == line]
@@ -125,7 +125,7 @@ KEYS = [
     for turn in (0, 1)
 ]
 STEPS = st.builds(
-    lambda compute, hops, end: Step(union(compute), hops, {}, None, float(end)),
+    lambda compute, hops, end: DeviceStep(union(compute), hops, {}, None, float(end)),
     st.lists(SPANS, max_size=6),
     st.dictionaries(st.sampled_from(KEYS), WINDOWS),
     st.integers(END, END + 10),
@@ -133,8 +133,8 @@ STEPS = st.builds(
 
 
 @given(st.lists(STEPS, min_size=1, max_size=3))
-def test_every_moment_of_a_step_is_of_one_kind(steps: list[Step]) -> None:
-    seen = Seen.of(steps)
+def test_every_moment_of_a_step_is_of_one_kind(steps: list[DeviceStep]) -> None:
+    seen = DeviceSteps.of(steps)
     for at, made in enumerate(steps):
         parts = seen.parts(at)
         assert tuple(parts) == KINDS
@@ -150,9 +150,9 @@ def test_every_moment_of_a_step_is_of_one_kind(steps: list[Step]) -> None:
 
 
 @given(st.lists(STEPS, min_size=1, max_size=3))
-def test_somebody_never_waits(steps: list[Step]) -> None:
+def test_somebody_never_waits(steps: list[DeviceStep]) -> None:
     """Of every hop the device with least exposed, and at the end the slowest."""
-    seen = Seen.of(steps)
+    seen = DeviceSteps.of(steps)
     for key in {key for made in steps for key in made.hops}:
         assert min(skews[key] for skews in seen.skews if key in skews) == 0
     assert any(made.end_s == seen.end_s for made in steps)

@@ -35,8 +35,8 @@ def test_a_contiguous_ring_waits_more_than_twice_as_long_as_a_striped_one(tmp_pa
         for layout in ("contiguous", "striped"):
             [m] = trace(tmp_path / f"{layout}{attempt}", layout, "--seqlen", "16k", "--pass", "forward")
             assert m["target"] == "cpu:2"
-            assert [device["name"] for device in m["trace"]["devices"]] == ["process 0", "process 1"]
-            [hop] = m["trace"]["hops"]
+            assert [device["name"] for device in m["profile"]["devices"]] == ["process 0", "process 1"]
+            [hop] = m["profile"]["hops"]
             assert (hop["axis"], hop["opcode"], hop["sent_bytes"]) == ("ring", "collective-permute", 2 * 8192 * 64 * 4)
             assert len(hop["window_s"]) == len(hop["skew_s"]) == 2 and min(hop["window_s"]) > 0
             assert m["overlap"]["hidden_s"] + m["overlap"]["exposed_s"] > 0
@@ -58,24 +58,24 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"xprof --logdir {out / 'profiles'}" in done.stdout
     measurements = json.loads((out / "run.json").read_text())["measurements"]
-    traced = [m for m in measurements if m["trace"]]
-    assert len(traced) == len({m["trace"]["profile"] for m in traced}) == len(measurements) == 6
+    traced = [m for m in measurements if m["profile"]]
+    assert len(traced) == len({m["profile"]["profile"] for m in traced}) == len(measurements) == 6
     for m in traced:
-        folder = out / m["trace"]["profile"]
+        folder = out / m["profile"]["profile"]
         kept = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         devices = 2 if "ring=2" in m["plan"] else 1
         profiles = [f"plugins/profile/steps/process{at}.xplane.pb" for at in range(devices)]
         assert kept == [*profiles, "program.hlo.txt"]
-        assert m["trace"]["steps"] == 3
+        assert m["profile"]["steps"] == 3
         assert bool(m["overlap"]) == (devices == 2)  # one device has nothing to hide
-        assert devices == 2 or m["trace"]["reason"] == "the profile holds no collective of the program"
+        assert devices == 2 or m["profile"]["reason"] == "the profile holds no collective of the program"
     back = next(m for m in traced if m["pass"] == "forward-backward" and "striped" in m["plan"])
-    sent = sum(hop["sent_bytes"] for hop in back["trace"]["hops"])
+    sent = sum(hop["sent_bytes"] for hop in back["profile"]["hops"])
     assert sent == sum(back["bytes"].values())
 
     alone = tmp_path / "alone"
     alone.mkdir()
-    for file in (out / back["trace"]["profile"]).rglob("*.pb"):
+    for file in (out / back["profile"]["profile"]).rglob("*.pb"):
         (alone / file.name).write_bytes(file.read_bytes())
     foreign = json.loads(stripectl("trace", "--read", str(alone), "--mesh", "ring=2", "--json").stdout)
     told = (
@@ -84,7 +84,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
         "axis",
         "sent_bytes",
     )  # by the program inside the profile, as by the one that was kept beside it
-    expected = [[hop[name] for name in told] for hop in back["trace"]["hops"]]
+    expected = [[hop[name] for name in told] for hop in back["profile"]["hops"]]
     assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
     assert [hop[:2] for hop in expected] == [["forward", "kv"], ["backward", "dkv"], ["backward", "dkv"]]
     wrong = stripectl("trace", "--read", str(alone), "--mesh", "ring=3")
@@ -99,12 +99,12 @@ def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> N
     bench = ["--target", "cpu:2", "--plan", plan, "--method", "measured", "--time-budget", "2s", "--min-samples", "1"]
     assert stripectl("bench", *bench, *common).returncode == 0
     before = json.loads((out / "run.json").read_text())["measurements"]
-    assert [m["trace"] for m in before] == [None, None]
+    assert [m["profile"] for m in before] == [None, None]
     assert stripectl("trace", plan, *common, "--resume", "--steps", "1").returncode == 0
     after = json.loads((out / "run.json").read_text())["measurements"]
     assert [m["plan"] for m in after] == [m["plan"] for m in before]
-    assert [bool(m["trace"]) for m in after] == [True, False]
-    assert after[0]["trace"]["module"].startswith(
+    assert [bool(m["profile"]) for m in after] == [True, False]
+    assert after[0]["profile"]["module"].startswith(
         "jit_body"
     )  # not the barrier, which may take longer than so short a step
 

@@ -15,7 +15,7 @@ from test_counts import walk
 from stripectl.core.model_config import Model
 from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
-from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse, sent_bytes
+from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
 from stripectl.training.step import Training, adamw, make_training
 
 MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)
@@ -219,7 +219,7 @@ def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
     sent = []
     for length in (LENGTH, 2 * LENGTH):
         text = training("ring/striped@ring=4,chunk=4,remat=attention", length).compile(FAST).as_text()
-        sent.append(sent_bytes(collectives(parse(text))))
+        sent.append(sent_bytes_by_opcode(collectives(parse_module(text))))
         rows = [int(np.prod(shape)) // MODEL.vocabulary for shape in shapes(text) if MODEL.vocabulary in shape]
         assert max(rows) < BATCH * length // 4, "no array holds the logits of all of a shard's rows"
     assert sent[0]["all-gather"] == sent[1]["all-gather"] > 0
@@ -228,7 +228,7 @@ def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
 
 def test_replicated_parameters_need_no_all_gather() -> None:
     text = training("ring/striped@ring=4,zero=0").compile(FAST).as_text()
-    assert set(sent_bytes(collectives(parse(text)))) == {"collective-permute", "all-reduce"}
+    assert set(sent_bytes_by_opcode(collectives(parse_module(text)))) == {"collective-permute", "all-reduce"}
 
 
 def permutes(remat: str) -> int:
@@ -299,7 +299,9 @@ def test_the_first_stage_cuts_the_moments_alone() -> None:
 
 def test_the_first_stage_gathers_parameters_once_a_step() -> None:
     sent = [
-        sent_bytes(collectives(parse(training(f"ring/contiguous@ring=4,zero={stage}").compile(FAST).as_text())))
+        sent_bytes_by_opcode(
+            collectives(parse_module(training(f"ring/contiguous@ring=4,zero={stage}").compile(FAST).as_text()))
+        )
         for stage in (1, 3)
     ]
     own = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: training("ring@ring=4").make(0).parameters)))

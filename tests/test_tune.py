@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stripectl.runner.tuning.successive_halving import STRATEGIES, Outcome, exhaustive, promising, race
+from stripectl.runner.tuning.successive_halving import (
+    STRATEGIES,
+    SearchOutcome,
+    exhaustive_search,
+    promising_arms,
+    successive_halving,
+)
 
 SWEEPS = sorted((Path(__file__).parent.parent / "benchmarks" / "sweeps").glob("*.json"))
 MIN_SAMPLES = 5
@@ -54,7 +60,7 @@ class Recorded:
         return statistics.median(self.tiles[index]["samples_s"][1:])
 
 
-def finish(search) -> Outcome:
+def finish(search) -> SearchOutcome:
     while True:
         try:
             next(search)
@@ -66,7 +72,10 @@ def finish(search) -> Outcome:
 def test_a_race_finds_what_the_exhaustive_search_finds_in_a_third_of_the_time(path: Path) -> None:
     content = json.loads(path.read_text())
     every, raced = Recorded(content), Recorded(content)
-    best, found = finish(exhaustive(every, MIN_SAMPLES, 1e9)), finish(race(raced, MIN_SAMPLES, 1e9))
+    best, found = (
+        finish(exhaustive_search(every, MIN_SAMPLES, 1e9)),
+        finish(successive_halving(raced, MIN_SAMPLES, 1e9)),
+    )
     assert raced.median_s(found.winner) <= 1.02 * every.median_s(best.winner)
     assert raced.spent_s <= every.spent_s / 3
 
@@ -107,7 +116,7 @@ def fields(draw) -> Made:
 
 @given(fields())
 def test_without_noise_a_race_finds_the_best_of_those_that_run(field: Made) -> None:
-    found = finish(race(field, MIN_SAMPLES, 1e9))
+    found = finish(successive_halving(field, MIN_SAMPLES, 1e9))
     assert found.winner not in field.fails
     if not field.fails:
         assert found.winner is not None and field.seconds[found.winner] == min(field.seconds)
@@ -117,7 +126,7 @@ def test_without_noise_a_race_finds_the_best_of_those_that_run(field: Made) -> N
 @given(fields(), st.floats(0.01, 100.0))
 def test_a_race_keeps_to_its_budget_but_for_what_it_has_begun(field: Made, budget_s: float) -> None:
     begun = max(field.seconds)
-    found = finish(race(field, MIN_SAMPLES, budget_s))
+    found = finish(successive_halving(field, MIN_SAMPLES, budget_s))
     assert field.spent_s <= budget_s + 5 * begun
     assert all(len(samples) <= MIN_SAMPLES for samples in found.samples_s.values())
 
@@ -125,14 +134,14 @@ def test_a_race_keeps_to_its_budget_but_for_what_it_has_begun(field: Made, budge
 @given(fields())
 def test_equal_numbers_make_equal_choices(field: Made) -> None:
     again = Made(field.seconds, field.prior_s, field.fails)
-    assert finish(race(field, MIN_SAMPLES, 1e9)) == finish(race(again, MIN_SAMPLES, 1e9))
+    assert finish(successive_halving(field, MIN_SAMPLES, 1e9)) == finish(successive_halving(again, MIN_SAMPLES, 1e9))
     assert field.ran == again.ran
 
 
 @given(fields())
 def test_the_exhaustive_search_runs_all_as_often(field: Made) -> None:
     field.fails = {}
-    found = finish(exhaustive(field, MIN_SAMPLES, 1e9))
+    found = finish(exhaustive_search(field, MIN_SAMPLES, 1e9))
     assert {len(samples) for samples in found.samples_s.values()} == {MIN_SAMPLES}
     assert found.winner == field.seconds.index(min(field.seconds))
 
@@ -143,7 +152,7 @@ def test_of_equals_the_first_is_taken() -> None:
 
 
 def test_a_prior_that_is_hopeless_is_never_run() -> None:
-    assert promising([3.0, None, 1.0, 2.0]) == [2, 3, 1]
+    assert promising_arms([3.0, None, 1.0, 2.0]) == [2, 3, 1]
     field = Made([3.0, 1.0, 1.5], [3.0, 1.0, 1.5], {})
-    finish(race(field, MIN_SAMPLES, 1e9))
+    finish(successive_halving(field, MIN_SAMPLES, 1e9))
     assert not any(index == 0 for _, index in field.ran)

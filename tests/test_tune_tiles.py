@@ -19,15 +19,15 @@ from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
-from stripectl.measure.device_pool import Place
-from stripectl.measure.sampler import Effort
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.runner.request import Request
-from stripectl.runner.tuning.candidates import Tuning, forward_cases
+from stripectl.runner.tuning.candidates import TileSearch, forward_cases
 from stripectl.runner.tuning.search import tune
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.workers.worker_group import WorkerGroup
 
 PAPER = ["tune-tiles", "--target", "v5p:8", "--method", "simulated", "--quiet"]
 SMALL = Workload(seq_len=1024, heads=2, kv_heads=2, head_dim=16, dtype="float32")
@@ -53,13 +53,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, dict]]]:
     """What is asked of workers."""
     requests: list[tuple[str, dict]] = []
-    real = DeviceSet.ask
+    real = WorkerGroup.ask
 
     def ask(self, do: str, *limit, **arguments):
         requests.append((do, arguments))
         return real(self, do, *limit, **arguments)
 
-    monkeypatch.setattr(DeviceSet, "ask", ask)
+    monkeypatch.setattr(WorkerGroup, "ask", ask)
     yield requests
 
 
@@ -72,11 +72,11 @@ def run(*arguments: str) -> int:
 def silent(now: str, done: int, total: int) -> None: ...
 
 
-def tuning(**changes) -> Tuning:
+def tuning(**changes) -> TileSearch:
     request = {"workloads": [SMALL, BOTH], "plans": [parse_plan("ring/striped/xla")], "target": "cpu:2"}
-    request |= {"effort": Effort(budget_s=60, min_samples=3), "cached": False}
+    request |= {"effort": SamplingOptions(budget_s=60, min_samples=3), "cached": False}
     asked = {name: changes.pop(name) for name in ("tiles", "strategy", "few") if name in changes}
-    return Tuning(request=Request(**(request | changes)), **({"tiles": (Tile(128, 128), Tile(256, 128))} | asked))
+    return TileSearch(request=Request(**(request | changes)), **({"tiles": (Tile(128, 128), Tile(256, 128))} | asked))
 
 
 def test_candidates_come_from_the_kernel_and_the_block() -> None:
@@ -84,18 +84,20 @@ def test_candidates_come_from_the_kernel_and_the_block() -> None:
     tiles = tiles_for(parse_plan("ring/striped/splash@ring=8"), work, "tpu")
     assert tiles[0] == Tile(1024, 1024) and len(tiles) == len(set(tiles)) == 36
     assert {Tile(2048, 4096), Tile(2048, 2048), Tile(128, 4096)} <= set(tiles)
-    assert kernels["xla"].tiles(64) == [Tile(64, 64), Tile(2048, 4096), Tile(2048, 2048)]
-    assert kernels["splash"].tiles(384)[0] == Tile(128, 128) and Tile(256, 256) not in kernels["splash"].tiles(384)
+    assert kernels["xla"].candidate_tiles(64) == [Tile(64, 64), Tile(2048, 4096), Tile(2048, 2048)]
+    assert kernels["splash"].candidate_tiles(384)[0] == Tile(128, 128) and Tile(256, 256) not in kernels[
+        "splash"
+    ].candidate_tiles(384)
 
 
 def test_what_does_not_fit_is_refused_with_the_reason() -> None:
-    place = Place(parse_target("v5p:8", None))
+    place = LocalTarget(parse_target("v5p:8", None))
     work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
-    cases = forward_cases(Tuning(), work, parse_plan("ring/striped/splash@ring=8"), {}, place)
+    cases = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=8"), {}, place)
     refused = {case.plan: case.reason or "" for case in cases if case.status == "refused"}
     assert list(refused) == ["ring/striped/splash@ring=8,tile=2048x4096"]
     assert "larger than the 2048 rows of a shard" in refused["ring/striped/splash@ring=8,tile=2048x4096"]
-    (alone,) = forward_cases(Tuning(), work, parse_plan("ring/striped/splash@ring=16"), {}, place)
+    (alone,) = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=16"), {}, place)
     assert alone.status == "refused" and "needs 16 devices" in (alone.reason or "")
 
 
@@ -126,9 +128,9 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     named = next(line.split()[1] for line in printed.splitlines() if line.startswith("step "))
     step, work = parse_plan(named), found[0].workload
     for kind in ("linear", "softmax"):
-        both = [m for m in found if m.workload == replace(work.of_kind(kind), passes="forward-backward")]
+        both = [m for m in found if m.workload == replace(work.with_attention(kind), passes="forward-backward")]
         (ranking,) = rankings(both)
-        assert parse_plan(ranking.best.plan) == step.of(kind)
+        assert parse_plan(ranking.best.plan) == step.for_attention(kind)
     assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
 
 
@@ -174,7 +176,7 @@ def test_bad_input_is_one_clear_line(
 def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     found: dict[tuple, Measurement] = {}
     for m in tune(tuning(method="measured"), silent):
-        found[m.what] = m
+        found[m.identity] = m
     assert {m.status for m in found.values()} == {"ok"}
     best_first = [m.workload.passes for m in found.values()]  # and the default's tiles where others are best
     assert best_first[:4] == ["forward"] * 2 + ["forward-backward"] * 2 and len(best_first) <= 5
@@ -184,8 +186,8 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
     assert all(parse_plan(m.plan).tile == parse_plan(best.plan).tile for m in list(found.values())[2:4])
     asked.clear()
-    again = {m.what: m for m in tune(tuning(method="measured", done=tuple(found.values())), silent)}
-    assert {m.what: m.samples_s for m in again.values()} == {m.what: m.samples_s for m in found.values()}
+    again = {m.identity: m for m in tune(tuning(method="measured", previous=tuple(found.values())), silent)}
+    assert {m.identity: m.samples_s for m in again.values()} == {m.identity: m.samples_s for m in found.values()}
     assert not [do for do, _ in asked if do in ("prepare", "sample")]
 
 
@@ -194,13 +196,13 @@ def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[t
     plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
     found: dict[tuple, Measurement] = {}
     for m in tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent):
-        found[m.what] = m
+        found[m.identity] = m
     assert len(found) == 4 and all(m.method == "simulated" and m.median_s for m in found.values())
-    sources = {(m.calibration or {}).get("source") for m in found.values()}
+    sources = {(m.cost_source or {}).get("source") for m in found.values()}
     assert "measured_tile" in sources
     prepared = [given["key"] for do, given in asked if do == "prepare_block"]
     assert len(prepared) == len(set(prepared)) == 2
-    assert all((m.calibration or {}).get("coarse") for m in found.values())
+    assert all((m.cost_source or {}).get("coarse") for m in found.values())
 
 
 @two_cores
@@ -217,17 +219,17 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     shape = ["--seqlen", "1k", "--heads", "1", "--head-dim", "16", "--tile", "128,256x128", "--layout", "striped"]
     shape += ["--pass", "forward"]
     call = ["tune-tiles", "--target", "cpu:2", "--method", "simulated", "--quiet", "--output", "run", *shape]
-    monkeypatch.setattr("stripectl.runner.tuning.evaluators.Timed.calibrated", lambda self, case, coarse: coarse)
+    monkeypatch.setattr("stripectl.runner.tuning.evaluators.TimeTiles.calibrated", lambda self, case, coarse: coarse)
     with monkeypatch.context() as patched:
-        patched.setattr("stripectl.reporters.terminal.tables.Reporter.say", interrupt)
+        patched.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", interrupt)
         assert run(*call) == 130
     kept = json.loads(Path("run/run.json").read_text())["measurements"]
-    assert len(kept) == 1 and kept[0]["calibration"]["coarse"]["forward"]
+    assert len(kept) == 1 and kept[0]["cost_source"]["coarse"]["forward"]
     assert not list(Path("cache").rglob("*.json"))
     asked.clear()
     assert run(*call, "--resume") == 0
-    first, second = (m.calibration or {} for m in Run.load(Path("run")).measurements)
-    samples_s = kept[0]["calibration"]["coarse"]["forward"]
+    first, second = (m.cost_source or {} for m in Run.load(Path("run")).measurements)
+    samples_s = kept[0]["cost_source"]["coarse"]["forward"]
     assert first["coarse"]["forward"][: len(samples_s)] == samples_s and second["coarse"]
     taken = sum(do == "sample_block" for do, _ in asked)
     assert taken == len(first["coarse"]["forward"] + second["coarse"]["forward"]) - len(samples_s)
@@ -252,14 +254,14 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
         if heard.startswith("sample 3"):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", kill)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", kill)
     assert run(*call) == 1
     before = found()
     assert 2 in map(len, before.values())  # whose worker was killed
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", interrupt)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", interrupt)
     assert run(*call, "--resume") == 130
     assert {plan: samples_s for plan, samples_s in found().items() if plan in before} == before
-    monkeypatch.setattr("stripectl.reporters.terminal.tables.Reporter.say", lambda *_: None)
+    monkeypatch.setattr("stripectl.reporters.terminal.tables.ProgressDisplay.say", lambda *_: None)
     assert run(*call, "--resume") == 0
     after = found()
     assert all(after[plan][: len(samples_s)] == samples_s for plan, samples_s in before.items())

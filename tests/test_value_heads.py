@@ -12,14 +12,14 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 
-SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernels}]
+SOFTMAX = [name for name in schemes.names() if {"softmax", "scores"} & {*schemes[name].kernel_families}]
 SIZES = {"larger": (24, 16), "smaller": (16, 40)}  # head_dim, v_head_dim
 
 
@@ -28,8 +28,8 @@ def case_of(scheme: str, sizes: tuple[int, int], kernel: str | None = None, kind
     plan = on_devices(scheme, 4) if schemes[scheme].axes else parse_plan(scheme)
     able = schemes[scheme].layouts or layouts.names()
     plan = replace(plan, layout=able[-1], kernel=kernel or plan.kernel)
-    passes = "forward-backward" if schemes[scheme].queries == "all" else "forward"
-    query_len = None if schemes[scheme].queries == "all" else 8
+    passes = "forward-backward" if schemes[scheme].query_sharding == "all" else "forward"
+    query_len = None if schemes[scheme].query_sharding == "all" else 8
     plan = replace(plan, layout="contiguous") if query_len else plan
     work = Workload(
         seq_len=256 if kind == "cpu" else 1024,
@@ -41,7 +41,7 @@ def case_of(scheme: str, sizes: tuple[int, int], kernel: str | None = None, kind
         passes=passes,
         query_len=query_len,
     )
-    reason = unsupported(plan, work, kind)
+    reason = why_unsupported(plan, work, kind)
     assert reason is None, reason
     return work, with_tile(plan, work, kind)
 
@@ -51,7 +51,7 @@ def case_of(scheme: str, sizes: tuple[int, int], kernel: str | None = None, kind
 def test_every_scheme_equals_dense_attention_and_sends_what_is_simulated(scheme: str, sizes: tuple[int, int]) -> None:
     work, plan = case_of(scheme, sizes)
     check(work, plan)
-    assert jaxpr_bytes(Program(work, plan, jax.devices())) == dict(simulate(work, plan, COUNTING).sent)
+    assert jaxpr_bytes(PlanProgram(work, plan, jax.devices())) == dict(simulate(work, plan, COUNTING).sent)
 
 
 @pytest.mark.parametrize("kernel", ["splash", "pallas_tpu", "pallas_ring"])
@@ -82,5 +82,5 @@ def test_bad_value_heads(given: dict, why: str) -> None:
 
 def test_cudnn_says_what_it_lacks() -> None:
     work = Workload(seq_len=4096, heads=4, kv_heads=4, head_dim=96, v_head_dim=64)
-    reason = kernels["cudnn"].unsupported(work, parse_plan("ring/striped/cudnn@ring=4"), "gpu")
+    reason = kernels["cudnn"].why_unsupported(work, parse_plan("ring/striped/cudnn@ring=4"), "gpu")
     assert reason == "cudnn takes value heads as large as key heads. Try --kernel xla."

@@ -3,27 +3,27 @@
 import numpy as np
 import pytest
 
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
-from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.waves import busiest, makespan, transposed
+from stripectl.simulate.waves import busiest_processor, makespan, transposed
 
 BLOCK = Tile(128, 128)
 
 
-def band(rows: int, cols: int, high: int = UNBOUNDED) -> Rectangle:
-    return Rectangle(0, 0, rows, cols, -UNBOUNDED, high)
+def band(rows: int, cols: int, high: int = UNBOUNDED) -> MaskBlock:
+    return MaskBlock(0, 0, rows, cols, -UNBOUNDED, high)
 
 
 def test_eight_heads_of_256_queries_take_as_long_as_of_2048() -> None:
     """128 blocks fit 132 processors as 16 do (H200, profiles/published/attention.csv)."""
-    few, many = (busiest([band(rows, 2**17)], BLOCK, 8, 132)[0][0] for rows in (256, 2048))
+    few, many = (busiest_processor([band(rows, 2**17)], BLOCK, 8, 132)[0][0] for rows in (256, 2048))
     assert few == many == 1024
-    assert busiest([band(4096, 2**17)], BLOCK, 8, 132)[0][0] == 2048
+    assert busiest_processor([band(4096, 2**17)], BLOCK, 8, 132)[0][0] == 2048
 
 
 @pytest.mark.parametrize("heads", [1, 3, 40])
@@ -38,12 +38,12 @@ def test_so_many_blocks_that_waves_no_longer_count_are_shared_out() -> None:
 
 
 def test_dead_blocks_run_nothing_and_a_dead_pair_makes_no_call() -> None:
-    tiles, calls = busiest([band(1024, 1024, -2048), band(1024, 1024, 0)], BLOCK, 1, 132)
+    tiles, calls = busiest_processor([band(1024, 1024, -2048), band(1024, 1024, 0)], BLOCK, 1, 132)
     assert (tiles[0], calls[0]) == (8, 1)
 
 
 def test_devices_are_counted_at_once() -> None:
-    tiles, calls = busiest([band(1024, 1024)._replace(high=np.array([0, -2048, UNBOUNDED]))], BLOCK, 1, 4)
+    tiles, calls = busiest_processor([band(1024, 1024)._replace(high=np.array([0, -2048, UNBOUNDED]))], BLOCK, 1, 4)
     assert calls.tolist() == [1, 0, 1] and tiles[1] == 0 < tiles[0] < tiles[2] == 16
 
 
@@ -51,7 +51,11 @@ def test_a_backward_pass_goes_along_the_keys() -> None:
     """The first keys of a causal mask meet every query, the last one block of them."""
     square = transposed(band(1024, 1024, 0))
     assert (square.low, square.high) == (0, UNBOUNDED)
-    assert busiest([square], BLOCK, 1, 1)[0][0] == 36 == busiest([band(1024, 1024, 0)], BLOCK, 1, 1)[0][0]
+    assert (
+        busiest_processor([square], BLOCK, 1, 1)[0][0]
+        == 36
+        == busiest_processor([band(1024, 1024, 0)], BLOCK, 1, 1)[0][0]
+    )
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "striped", "zigzag"])
@@ -60,7 +64,7 @@ def test_a_ring_of_gpus_takes_its_waves(layout: str) -> None:
     plan, target = parse_plan(f"ring/{layout}/cudnn@ring=8,tile=128"), parse_target("h100:8")
     known = shipped_costs(target.hardware, work, plan)
     assert known and known["forward"].source == "published"
-    machine = tabled_machine(target.hardware, work, plan, known, wire(target, plan.mesh or ()))
+    machine = table_cost_model(target.hardware, work, plan, known, place_mesh(target, plan.mesh or ()))
     found = simulate(work, plan, machine)
     forward = [each for each in found.rounds if each.passes == "forward"]
     live = [each for each in forward if np.any(each.tiles.calls)]

@@ -13,11 +13,11 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import AXES, parse_mesh, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.hardware.placement import Crossed, Wiring, around, wire
+from stripectl.hardware.placement import HopPath, MeshPlacement, closed_walk, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.cost_model import TileCost
-from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 
 WORK = Workload(seq_len=2**16, heads=8, kv_heads=8, head_dim=128, passes="forward")
@@ -31,30 +31,30 @@ SLICES = [
 ]
 
 
-def wired(target: str, mesh: str) -> Wiring:
-    return wire(parse_target(target), parse_mesh(mesh))
+def wired(target: str, mesh: str) -> MeshPlacement:
+    return place_mesh(parse_target(target), parse_mesh(mesh))
 
 
-def hops(target: str, mesh: str, axis: str = "ring") -> Crossed:
-    return wired(target, mesh).onward[axis]
+def hops(target: str, mesh: str, axis: str = "ring") -> HopPath:
+    return wired(target, mesh).forward[axis]
 
 
 @pytest.mark.parametrize("target", SLICES, ids=str)
 def test_a_ring_over_a_whole_slice_is_a_cycle_of_single_links(target: Target) -> None:
-    wiring = wire(target, (("ring", target.devices),))
-    for crossed in (wiring.onward["ring"], wiring.back["ring"]):
+    wiring = place_mesh(target, (("ring", target.devices),))
+    for crossed in (wiring.forward["ring"], wiring.backward["ring"]):
         assert crossed.links.max() <= 1 and crossed.sharing.max() == 1 and not crossed.network.any()
     chips = {target.positions[k][:2] for k in wiring.order}
     assert len(chips) == math.prod(target.shape) and sorted(wiring.order) == list(range(target.devices))
     # a chip is left once: its cores are neighbours
-    assert wiring.onward["ring"].links.sum() in (len(chips), 0 if len(chips) == 1 else len(chips))
+    assert wiring.forward["ring"].links.sum() in (len(chips), 0 if len(chips) == 1 else len(chips))
 
 
 @pytest.mark.parametrize(
     "box", [(2, 2, 1), (4, 4, 1), (2, 3, 1), (3, 2, 5, 1), (2, 2, 2, 1), (1, 4, 3, 1), (6, 1, 7, 1)]
 )
 def test_even_boxes_have_a_cycle(box: tuple[int, ...]) -> None:
-    places = around(box)
+    places = closed_walk(box)
     assert len(set(places)) == len(places) == math.prod(box)
     for a, b in pairwise([*places, places[0]]):
         assert sum(abs(x - y) for x, y in zip(a, b, strict=True)) == 1
@@ -62,7 +62,7 @@ def test_even_boxes_have_a_cycle(box: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("box", [(3, 3, 1), (1, 8, 1), (3, 5, 7, 1), (1, 1, 2), (2, 3, 2)])
 def test_other_boxes_have_a_path_and_cores_lie_together(box: tuple[int, ...]) -> None:
-    places = around(box)
+    places = closed_walk(box)
     assert len(set(places)) == len(places) == math.prod(box)
     for a, b in pairwise(places):
         assert sum(abs(x - y) for x, y in zip(a[:-1], b[:-1], strict=True)) == (0 if b[-1] else 1)
@@ -81,21 +81,21 @@ def test_any_mesh_that_fits_has_every_device_once(target: str, sizes: list[int],
     even = any(devices % s == 0 and devices // s <= machine.slice_devices for s in range(1, machine.slices + 1))
     if not even:
         with pytest.raises(BadInput, match="mesh"):
-            wire(machine, mesh)
+            place_mesh(machine, mesh)
         return
-    wiring = wire(machine, mesh)
+    wiring = place_mesh(machine, mesh)
     assert len(set(wiring.order)) == len(wiring.order) == devices
     assert set(wiring.order) <= set(range(machine.devices))
-    for crossed in (*wiring.onward.values(), *wiring.back.values()):
+    for crossed in (*wiring.forward.values(), *wiring.backward.values()):
         assert (crossed.links >= 0).all() and (crossed.sharing >= 1).all()
         assert not (crossed.network & (crossed.links > 0)).any() or machine.slices > 1
     for axis, size in mesh:
-        assert len(wiring.onward[axis].links) == size
+        assert len(wiring.forward[axis].links) == size
 
 
 def test_a_line_without_wrap_around_has_one_long_hop_home() -> None:
     assert hops("v5e:1x8", "ring=8").links.tolist() == [1] * 7 + [7]
-    assert wired("v5e:1x8", "ring=8").back["ring"].links.tolist() == [7] + [1] * 7
+    assert wired("v5e:1x8", "ring=8").backward["ring"].links.tolist() == [7] + [1] * 7
     assert hops("v5e:1x8", "ring=8").sharing.max() == 1
     assert hops("v5e:1x16", "ring=16").links.tolist() == [1] * 16
     assert hops("v5e:1x16", "ring=16").wrapped.tolist() == [False] * 15 + [True]
@@ -112,8 +112,8 @@ def test_a_line_without_wrap_around_has_one_long_hop_home() -> None:
 )
 def test_axes_lie_on_compact_boxes(target: str, mesh: str, ring: int, tensor: int) -> None:
     wiring = wired(target, mesh)
-    assert [wiring.onward[axis].links.max() for axis in ("ring", "tensor")] == [ring, tensor]
-    assert [wiring.onward[axis].sharing.max() for axis in ("ring", "tensor")] == [ring, tensor]
+    assert [wiring.forward[axis].links.max() for axis in ("ring", "tensor")] == [ring, tensor]
+    assert [wiring.forward[axis].sharing.max() for axis in ("ring", "tensor")] == [ring, tensor]
 
 
 def test_parallel_rings_of_cores_do_not_share_links() -> None:
@@ -123,7 +123,7 @@ def test_parallel_rings_of_cores_do_not_share_links() -> None:
 
 def test_the_outermost_axis_crosses_the_network() -> None:
     wiring = wired("2*v5e:4x4", "data=2,ring=16")
-    assert wiring.onward["data"].network.all() and not wiring.onward["ring"].network.any()
+    assert wiring.forward["data"].network.all() and not wiring.forward["ring"].network.any()
     assert hops("2*h100:8", "ring=16").network.tolist() == ([False] * 7 + [True]) * 2
     assert not hops("2*h100:8", "ring=8").network.any()
     assert hops("4*v5e:2x2", "data=2,ring=8", "data").network.all()
@@ -140,7 +140,7 @@ def test_the_order_is_row_major_in_the_axes_of_the_mesh() -> None:
 
 def test_one_device_is_a_mesh_of_its_own() -> None:
     for target in ("h100:8", "2*v5e:4x4", "tpu7x:2x2x1"):
-        assert wire(parse_target(target), ()).order == (0,)
+        assert place_mesh(parse_target(target), ()).order == (0,)
 
 
 def test_meshes_that_do_not_fit() -> None:
@@ -149,12 +149,12 @@ def test_meshes_that_do_not_fit() -> None:
     with pytest.raises(BadInput, match="does not divide evenly over the 2 slices"):
         wired("2*h100:8", "ring=9")
     with pytest.raises(BadInput, match="no network_bytes_per_s_one_way"):
-        _ = wired("2*v3:2x2", "ring=16").hops
+        _ = wired("2*v3:2x2", "ring=16").hop_costs
 
 
 def seconds(target: str, plan: str) -> float:
     machine, parsed = parse_target(target), parse_plan(f"{plan},tile={TILE}")
-    costs = datasheet_machine(machine.hardware, WORK, TILE, wire(machine, parsed.mesh or ()))
+    costs = datasheet_cost_model(machine.hardware, WORK, TILE, place_mesh(machine, parsed.mesh or ()))
     return simulate(WORK, parsed, costs).seconds
 
 
@@ -185,7 +185,7 @@ def test_two_nodes_are_limited_by_their_network() -> None:
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     assert seconds("2*h100:8", "ring/striped@ring=16") >= 15 * block / network
     assert seconds("h100:8", "ring/striped@ring=8") < 7 * 2 * block / network
-    rates, _ = wired("2*h100:8", "ring=16").hops["ring"]
+    rates, _ = wired("2*h100:8", "ring=16").hop_costs["ring"]
     assert sorted(set(rates.reshape(-1))) == [network, link]
 
 
@@ -193,17 +193,17 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
     h100 = Hardware.load("h100")
     network, link = h100.figure("network_bytes_per_s_one_way"), h100.figure("link_bytes_per_s_one_way")
     assert network and link and 8 * network < link
-    costs = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
-    assert costs.together({"ring": 16}) == 8 * network
-    apart = datasheet_machine(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
-    assert apart.together({"data": 2}) == network and apart.together({"ring": 8}) == link
-    assert apart.together({"data": 2, "ring": 8}) == 8 * network
+    costs = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "ring=16"))
+    assert costs.collective_bandwidth({"ring": 16}) == 8 * network
+    apart = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:8", "data=2,ring=8"))
+    assert apart.collective_bandwidth({"data": 2}) == network and apart.collective_bandwidth({"ring": 8}) == link
+    assert apart.collective_bandwidth({"data": 2, "ring": 8}) == 8 * network
     block = 2 * 8 * 128 * 2 * WORK.seq_len // 16
     free = replace(costs, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)
     plan = parse_plan(f"all_gather/striped@ring=16,tile={TILE}")
     assert simulate(WORK, plan, free).seconds == pytest.approx(15 * block / (8 * network))
     exchanged = parse_plan(f"ulysses@ulysses=8,tile={TILE}")
-    wide = datasheet_machine(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
+    wide = datasheet_cost_model(h100, WORK, TILE, wired("2*h100:4", "ulysses=8"))
     moved = 4 * 8 * 128 * 2 * WORK.seq_len // 8 // 8  # of q, k, v and the output, what a device sends another
     seconds = simulate(WORK, exchanged, replace(wide, forward=TileCost(0.0, 0.0), memory_bytes_per_s=math.inf)).seconds
     assert seconds == pytest.approx(moved * max(4 / network, 3 / link))
@@ -211,14 +211,17 @@ def test_a_gather_between_nodes_goes_through_the_network_of_all_their_devices() 
 
 def test_the_datasheet_says_in_a_sentence_what_it_leaves_out() -> None:
     target = parse_target("2*h100:8")
-    made = datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 16),)))
+    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 16),)))
     assert made.detail["left_out"].endswith("; hop latency (not published); network latency (not published)")
     assert {"hbm_bytes_per_s", "link_bytes_per_s_one_way"} <= made.detail["sources"].keys()
 
 
 def test_the_datasheet_says_which_hops_are_slower() -> None:
     target = parse_target("v5e:1x8")
-    made = datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 8),)))
+    made = datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),)))
     assert made.detail["slower_hops"] == {"ring": {"longest_latency_s": pytest.approx(7e-6)}}
     target = parse_target("v5e:2x4")
-    assert "slower_hops" not in datasheet_machine(target.hardware, WORK, TILE, wire(target, (("ring", 8),))).detail
+    assert (
+        "slower_hops"
+        not in datasheet_cost_model(target.hardware, WORK, TILE, place_mesh(target, (("ring", 8),))).detail
+    )

@@ -49,7 +49,7 @@ def test_a_pattern_is_of_layers_again_and_again() -> None:
     work = Workload(**SHAPE, **SIZES, passes="step", attention="LLLS", decay="tnl", features="elu")
     assert work.kinds == {"linear": 6, "softmax": 2}
     assert Workload.from_json(work.to_json()) == work and work.sizes.attention == "LLLS"
-    linear, softmax = work.of_kind("linear"), work.of_kind("softmax")
+    linear, softmax = work.with_attention("linear"), work.with_attention("softmax")
     assert (linear.kinds, linear.decay) == ({"linear": 8}, "tnl")
     assert (softmax.kinds, softmax.decay, softmax.features) == ({"softmax": 8}, "1", "none")
     assert work.flops == pytest.approx((6 * linear.flops + 2 * softmax.flops) / 8)

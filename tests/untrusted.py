@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import hostile
 
-from stripectl.analysis.claims import parse as parse_claim
+from stripectl.analysis.claims import parse_claim as parse_claim
 from stripectl.analysis.plan_selector import parse_selector
 from stripectl.cli import main
 from stripectl.cli.compare import parse_percent
@@ -34,9 +34,9 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.profiling.folder import profile_files
 from stripectl.profiling.session import Session
-from stripectl.reporters.terminal.profile import screen_parts
+from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.tables import console
-from stripectl.results.schema import is_trace
+from stripectl.results.schema import is_profile
 
 MEMORY_BYTES = 2**30  # beyond what the process has
 LONGEST_LINE = 620  # characters of what is said of bad input
@@ -150,7 +150,7 @@ def strings(text: str) -> None:
         plan, target = refused(parse_plan, text), refused(parse_target, text)
         if plan is not None:
             assert parse_plan(str(plan)) == plan and str(parse_plan(str(plan))) == str(plan)
-            assert plan.devices >= 1 and plan.cut >= 1 and plan.cut_by
+            assert plan.devices >= 1 and plan.sequence_devices >= 1 and plan.sequence_scheme
         if target is not None:
             assert parse_target(str(target)) == target and target.devices >= target.hosts >= 1
         for parse in (parse_mesh, parse_tile, parse_softmax, parse_axes, parse_length, parse_lengths, parse_mask):
@@ -223,8 +223,8 @@ def profile(content: bytes, program: str | None, axes: dict[str, int], folder: P
     with scratch_in(scratch), watched(), contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")):
         found = refused(Session().analyse, [str(each) for each in profile_files(place)], axes, {})
         if found is not None:
-            assert is_trace(found) and is_trace(json.loads(json.dumps(found)))
-            for part in screen_parts(found, "a profile", 100):
+            assert is_profile(found) and is_profile(json.loads(json.dumps(found)))
+            for part in profile_parts(found, "a profile", 100):
                 console().print(part)
     assert sorted(folder.rglob("*")) == before
 

@@ -10,15 +10,15 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stripectl.analysis.ranking import Ranking, contenders, margin, rankings, strength
-from stripectl.core.plan import UNCUT, parse_plan
+from stripectl.analysis.ranking import Ranking, contenders, margin_of, rankings, strength
+from stripectl.core.plan import UNSHARDED, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement, without_time
+from stripectl.results.measurement import Measurement, refusals_and_failures
 
 
 @dataclass(frozen=True)
-class Cell:
+class SchemeResult:
     """What came of a scheme at a length: its best plan, its time over the winner's by the same method, where the winner
     has one, and whether it may be as fast; and the plans that have no time, those refused alike together: by the
     strongest method first, and of one method in the order of the run, which begins with the usual mesh."""
@@ -30,12 +30,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Length:
+class LengthResult:
     """A length of a contest: what came of each scheme, by name, and of all plans that have no time. `winner` is None
     where no plan has one."""
 
     seq_len: int
-    cells: Mapping[str, Cell]
+    cells: Mapping[str, SchemeResult]
     winner: str | None
     refused: Sequence[Sequence[Measurement]]
 
@@ -56,42 +56,42 @@ class Length:
         """The winner, and whoever may be as fast."""
         return (*((self.winner,) if self.winner else ()), *(name for name, cell in self.others() if cell.close))
 
-    def others(self) -> Iterable[tuple[str, Cell]]:
+    def others(self) -> Iterable[tuple[str, SchemeResult]]:
         return ((name, cell) for name, cell in self.cells.items() if name != self.winner)
 
 
 @dataclass(frozen=True)
-class Contest:
+class SchemesByLength:
     """Schemes at two lengths or more, the shortest first; those that win first, and then the nearest to winning."""
 
     workload: Workload  # at the shortest length
     target: str
     schemes: Sequence[str]
-    lengths: Sequence[Length]
+    lengths: Sequence[LengthResult]
 
 
-def contests(measurements: Iterable[Measurement]) -> list[Contest]:
+def schemes_by_length(measurements: Iterable[Measurement]) -> list[SchemesByLength]:
     """Those of a run, in its order: of a workload and target with two lengths and two schemes, or more, that have a
     time."""
     groups: dict[Hashable, list[Measurement]] = {}
     for m in measurements:
         if scheme_of(m):
-            groups.setdefault((m.workload.but_for("seq_len"), m.target), []).append(m)
+            groups.setdefault((m.workload.without("seq_len"), m.target), []).append(m)
     return [made for members in groups.values() if (made := _contest(members))]
 
 
 def scheme_of(m: Measurement) -> str | None:
     """What cuts the sequence; None of a plan that means nothing here."""
     try:
-        return parse_plan(m.plan).cut_by
+        return parse_plan(m.plan).sequence_scheme
     except (BadInput, ValueError):
         return None
 
 
-def _contest(members: Sequence[Measurement]) -> Contest | None:
+def _contest(members: Sequence[Measurement]) -> SchemesByLength | None:
     by_length = {ranking.workload.seq_len: ranking for ranking in rankings(members)}
     timed = {scheme_of(m) for m in contenders(members) if m.devices > 1}
-    if len(by_length) < 2 or len(timed - {UNCUT}) < 2:
+    if len(by_length) < 2 or len(timed - {UNSHARDED}) < 2:
         return None
     here: dict[int, list[Measurement]] = {}
     for m in members:
@@ -101,40 +101,40 @@ def _contest(members: Sequence[Measurement]) -> Contest | None:
     ordered = [
         replace(each, cells={name: each.cells[name] for name in names if name in each.cells}) for each in lengths
     ]
-    return Contest(replace(members[0].workload, seq_len=lengths[0].seq_len), members[0].target, names, ordered)
+    return SchemesByLength(replace(members[0].workload, seq_len=lengths[0].seq_len), members[0].target, names, ordered)
 
 
-def _length(seq_len: int, members: Sequence[Measurement], ranking: Ranking | None) -> Length:
+def _length(seq_len: int, members: Sequence[Measurement], ranking: Ranking | None) -> LengthResult:
     by_scheme: dict[str, list[Measurement]] = {}
     for m in members:
-        by_scheme.setdefault(scheme_of(m) or UNCUT, []).append(m)
+        by_scheme.setdefault(scheme_of(m) or UNSHARDED, []).append(m)
     timed = contenders(members)
     cells = {name: _cell(name, those, timed, ranking) for name, those in by_scheme.items()}
-    return Length(seq_len, cells, scheme_of(ranking.best) if ranking else None, _commonest(members))
+    return LengthResult(seq_len, cells, scheme_of(ranking.best) if ranking else None, _commonest(members))
 
 
-def _cell(name: str, own: Sequence[Measurement], timed: Sequence[Measurement], ranking: Ranking | None) -> Cell:
+def _cell(name: str, own: Sequence[Measurement], timed: Sequence[Measurement], ranking: Ranking | None) -> SchemeResult:
     """What came of the plans of a scheme; `timed` are the contenders of all."""
-    refused = sorted(without_time(own), key=lambda those: strength(those[0].method))
+    refused = sorted(refusals_and_failures(own), key=lambda those: strength(those[0].method))
     wide = [
         m
         for m in timed
-        if (scheme_of(m) or UNCUT) == name and (m.devices > 1 or (ranking and ranking.best.devices == 1))
+        if (scheme_of(m) or UNSHARDED) == name and (m.devices > 1 or (ranking and ranking.best.devices == 1))
     ]
     best = min(wide, key=lambda m: (strength(m.method), m.median_s or 0.0), default=None)
     if best is None or ranking is None:
-        return Cell(None, None, False, refused)
-    first = next((m for m in timed if (m.what, m.method) == (ranking.best.what, best.method)), None)
+        return SchemeResult(None, None, False, refused)
+    first = next((m for m in timed if (m.identity, m.method) == (ranking.best.identity, best.method)), None)
     if first is None:
-        return Cell(best, None, False, refused)
-    return Cell(best, margin(first, best) + 1, ranking.too_close(first, best), refused)
+        return SchemeResult(best, None, False, refused)
+    return SchemeResult(best, margin_of(first, best) + 1, ranking.too_close(first, best), refused)
 
 
 def _commonest(members: Iterable[Measurement]) -> list[list[Measurement]]:
-    return sorted(without_time(members), key=len, reverse=True)
+    return sorted(refusals_and_failures(members), key=len, reverse=True)
 
 
-def _in_order(lengths: Sequence[Length]) -> list[str]:
+def _in_order(lengths: Sequence[LengthResult]) -> list[str]:
     """Schemes by the first length that they win, then by the mean of their ratios; those never timed come last."""
     winners = [each.winner for each in lengths]
 

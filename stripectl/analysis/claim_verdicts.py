@@ -21,18 +21,18 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name
-from stripectl.results.labels import describe, plan_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, ratio_interval, with_speedups
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING
 
 VERDICTS = ("FAILS", "UNSURE", "HOLDS")  # the worst first
 HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
-MOST_NAMED = 8  # of what there is, where a claim finds nothing
+MAX_NAMED = 8  # of what there is, where a claim finds nothing
 
 
 @dataclass(frozen=True)
-class Known:
+class IndexedMeasurement:
     """A measurement of a run, named where there are several, its plan, and whether its time counts."""
 
     run: str
@@ -44,11 +44,11 @@ class Known:
     @property
     def computed(self) -> tuple[str, str]:
         """Equal for the same workload and flags in one run."""
-        return self.run, self.m.what[0]
+        return self.run, self.m.identity[0]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ClaimFinding:
     """What became of a claim at one measurement, or at two that are compared; `said` is the figure."""
 
     verdict: str
@@ -65,7 +65,7 @@ class Judgement:
     """A claim, what became of it everywhere, the worst first, and why it is about nothing where it is."""
 
     claim: Claim
-    findings: Sequence[Finding]
+    findings: Sequence[ClaimFinding]
     reason: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Judgement:
         return sum(each.verdict == "HOLDS" for each in self.findings)
 
 
-def judge(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judgement]:
+def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judgement]:
     """Every claim, judged by all runs together, each by its name.
 
     Raises:
@@ -94,26 +94,28 @@ def judge(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judg
     return judged
 
 
-def _known(name: str, run: Run, several: bool) -> list[Known]:
+def _known(name: str, run: Run, several: bool) -> list[IndexedMeasurement]:
     try:
-        measurements = [m for m in with_speedups(run.measurements) if not m.rough]
+        measurements = [m for m in with_speedups(run.measurements) if not m.is_search_probe]
         plans = [parse_plan(m.plan) for m in measurements]
     except BadInput as error:
         raise BadInput(f"{name} has a plan that cannot be read: {error}") from error
     counted = {id(m) for m in contenders(measurements)}
     wide = any(plan.devices > 1 for plan in plans)
     return [
-        Known(name * several, m, plan, id(m) in counted, wide and plan.devices == 1 and bool(schemes[plan.scheme].axes))
+        IndexedMeasurement(
+            name * several, m, plan, id(m) in counted, wide and plan.devices == 1 and bool(schemes[plan.scheme].axes)
+        )
         for m, plan in zip(measurements, plans, strict=True)
     ]
 
 
-def _judged(claim: Claim, known: Sequence[Known]) -> Judgement:
+def _judged(claim: Claim, known: Sequence[IndexedMeasurement]) -> Judgement:
     try:
         plans = _meant(claim.plans, claim.clauses, known)
         found = _compared(claim, plans, _meant(claim.others, claim.clauses, known)) if claim.others else None
         found = _figures(claim, plans) if found is None else found
-    except _Nothing as nothing:
+    except NoMatch as nothing:
         return Judgement(claim, [], str(nothing))
     up = 1.0 if claim.op[0] == ">" else -1.0
     worst = sorted(
@@ -122,59 +124,63 @@ def _judged(claim: Claim, known: Sequence[Known]) -> Judgement:
     return Judgement(claim, worst)
 
 
-class _Nothing(Exception):
+class NoMatch(Exception):
     """What a claim is about is not there; the message says what is."""
 
 
-def _meant(selector: Selector | None, clauses: Sequence[Clause], known: Sequence[Known]) -> list[Known]:
+def _meant(
+    selector: Selector | None, clauses: Sequence[Clause], known: Sequence[IndexedMeasurement]
+) -> list[IndexedMeasurement]:
     """The measurements that are meant, narrowed word by word: the first that leaves none is the one to tell of."""
     kept = [k for k in known if not k.baseline or (selector and selector.names_mesh)]
-    steps: list[tuple[str, Callable[[Known], bool], Callable[[Known], str]]] = [
+    steps: list[tuple[str, Callable[[IndexedMeasurement], bool], Callable[[IndexedMeasurement], str]]] = [
         (clause.text, lambda k, clause=clause: clause.fits(k.m), lambda k, clause=clause: clause.shown(k.m))
         for clause in clauses
     ]
     if selector:
-        steps.insert(0, (selector.text, lambda k: selector.fits(k.plan), lambda k: plan_cell(k.m)))
+        steps.insert(0, (selector.text, lambda k: selector.fits(k.plan), lambda k: plan_label(k.m)))
     said = list[str]()
     for text, fits, shown in steps:
         said.append(text)
         there, kept = kept, [k for k in kept if fits(k)]
         if not kept:
-            raise _Nothing(f"nothing is {' '.join(said)}; there is {_nearest(text, map(shown, there))}")
+            raise NoMatch(f"nothing is {' '.join(said)}; there is {_nearest(text, map(shown, there))}")
     return kept
 
 
 def _nearest(text: str, there: Iterable[str]) -> str:
     """What there is, the nearest names where it is much."""
     names = list(dict.fromkeys(there))
-    near = names if len(names) <= MOST_NAMED else difflib.get_close_matches(text, names, n=MOST_NAMED, cutoff=0.0)
+    near = names if len(names) <= MAX_NAMED else difflib.get_close_matches(text, names, n=MAX_NAMED, cutoff=0.0)
     more = f" and {len(names) - len(near)} more" * (len(names) > len(near))
     return ", ".join(near) + more if near else "no measurement"
 
 
-def _figures(claim: Claim, meant: Sequence[Known]) -> list[Finding]:
+def _figures(claim: Claim, meant: Sequence[IndexedMeasurement]) -> list[ClaimFinding]:
     """Of every measurement that has the figure, and of plans without a time."""
     found = []
     for k in meant:
         if k.m.status == "failed" or (k.m.status == "refused" and claim.plans):
             found.append(_without(k))
         elif k.m.status == "ok" and (value := claim.metric.of(k.m)) is not None:
-            found.append(_finding(claim, k, plan_cell(k.m), value, claim.metric.interval(k.m)))
+            found.append(_finding(claim, k, plan_label(k.m), value, claim.metric.interval(k.m)))
     if not found:
-        raise _Nothing(f"of {len(meant)} that are meant none has {claim.metric.name}. {claim.metric.source}")
+        raise NoMatch(f"of {len(meant)} that are meant none has {claim.metric.name}. {claim.metric.source}")
     return found
 
 
-def _compared(claim: Claim, plans: Sequence[Known], others: Sequence[Known]) -> list[Finding]:
+def _compared(
+    claim: Claim, plans: Sequence[IndexedMeasurement], others: Sequence[IndexedMeasurement]
+) -> list[ClaimFinding]:
     """Of every workload, target, method and flags that have both sides."""
     assert claim.plans and claim.others
     known = set(map(id, others))
     if both := [k for k in plans if id(k) in known]:
-        names = _nearest(claim.others.text, (plan_cell(k.m) for k in both))
+        names = _nearest(claim.others.text, (plan_label(k.m) for k in both))
         raise BadInput(f"it is ambiguous: {names} is on both sides. Name more of the plans that you mean.")
     named = claim.plans.parts.keys() | claim.others.parts.keys()
     free = [name for name in NAMES if name not in named]
-    groups: dict[Hashable, list[Known]] = {}
+    groups: dict[Hashable, list[IndexedMeasurement]] = {}
     for k in plans:
         groups.setdefault((*k.computed, k.m.target, *_parts(k, free)), []).append(k)
     found = []
@@ -190,15 +196,15 @@ def _compared(claim: Claim, plans: Sequence[Known], others: Sequence[Known]) -> 
     if not found:
         pair = f"{claim.plans.text} and {claim.others.text}"
         alike = ", ".join(["workload", "target", "method", "flags", *free])
-        raise _Nothing(f"no {pair} have the same {alike}")
+        raise NoMatch(f"no {pair} have the same {alike}")
     return found
 
 
-def _parts(k: Known, names: Iterable[str]) -> list[Any]:
+def _parts(k: IndexedMeasurement, names: Iterable[str]) -> list[Any]:
     return [part(k.plan, name) for name in names]
 
 
-def _alike(k: Known, other: Known, free: Sequence[str]) -> bool:
+def _alike(k: IndexedMeasurement, other: IndexedMeasurement, free: Sequence[str]) -> bool:
     """Whether two compare; one device does with several of its hardware."""
     if k.computed != other.computed or _parts(k, free) != _parts(other, free):
         return False
@@ -207,16 +213,16 @@ def _alike(k: Known, other: Known, free: Sequence[str]) -> bool:
     return 1 in (k.plan.devices, other.plan.devices) and hardware_name(k.m.target) == hardware_name(other.m.target)
 
 
-def _speed(claim: Claim, fast: Known, slow: Known) -> Finding:
+def _speed(claim: Claim, fast: IndexedMeasurement, slow: IndexedMeasurement) -> ClaimFinding:
     """How many times as fast one is as the other."""
     assert fast.m.median_s and slow.m.median_s
     value = slow.m.median_s / fast.m.median_s
     sampled = fast.m.method == "measured"
     interval = ratio_interval(slow.m.samples_s, fast.m.samples_s) if sampled else (value, value)
-    return _finding(claim, fast, f"{plan_cell(fast.m)} over {plan_cell(slow.m)}", value, interval)
+    return _finding(claim, fast, f"{plan_label(fast.m)} over {plan_label(slow.m)}", value, interval)
 
 
-def _finding(claim: Claim, k: Known, plan: str, value: float, interval: Interval | None) -> Finding:
+def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, interval: Interval | None) -> ClaimFinding:
     shown, bound = claim.metric.shown, claim.metric.shown(claim.bound)
     sides = {HOLDS[claim.op](end, claim.bound) for end in interval or ()}
     verdict = "UNSURE" if len(sides) != 1 else "HOLDS" if sides == {True} else "FAILS"
@@ -228,19 +234,19 @@ def _finding(claim: Claim, k: Known, plan: str, value: float, interval: Interval
         "UNSURE": f"its interval holds {bound}" if interval else "fewer than 3 samples have no interval",
         "FAILS": f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
     }[verdict]
-    return Finding(
+    return ClaimFinding(
         verdict=verdict, plan=plan, where=_where(k), said=said, value=value, interval=interval, reason=reason
     )
 
 
-def _without(k: Known) -> Finding:
+def _without(k: IndexedMeasurement) -> ClaimFinding:
     """Of a plan that was to have a time, and has none that counts."""
     said, reason = k.m.status, k.m.reason or ""
     if k.m.status == "ok":
         said, reason = ("refused", "a stronger method refuses it") if k.m.median_s else (NOTHING, "it has no time")
-    return Finding(verdict="FAILS", plan=plan_cell(k.m), where=_where(k), said=said, reason=reason)
+    return ClaimFinding(verdict="FAILS", plan=plan_label(k.m), where=_where(k), said=said, reason=reason)
 
 
-def _where(k: Known) -> str:
+def _where(k: IndexedMeasurement) -> str:
     m: Measurement = k.m
-    return f"{m.workload.passes}, {describe(m.workload)} on {m.target}, {m.method}" + f", {k.run}" * bool(k.run)
+    return f"{m.workload.passes}, {workload_label(m.workload)} on {m.target}, {m.method}" + f", {k.run}" * bool(k.run)

@@ -17,20 +17,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.analysis.metrics import ALIASES, METRICS, Metric, metric
+from stripectl.analysis.metrics import ALIASES, METRICS, Metric, parse_metric
 from stripectl.analysis.plan_selector import Selector, parse_selector
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name, parse_target
-from stripectl.results.measurement import ROUGH, Measurement
-from stripectl.util.files import load_yaml, unknown
+from stripectl.results.measurement import SEARCH_PROBES, Measurement
+from stripectl.util.files import load_yaml, unknown_name
 
-MOST_CLAIMS = 500
-MOST_CHARACTERS = 300  # of a claim and its fields
+MAX_CLAIMS = 500
+MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
 OPS = (">=", "<=", ">", "<")
 HERE = ("this machine", "local")
-TIMED_HERE = ("measured_tile", *ROUGH)  # what a simulation stands on that was timed where the run was made
+TIMED_HERE_SOURCES = (
+    "measured_tile",
+    *SEARCH_PROBES,
+)  # what a simulation stands on that was timed where the run was made
 FORMS = "[PLANS] METRIC OP VALUE, PLANS OP [NUMBER x] PLANS, or [PLANS] fits"
 OWN = ("claim", "name", "why")
 SIGNS = str.maketrans({"≥": ">=", "≤": "<=", "×": "x"})
@@ -71,18 +74,18 @@ class Claims:
     claims: Sequence[Claim]
 
 
-def lengths(text: str) -> Clause:
+def claim_lengths(text: str) -> Clause:
     """`at`: sequence lengths."""
     known = set(parse_lengths(text))
     return Clause(f"at {text}", lambda m: m.workload.seq_len in known, lambda m: format_length(m.workload.seq_len))
 
 
-def target(text: str) -> Clause:
+def claim_target(text: str) -> Clause:
     """`on`: a target, all of a kind of hardware, or what was timed here. One device of the hardware is on every such
     target: it is what plans on several are compared with."""
     said = f"on {text}"
     if text in HERE:
-        return Clause(said, timed_here, lambda m: f"{m.method} for {m.target}")
+        return Clause(said, is_timed_here, lambda m: f"{m.method} for {m.target}")
     name, kind = _printed(text), hardware_name(_printed(text))
 
     def fits(m: Measurement) -> bool:
@@ -99,9 +102,9 @@ def _printed(text: str) -> str:
         return text
 
 
-def timed_here(m: Measurement) -> bool:
+def is_timed_here(m: Measurement) -> bool:
     """Whether its time stands on what ran where the run was made."""
-    return m.method == "measured" or (m.calibration or {}).get("source") in TIMED_HERE
+    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED_HERE_SOURCES
 
 
 def word(kind: str, before: str, known: Iterable[str], of: Callable[[Measurement], str]) -> Callable[[str], Clause]:
@@ -109,27 +112,27 @@ def word(kind: str, before: str, known: Iterable[str], of: Callable[[Measurement
 
     def read(text: str) -> Clause:
         if text not in known:
-            raise unknown(kind, text, known)
+            raise unknown_name(kind, text, known)
         return Clause(f"{before} {text}", lambda m: of(m) == text, of)
 
     return read
 
 
-def model(text: str) -> Clause:
+def claim_model(text: str) -> Clause:
     """`of`: a model."""
     return Clause(f"of {text}", lambda m: m.workload.model == text, lambda m: m.workload.model or "no model")
 
 
 CLAUSES: dict[str, Callable[[str], Clause]] = {
-    "at": lengths,
-    "on": target,
+    "at": claim_lengths,
+    "on": claim_target,
     "in": word("pass", "in", PASSES, lambda m: m.workload.passes),
     "by": word("method", "by", METHODS, lambda m: m.method),
-    "of": model,
+    "of": claim_model,
 }
 
 
-def load(path: Path) -> Claims:
+def load_claims(path: Path) -> Claims:
     """The claims of a file.
 
     Raises:
@@ -138,11 +141,11 @@ def load(path: Path) -> Claims:
     content = load_yaml(path, "claims file")
     for key in content:
         if key not in ("about", "claims"):
-            raise unknown(f"key in the claims file {path}:", key, ("about", "claims"))
+            raise unknown_name(f"key in the claims file {path}:", key, ("about", "claims"))
     listed = content.get("claims")
-    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_CLAIMS:
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_CLAIMS:
         raise BadInput(
-            f"the claims file {path} has no list of 1 to {MOST_CLAIMS} claims. Write claims: and a line each."
+            f"the claims file {path} has no list of 1 to {MAX_CLAIMS} claims. Write claims: and a line each."
         )
     return Claims(_line(content.get("about"), "about"), [_claim(number, each) for number, each in enumerate(listed, 1)])
 
@@ -153,9 +156,9 @@ def _claim(number: int, item: Any) -> Claim:
     try:
         for key in fields:
             if key not in (*OWN, *CLAUSES):
-                raise unknown("field", _line(key, "a field"), (*OWN, *CLAUSES))
+                raise unknown_name("field", _line(key, "a field"), (*OWN, *CLAUSES))
         claim, name, why = (_line(fields.get(key), key) for key in OWN)
-        found = parse(claim, {key: _line(fields[key], key) for key in CLAUSES if key in fields})
+        found = parse_claim(claim, {key: _line(fields[key], key) for key in CLAUSES if key in fields})
     except BadInput as error:
         raise BadInput(f"claim {number}: {error}") from error
     return replace(found, number=number, name=name, why=why)
@@ -167,12 +170,12 @@ def _line(value: Any, what: str) -> str:
     if any(isinstance(each, bool) or not isinstance(each, str | int | float | None) for each in several):
         raise BadInput(f"{what} is no text.")
     text = " ".join(",".join(str(each) for each in several if each is not None).split())
-    if len(text) > MOST_CHARACTERS or not text.isprintable():
-        raise BadInput(f"{what} is longer than {MOST_CHARACTERS} characters, or holds one that does not print.")
+    if len(text) > MAX_CLAIM_CHARACTERS or not text.isprintable():
+        raise BadInput(f"{what} is longer than {MAX_CLAIM_CHARACTERS} characters, or holds one that does not print.")
     return text
 
 
-def parse(text: str, fields: Mapping[str, str] | None = None) -> Claim:
+def parse_claim(text: str, fields: Mapping[str, str] | None = None) -> Claim:
     """A claim by its text; `fields` are clauses that stand beside it, by their word.
 
     Raises:
@@ -230,5 +233,5 @@ def _core(words: Sequence[str]) -> dict[str, Any]:
 def _figure(words: Sequence[str]) -> tuple[Selector | None, Metric]:
     """[PLANS] METRIC."""
     if len(words) == 1 or " ".join(words).lower() in ALIASES:
-        return None, metric(words)
-    return parse_selector(words[0]), metric(words[1:])
+        return None, parse_metric(words)
+    return parse_selector(words[0]), parse_metric(words[1:])

@@ -10,18 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stripectl.analysis.paired_change import FEWEST, Change, holm
+from stripectl.analysis.paired_change import MIN_SAMPLES, PairedChange, holm
 from stripectl.errors import BadInput
-from stripectl.results.environment import differing
+from stripectl.results.environment import differing_parts
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 FAILURES = ("SLOWER", "BROKEN", "MISSING")
-CHANCE = 0.05  # of one wrong verdict in a whole comparison where nothing has changed
-CROWDED = 0.5  # share of its cores that leaves no sample alone
+MAX_FALSE_ALARMS = 0.05  # of one wrong verdict in a whole comparison where nothing has changed
+BUSY_SHARE = 0.5  # share of its cores that leaves no sample alone
 # What must be alike for times to be compared: a compiler's do not depend on the machine it runs on.
-MATTERS = {"measured": ("versions", "flags", "host", "devices"), "compiled": ("versions", "flags"), "simulated": ()}
+PARTS_THAT_MATTER = {
+    "measured": ("versions", "flags", "host", "devices"),
+    "compiled": ("versions", "flags"),
+    "simulated": (),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Comparison:
     machine: float = 0.0
 
 
-def pairs(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
+def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
     """(the measurements that both runs have, in the order of the new one; those of the base that the new one lacks).
 
     Raises:
@@ -53,7 +57,7 @@ def pairs(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], l
     return both, [m for key, m in known.items() if key not in held]
 
 
-def compare(
+def compare_runs(
     base: Run, new: Run, threshold: float, say: Callable[[str, int, int], None] = lambda *_: None
 ) -> list[Comparison]:
     """Every measurement of the base: what the new run makes of it. Changes within `threshold` either way are the same;
@@ -63,81 +67,89 @@ def compare(
     Raises:
         BadInput: the runs have no measurement in common.
     """
-    both, absent = pairs(base, new)
-    sampled = [(old, fresh) for old, fresh in both if old.method == "measured" and timed(old, fresh)]
-    found = dict[Any, Change]()
+    both, absent = matched_measurements(base, new)
+    sampled = [(old, fresh) for old, fresh in both if old.method == "measured" and is_timed(old, fresh)]
+    found = dict[Any, PairedChange]()
     for done, (old, fresh) in enumerate(sampled):
         say(f"compare {fresh.plan}", done, len(sampled))
-        found[fresh.key] = Change.between(old, fresh)
+        found[fresh.key] = PairedChange.between(old, fresh)
     chances = dict(zip(found, holm([each.chance for each in found.values()]), strict=True))
     made = [
-        judged(old, fresh, found[fresh.key], chances[fresh.key], threshold)
+        sampled_verdict(old, fresh, found[fresh.key], chances[fresh.key], threshold)
         if fresh.key in found
-        else exact(old, fresh, threshold)
+        else exact_comparisons(old, fresh, threshold)
         for old, fresh in both
     ]
     return [*made, *(Comparison(m, m, "MISSING", why="NEW does not hold it") for m in absent)]
 
 
-def timed(base: Measurement, new: Measurement) -> bool:
+def is_timed(base: Measurement, new: Measurement) -> bool:
     return new.status == "ok" and bool(new.median_s and base.median_s)
 
 
-def differences(base: Run, new: Run) -> list[str]:
+def environment_differences(base: Run, new: Run) -> list[str]:
     """What differs in the environments of two runs and matters to what both hold, in words."""
-    methods = {old.method for old, _ in pairs(base, new)[0]}
-    return unlike(base, new, [part for part in MATTERS["measured"] if any(part in MATTERS[each] for each in methods)])
+    methods = {old.method for old, _ in matched_measurements(base, new)[0]}
+    return differences_in_parts(
+        base,
+        new,
+        [part for part in PARTS_THAT_MATTER["measured"] if any(part in PARTS_THAT_MATTER[each] for each in methods)],
+    )
 
 
-def unlike(base: Run, new: Run, parts: Sequence[str]) -> list[str]:
+def differences_in_parts(base: Run, new: Run, parts: Sequence[str]) -> list[str]:
     """What differs in these parts of the environments of two runs, in words."""
-    return [f"{name} {old} and {fresh}" for name, old, fresh in differing(base.environment, new.environment, parts)]
+    return [
+        f"{name} {old} and {fresh}" for name, old, fresh in differing_parts(base.environment, new.environment, parts)
+    ]
 
 
-def exact(base: Measurement, new: Measurement, threshold: float) -> Comparison:
+def exact_comparisons(base: Measurement, new: Measurement, threshold: float) -> Comparison:
     """Where every change is sure, or nothing was timed."""
-    if not timed(base, new):
+    if not is_timed(base, new):
         return Comparison(base, new, "BROKEN", why=new.reason or "NEW has no time of it")
     change = (new.median_s or 0.0) / (base.median_s or 1.0) - 1
-    return Comparison(base, new, beyond(change, threshold), change, (change, change))
+    return Comparison(base, new, exact_verdict(change, threshold), change, (change, change))
 
 
-def beyond(change: float, threshold: float) -> Verdict:
+def exact_verdict(change: float, threshold: float) -> Verdict:
     """The verdict on a change that is exact."""
     return "SLOWER" if change > threshold else "FASTER" if change < -threshold else "SAME"
 
 
-def judged(base: Measurement, new: Measurement, found: Change, chance: float, threshold: float) -> Comparison:
+def sampled_verdict(
+    base: Measurement, new: Measurement, found: PairedChange, chance: float, threshold: float
+) -> Comparison:
     """On what was measured, where there may be doubts."""
-    why = doubt(base, new, found, chance, threshold)
-    verdict = "AMBIGUOUS" if why else beyond(found.size, threshold)
+    why = why_in_doubt(base, new, found, chance, threshold)
+    verdict = "AMBIGUOUS" if why else exact_verdict(found.size, threshold)
     return Comparison(base, new, verdict, found.size, found.interval, why, found.machine)
 
 
-def doubt(base: Measurement, new: Measurement, found: Change, chance: float, threshold: float) -> str:
+def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chance: float, threshold: float) -> str:
     """Why a change that was measured, or that there is none, is not sure; nothing where it is."""
     if found.interval is None:
-        return f"fewer than {FEWEST} samples"
-    verdict, (low, high) = beyond(found.size, threshold), found.interval
-    if any(beyond(each, threshold) != verdict for each in found.extremes):
+        return f"fewer than {MIN_SAMPLES} samples"
+    verdict, (low, high) = exact_verdict(found.size, threshold), found.interval
+    if any(exact_verdict(each, threshold) != verdict for each in found.extremes):
         return f"the machine itself took {found.machine:+.1%} and was never as fast: a fixed matmul beside the samples"
     if verdict == "SAME":
         return "" if -threshold <= low and high <= threshold else "it may be more than the threshold"
-    if low <= 0 <= high or chance > CHANCE:
+    if low <= 0 <= high or chance > MAX_FALSE_ALARMS:
         fewest = min(len(base.samples_s), len(new.samples_s))
         return f"chance may have made it: {fewest} samples (--min-samples takes more)"
     for name, m, drift in zip(("BASE", "NEW"), (base, new), found.drifts, strict=True):
-        if beyond(found.size - drift, threshold) != verdict:
+        if exact_verdict(found.size - drift, threshold) != verdict:
             return f"samples of {name} drift by {drift:+.1%} from its first half to its second"
-        if why := disturbed(m):
+        if why := why_disturbed(m):
             return f"{why} in {name}"
     return ""
 
 
-def disturbed(m: Measurement) -> str:
+def why_disturbed(m: Measurement) -> str:
     """What else leaves no sample of a measurement as it would be, or nothing."""
-    seen = m.guards or {}
+    seen = m.noise or {}
     if seen.get("throttled"):
         return "the clock was throttled"
     others = seen.get("others") or 0.0
-    return f"other programs took {others:.0%} of the cores" if others > CROWDED else ""
+    return f"other programs took {others:.0%} of the cores" if others > BUSY_SHARE else ""

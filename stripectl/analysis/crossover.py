@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from stripectl.analysis.ranking import LEAST_MARGIN, Ranking
+from stripectl.analysis.ranking import MIN_MARGIN, Ranking
 from stripectl.core.plan import parse_plan
-from stripectl.results.measurement import Measurement, spelled
+from stripectl.results.measurement import Measurement, flags_text
 
 
 @dataclass(frozen=True)
-class Point:
+class LengthPoint:
     """What plans take at one length, by name; `ranking` is that of the run where the run holds the length."""
 
     seq_len: int
@@ -35,7 +35,7 @@ class Point:
     @cached_property
     def known(self) -> dict[str, Measurement]:
         """The run's measurements, by plan."""
-        return {each.plan + spelled(each.flags): each for each in self.ranking.rivals} if self.ranking else {}
+        return {each.plan + flags_text(each.flags): each for each in self.ranking.rivals} if self.ranking else {}
 
     def rival(self, name: str) -> str | None:
         """The fastest other plan where it surely beats this one."""
@@ -43,21 +43,21 @@ class Point:
         if name not in self.seconds or fastest is None:
             return None
         if self.ranking is None:
-            return fastest if self.seconds[name] > self.seconds[fastest] * (1 + LEAST_MARGIN) else None
+            return fastest if self.seconds[name] > self.seconds[fastest] * (1 + MIN_MARGIN) else None
         fast, slow = self.known[self.plans[fastest]], self.known[self.plans[name]]
         beaten = self.seconds[name] > self.seconds[fastest] and not self.ranking.too_close(fast, slow)
         return fastest if beaten else None
 
 
-Curves = tuple[list[Point], Callable[[Measurement], str]]
+Curves = tuple[list[LengthPoint], Callable[[Measurement], str]]
 
 
 def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
     """(what plans take at each length, the shortest first; what a plan is called there)."""
-    alike = [other for other in others if but_for_length(other) == but_for_length(ranking)]
+    alike = [other for other in others if without_length(other) == without_length(ranking)]
     if len(alike) > 1:
         return _of_run(alike), _named(alike)
-    return _of_scaling(ranking), lambda m: m.plan + spelled(m.flags)
+    return _of_scaling(ranking), lambda m: m.plan + flags_text(m.flags)
 
 
 def crossover(
@@ -65,7 +65,7 @@ def crossover(
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """(at most one change towards each side, the lengths that were compared); no lengths where only one is known.
     Curves that were `drawn` for another ranking of the run are not drawn again."""
-    best, of_run = ranking.best, but_for_length(ranking)
+    best, of_run = ranking.best, without_length(ranking)
     points, named = drawn.get(of_run) or curves(ranking, others)
     if points and points[0].ranking:
         drawn[of_run] = points, named
@@ -85,33 +85,33 @@ def crossover(
     return [change for change in changes if change], compared
 
 
-def but_for_length(ranking: Ranking) -> Any:
+def without_length(ranking: Ranking) -> Any:
     """Equal for rankings that differ in nothing but their length."""
-    return ranking.workload.but_for("seq_len"), ranking.best.target
+    return ranking.workload.without("seq_len"), ranking.best.target
 
 
 def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
     """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
 
     def short(m: Measurement) -> str:
-        return str(replace(parse_plan(m.plan), tile=None)) + spelled(m.flags)
+        return str(replace(parse_plan(m.plan), tile=None)) + flags_text(m.flags)
 
     if all(len({short(m) for m in each.rivals}) == len(each.rivals) for each in alike):
         return short
-    return lambda m: m.plan + spelled(m.flags)
+    return lambda m: m.plan + flags_text(m.flags)
 
 
-def _of_run(alike: Sequence[Ranking]) -> list[Point]:
+def _of_run(alike: Sequence[Ranking]) -> list[LengthPoint]:
     name = _named(alike)
     found = []
     for each in sorted(alike, key=lambda ranking: ranking.workload.seq_len):
         seconds = {name(m): m.median_s or 0.0 for m in each.rivals}
-        plans = {name(m): m.plan + spelled(m.flags) for m in each.rivals}
-        found.append(Point(each.workload.seq_len, seconds, plans, each.best.method, each))
+        plans = {name(m): m.plan + flags_text(m.flags) for m in each.rivals}
+        found.append(LengthPoint(each.workload.seq_len, seconds, plans, each.best.method, each))
     return found
 
 
-def _of_scaling(ranking: Ranking) -> list[Point]:
+def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
     """The curves of the plans, each through what the plan was found to take at its own length."""
     curves: dict[int, dict[str, float]] = {}
     for m in ranking.rivals:
@@ -119,13 +119,15 @@ def _of_scaling(ranking: Ranking) -> list[Point]:
         own = known.get(m.workload.seq_len)
         if own and m.median_s:
             for seq_len, seconds in known.items():
-                curves.setdefault(seq_len, {})[m.plan + spelled(m.flags)] = seconds * m.median_s / own
+                curves.setdefault(seq_len, {})[m.plan + flags_text(m.flags)] = seconds * m.median_s / own
     method = "compiled" if ranking.best.method == "compiled" else "simulated"
     lengths = sorted(seq_len for seq_len in curves if seq_len > 0)
-    return [Point(seq_len, curves[seq_len], {plan: plan for plan in curves[seq_len]}, method) for seq_len in lengths]
+    return [
+        LengthPoint(seq_len, curves[seq_len], {plan: plan for plan in curves[seq_len]}, method) for seq_len in lengths
+    ]
 
 
-def _change(outward: Sequence[Point], name: str) -> dict[str, Any] | None:
+def _change(outward: Sequence[LengthPoint], name: str) -> dict[str, Any] | None:
     """The first length, from the plan's own outward, at which it is surely beaten, and where the curves meet."""
     own = outward[0].seq_len
     for index, point in enumerate(outward):
@@ -145,7 +147,7 @@ def _change(outward: Sequence[Point], name: str) -> dict[str, Any] | None:
     return None
 
 
-def _meet(near: Point, far: Point, name: str, rival: str) -> int:
+def _meet(near: LengthPoint, far: LengthPoint, name: str, rival: str) -> int:
     """Where two curves meet between two lengths, at the nearer of which `name` is no slower."""
     before, after = (math.log(point.seconds[name] / point.seconds[rival]) for point in (near, far))
     start, end = math.log(near.seq_len), math.log(far.seq_len)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.analysis.ranking import Ranking, names
+from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
-from stripectl.results.measurement import ROUGH, Measurement, twin
-from stripectl.util.units import duration, nbytes, rate, slowest, times
+from stripectl.results.measurement import SEARCH_PROBES, Measurement, simulation_of
+from stripectl.util.units import duration, nbytes, rate, times, worst_hop
 
 BOUND_BY = {
     "compute": "Tiles limit it",
@@ -15,43 +15,43 @@ BOUND_BY = {
     "latency": "What a hop or a call costs whatever its size limits it",
     "memory": "Memory limits it",
 }
-MOST_NAMED = 3  # plans; of more their number is said
+MAX_NAMED_PLANS = 3  # plans; of more their number is said
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
 def reasons(found: Mapping[str, Any], ranking: Ranking, run: Sequence[Measurement]) -> list[str]:
     """The sentences, most telling first; `found` is the recommendation so far."""
     said = (
-        gained(found, ranking),
-        limited(found),
-        parted(found),
-        sent(ranking.best, run),
-        wired(ranking.best),
-        remembered(found),
-        tiles_alike(ranking),
-        followed(found, ranking),
-        changed(found),
-        scheduled(ranking.best),
-        left_out(found, ranking),
+        gain_sentence(found, ranking),
+        limits_sentence(found),
+        parts_sentence(found),
+        transfer_sentence(ranking.best, run),
+        links_sentence(ranking.best),
+        memory_sentence(found),
+        tiles_sentence(ranking),
+        runner_up_sentence(found, ranking),
+        crossover_sentence(found),
+        schedule_sentence(ranking.best),
+        unranked_sentence(found, ranking),
     )
     return [sentence for sentence in said if sentence]
 
 
-def count(m: Measurement) -> str:
+def plans_phrase(m: Measurement) -> str:
     return f"{len(m.samples_s)} sample" + "s" * (len(m.samples_s) != 1)
 
 
-def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
+def gain_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     best, gain, bound = ranking.best, found["gain"], found["bound"] or {}
     if not gain:
         compared = len(ranking.rivals) > 1 and best.devices > 1
         return "It is itself the plan that the others' speed-ups are over." * compared
-    over = names(ranking.members).get(gain["over"], gain["over"])
+    over = short_names(ranking.members).get(gain["over"], gain["over"])
     text = f"{times(gain['value'])} the speed of {over}"
     if gain["ci95"]:
         text += f" (95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})"
     else:
-        text += f" ({count(best) if best.method == 'measured' else best.method}, no interval)"
+        text += f" ({plans_phrase(best) if best.method == 'measured' else best.method}, no interval)"
     if bound.get("reached"):
         text += f"; the balance of its tiles alone allows {times(bound['attention_only'])}, of which this is"
         text += f" {bound['reached']:.0%}"
@@ -59,9 +59,9 @@ def gained(found: Mapping[str, Any], ranking: Ranking) -> str:
     return f"{text}. {best.devices} devices are {times(alone)} as fast as one." if alone else f"{text}."
 
 
-def scheduled(best: Measurement) -> str:
+def schedule_sentence(best: Measurement) -> str:
     """What the compiler's schedule of a ring costs that another schedule would not."""
-    told = best.program or {}
+    told = best.compiled_program or {}
     alone = [each for each in told.get("collectives") or () if not each["asynchronous"]]
     size = nbytes(sum(each["sent_bytes"] * each["times"] for each in alone))
     number = sum(each["times"] for each in alone)
@@ -74,9 +74,9 @@ def scheduled(best: Measurement) -> str:
     return f"{text}{'; try unroll=2' * (parse_plan(best.plan).unroll == 1)}. {waits}".rstrip()
 
 
-def limited(found: Mapping[str, Any]) -> str:
+def limits_sentence(found: Mapping[str, Any]) -> str:
     """What the time would lose were a part of the machine twice as fast."""
-    limits, first = found["limits"], found["bound_by"]
+    limits, first = found["bottleneck_shares"], found["bound_by"]
     if not limits:
         return ""
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
@@ -87,9 +87,9 @@ def limited(found: Mapping[str, Any]) -> str:
     )
 
 
-def parted(found: Mapping[str, Any]) -> str:
+def parts_sentence(found: Mapping[str, Any]) -> str:
     """The parts of a training step by their share."""
-    parts = {name: seconds for name, seconds in (found["parts"] or {}).items() if seconds}
+    parts = {name: seconds for name, seconds in (found["step_parts"] or {}).items() if seconds}
     total = found["median_s"]
     if not parts or not total:
         return ""
@@ -97,7 +97,7 @@ def parted(found: Mapping[str, Any]) -> str:
     return f"Of the step: {', '.join(shares)}."
 
 
-def sent(m: Measurement, run: Sequence[Measurement]) -> str:
+def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
     """What a device sends, how long a link takes for it, and what of that hides, where anything says so."""
     total = sum((m.bytes or {}).values())
     if not total or m.devices == 1 or not m.median_s:
@@ -114,22 +114,22 @@ def sent(m: Measurement, run: Sequence[Measurement]) -> str:
     return f"{text}."
 
 
-def wired(m: Measurement) -> str:
+def links_sentence(m: Measurement) -> str:
     """How the hops of the mesh lie on the target's links, where times stand on those."""
-    known, axes = m.calibration or {}, list(parse_plan(m.plan).axes)
-    if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *ROUGH):
+    known, axes = m.cost_source or {}, list(parse_plan(m.plan).axes)
+    if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *SEARCH_PROBES):
         return ""
     slower = known.get("slower_hops") or {}
     own = [axis for axis in axes if axis not in slower]
     said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
-    said += [f"of {axis} the slowest hop has {slowest(slower[axis])}" for axis in axes if axis in slower]
+    said += [f"of {axis} the slowest hop has {worst_hop(slower[axis])}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
 
 
 def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
     """Bytes/s, one way, of the slowest hop that times stand on: its own calibration's, or that of its simulation."""
-    other = twin(m, run)
-    grounds = [each.calibration or {} for each in (m, other) if each]
+    other = simulation_of(m, run)
+    grounds = [each.cost_source or {} for each in (m, other) if each]
     known = next((each for each in grounds if each.get("hop")), {})
     hop, slower = known.get("hop"), known.get("slower_hops")
     found = [hop.get("bytes_per_s_one_way")] if isinstance(hop, dict) else []
@@ -139,7 +139,7 @@ def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
     return min(rates, default=None)
 
 
-def remembered(found: Mapping[str, Any]) -> str:
+def memory_sentence(found: Mapping[str, Any]) -> str:
     needs, has = found["peak_bytes"], found["hbm_bytes"]
     if not needs:
         return ""
@@ -147,7 +147,7 @@ def remembered(found: Mapping[str, Any]) -> str:
     return f"It needs {nbytes(needs)} of a device's memory{of}."
 
 
-def tiles_alike(ranking: Ranking) -> str:
+def tiles_sentence(ranking: Ranking) -> str:
     """That the method does not tell tiles apart, where it does not."""
     many = len(ranking.alike)
     if not many:
@@ -157,7 +157,7 @@ def tiles_alike(ranking: Ranking) -> str:
     return f"Times that are {method} do not tell its tiles from {others}: {kept}."
 
 
-def followed(found: Mapping[str, Any], ranking: Ranking) -> str:
+def runner_up_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     """The runner-up and how far it is behind."""
     second = ranking.runner_up
     if second is None:
@@ -167,13 +167,13 @@ def followed(found: Mapping[str, Any], ranking: Ranking) -> str:
     return f"The runner-up, {found['runner_up']}, takes {abs(found['margin']):.1%} {more}{doubt}."
 
 
-def changed(found: Mapping[str, Any]) -> str:
+def crossover_sentence(found: Mapping[str, Any]) -> str:
     """At what length the answer changes."""
-    text = crossing(found)
+    text = crossover_phrase(found)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def crossing(found: Mapping[str, Any]) -> str:
+def crossover_phrase(found: Mapping[str, Any]) -> str:
     """The same, as words to go on with."""
     lengths = found["lengths"]
     if not lengths:
@@ -185,23 +185,29 @@ def crossing(found: Mapping[str, Any]) -> str:
     said = []
     for change in found["crossover"]:
         low, high = map(format_length, change["between"])
-        at = f"about {about(change['seq_len'])}, between {low} and {high}" if change["seq_len"] else f"{low} to {high}"
+        at = (
+            f"about {approximate_length(change['seq_len'])}, between {low} and {high}"
+            if change["seq_len"]
+            else f"{low} to {high}"
+        )
         side = "below" if change["direction"] == "shorter" else "above"
         said.append(f"{side} {at} tokens, {change['plan']} is faster ({change['method']})")
     return "; ".join(said)
 
 
-def about(seq_len: int) -> str:
+def approximate_length(seq_len: int) -> str:
     """A length that lies between two others, as exactly as that is known."""
     return f"{seq_len / 1024:,.0f}k" if seq_len >= 10 * 1024 else f"{seq_len:,}"
 
 
-def left_out(found: Mapping[str, Any], ranking: Ranking) -> str:
+def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     """What was not ranked, and why."""
     ranked = {m.plan for m in ranking.rivals}
-    others = sorted({m.plan for m in ranking.members if m.status == "ok" and not m.rough} - ranked - {*ranking.broken})
-    rough = len({m.plan for m in ranking.members if m.rough and m.status == "ok"} - ranked)
-    which = ", ".join(others) if len(others) <= MOST_NAMED else f"{len(others)} plans"
+    others = sorted(
+        {m.plan for m in ranking.members if m.status == "ok" and not m.is_search_probe} - ranked - {*ranking.broken}
+    )
+    rough = len({m.plan for m in ranking.members if m.is_search_probe and m.status == "ok"} - ranked)
+    which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
     said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
     said += [f"{rough} more were timed roughly and left behind."] if rough else []

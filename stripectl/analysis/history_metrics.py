@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stripectl.results.measurement import ROUGH, Measurement
+from stripectl.results.measurement import SEARCH_PROBES, Measurement
 from stripectl.results.schema import is_number, is_numbers
 from stripectl.util.units import duration, nbytes, rate, times
 
-TIMED = ("measured_tile", *ROUGH)  # sources of simulated times that stand on what was timed on a machine
+TIMED = ("measured_tile", *SEARCH_PROBES)  # sources of simulated times that stand on what was timed on a machine
 
 Interval = Sequence[float] | None
 
 
 @dataclass(frozen=True)
-class Metric:
+class HistoryMetric:
     """A number of a measurement: how it is read, written, and called where it is more or less than it was; `better`
     is 1 where more of it is better, else -1. What is `counted` is the same whenever it is found again, and what a value
     is `over` belongs to it."""
@@ -37,7 +37,7 @@ class Metric:
 
 def on_a_machine(m: Measurement) -> bool:
     """Whether its time is that of the machine it was found on."""
-    return m.method == "measured" or (m.calibration or {}).get("source") in TIMED
+    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED
 
 
 def _rate(of: Callable[[Measurement], float | None]) -> Callable[[Measurement], Interval]:
@@ -67,14 +67,14 @@ def _speedup_interval(m: Measurement) -> Interval:
     return ends if ends and is_numbers(ends) and len(ends) == 2 else None
 
 
-def _metrics() -> list[Metric]:
+def _metrics() -> list[HistoryMetric]:
     tokens, flops, mfu = (operator.attrgetter(name) for name in ("tokens_per_s", "flops_per_s_per_device", "mfu"))
     return [
-        Metric("time", lambda m: m.median_s, duration, "slower", "faster", -1, lambda m: m.ci95_s),
-        Metric("tokens", tokens, lambda x: rate(x, "tokens/s"), "faster", "slower", 1, _rate(tokens)),
-        Metric("tflops", flops, lambda x: rate(x, "FLOP/s"), "faster", "slower", 1, _rate(flops)),
-        Metric("mfu", mfu, lambda x: f"{x:.1%}", "higher", "lower", 1, _rate(mfu)),
-        Metric(
+        HistoryMetric("time", lambda m: m.median_s, duration, "slower", "faster", -1, lambda m: m.ci95_s),
+        HistoryMetric("tokens", tokens, lambda x: rate(x, "tokens/s"), "faster", "slower", 1, _rate(tokens)),
+        HistoryMetric("tflops", flops, lambda x: rate(x, "FLOP/s"), "faster", "slower", 1, _rate(flops)),
+        HistoryMetric("mfu", mfu, lambda x: f"{x:.1%}", "higher", "lower", 1, _rate(mfu)),
+        HistoryMetric(
             "speedup",
             lambda m: _number(m.speedup, "value"),
             times,
@@ -84,10 +84,12 @@ def _metrics() -> list[Metric]:
             _speedup_interval,
             over=lambda m: f"over {(m.speedup or {}).get('over')}",
         ),
-        Metric("overlap", lambda m: _number(m.overlap, "ratio"), lambda x: f"{x:.1%}", "more", "less", 1),
-        Metric("memory", lambda m: m.peak_bytes, nbytes, "more", "less", -1, counted=True),
-        Metric("sent", _sent, nbytes, "more", "less", -1, counted=True),
-        Metric("error", lambda m: _number(m.check, "max_rel_error"), lambda x: f"{x:.1e}", "larger", "smaller", -1),
+        HistoryMetric("overlap", lambda m: _number(m.overlap, "ratio"), lambda x: f"{x:.1%}", "more", "less", 1),
+        HistoryMetric("memory", lambda m: m.peak_bytes, nbytes, "more", "less", -1, counted=True),
+        HistoryMetric("sent", _sent, nbytes, "more", "less", -1, counted=True),
+        HistoryMetric(
+            "error", lambda m: _number(m.check, "max_rel_error"), lambda x: f"{x:.1e}", "larger", "smaller", -1
+        ),
     ]
 
 

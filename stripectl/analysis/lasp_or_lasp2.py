@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from stripectl.analysis.ranking import Ranking, margin, rankings
+from stripectl.analysis.ranking import Ranking, margin_of, rankings
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, at_lengths, format_length
-from stripectl.results.measurement import Measurement, spelled
+from stripectl.results.measurement import Measurement, flags_text
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import duration, nbytes
@@ -18,7 +18,7 @@ from stripectl.util.units import duration, nbytes
 CHAIN, GATHER = "lasp", "lasp2"
 
 
-class Pair(NamedTuple):
+class ChainAndGather(NamedTuple):
     """The fastest plan of either, on one mesh with the same options, and whether they are too close to tell apart."""
 
     chain: Measurement
@@ -26,54 +26,56 @@ class Pair(NamedTuple):
     close: bool
 
 
-def chains(measurements: Iterable[Measurement]) -> list[str]:
+def chain_and_gather(measurements: Iterable[Measurement]) -> list[str]:
     """A line for every workload but for its length that both schemes computed on a mesh of several devices, by the
     strongest method that timed it."""
-    groups: dict[Any, dict[int, Pair]] = {}
+    groups: dict[Any, dict[int, ChainAndGather]] = {}
     for ranking in rankings(list(measurements)):
-        if pair := paired(ranking):
-            key = ranking.workload.but_for("seq_len"), ranking.best.target, ranking.best.method
+        if pair := pair_plans(ranking):
+            key = ranking.workload.without("seq_len"), ranking.best.target, ranking.best.method
             groups.setdefault(key, {})[ranking.workload.seq_len] = pair
     found = []
     for lengths in groups.values():
         both = dict(sorted(lengths.items()))
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may be anybody's
-            found.append(f"{won(both)} {sent(both[max(both)])}".strip())
+            found.append(f"{winner_sentence(both)} {sent_by_both(both[max(both)])}".strip())
     return found
 
 
-def paired(ranking: Ranking) -> Pair | None:
+def pair_plans(ranking: Ranking) -> ChainAndGather | None:
     """Of the fastest mesh and options that both were computed with."""
     options: dict[Any, dict[str, Measurement]] = {}
     for m in ranking.rivals:
         plan = parse_plan(m.plan)
         if plan.scheme in (CHAIN, GATHER) and plan.shards > 1:
-            alike = replace(plan, scheme=CHAIN, tile=None, backward=None), spelled(m.flags)
+            alike = replace(plan, scheme=CHAIN, tile=None, backward=None), flags_text(m.flags)
             options.setdefault(alike, {}).setdefault(plan.scheme, m)
     found = next((each for each in options.values() if len(each) == 2), None)
-    return Pair(found[CHAIN], found[GATHER], ranking.too_close(*found.values())) if found else None
+    return ChainAndGather(found[CHAIN], found[GATHER], ranking.too_close(*found.values())) if found else None
 
 
-def won(both: Mapping[int, Pair]) -> str:
+def winner_sentence(both: Mapping[int, ChainAndGather]) -> str:
     """Which of the two is faster at which lengths, and by how much at the most."""
     said = []
-    for name, group in itertools.groupby(both.items(), key=lambda each: faster(each[1])):
+    for name, group in itertools.groupby(both.items(), key=lambda each: faster_plan(each[1])):
         pairs = dict(group)
-        most = max(max(margin(pair.chain, pair.gather), margin(pair.gather, pair.chain)) for pair in pairs.values())
+        most = max(
+            max(margin_of(pair.chain, pair.gather), margin_of(pair.gather, pair.chain)) for pair in pairs.values()
+        )
         how = f"{name} is faster, by up to {most:.1%}" if name else "they are too close to tell"
         said.append(f"{at_lengths(list(pairs))} {how}")
     one = next(iter(both.values())).chain
     return f"{one.workload.passes} on {one.target}, {one.method}: {'; '.join(said)}."
 
 
-def faster(pair: Pair) -> str | None:
+def faster_plan(pair: ChainAndGather) -> str | None:
     """The name of the faster one, where that can be told."""
     if pair.close:
         return None
-    return CHAIN if margin(pair.chain, pair.gather) > 0 else GATHER
+    return CHAIN if margin_of(pair.chain, pair.gather) > 0 else GATHER
 
 
-def sent(pair: Pair) -> str:
+def sent_by_both(pair: ChainAndGather) -> str:
     """What each of them sends, how long that takes, and how much of it hides; the shares are of this length. Nothing of
     a training step, which sends more than states."""
     chain, gather, _ = pair
@@ -81,17 +83,18 @@ def sent(pair: Pair) -> str:
         return ""
     transfers = simulate(chain.workload, parse_plan(chain.plan), COUNTING).transfers
     (((_, elements, itemsize), hops),) = transfers.items()
-    each, hop = elements * itemsize, (chain.calibration or {}).get("hop") or {}
+    each, hop = elements * itemsize, (chain.cost_source or {}).get("hop") or {}
     rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}
     chained_s = hops * (each / rate + (hop.get("latency_s") or 0.0)) if rate else None
     gathered_s = overlap["hidden_s"] + overlap["exposed_s"] if overlap.get("ratio") is not None else None
     return (
         f"{CHAIN} makes {hops} hops of {nbytes(each)}, whatever the length, each after the one before it"
-        f"{taken(chain, chained_s)}; {GATHER} gathers as much at once{taken(gather, gathered_s)}."
+        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as much at once"
+        f"{communication_phrase(gather, gathered_s)}."
     )
 
 
-def taken(m: Measurement, seconds: float | None) -> str:
+def communication_phrase(m: Measurement, seconds: float | None) -> str:
     """How long communication takes, and how much of it hides, as far as anything says so."""
     length = format_length(m.workload.seq_len)
     said = [f"{duration(seconds)}, {seconds / (m.median_s or 1):.1%} of the time at {length}" if seconds else ""]

@@ -10,34 +10,34 @@ from typing import NamedTuple
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.hardware.placement import Link, Wiring, torus
+from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import Sent, of_step
-from stripectl.simulate.training_step import sent_as_told, sent_in_step
+from stripectl.simulate.step_work import StepTransfer, step_work
+from stripectl.simulate.training_step import collective_as_described, sent_in_step
 
 Traffic = Mapping[tuple[str, str], float]  # bytes by (axis, opcode)
 
 
-class Loads(NamedTuple):
+class CarriedBytes(NamedTuple):
     """Bytes over each link, both ways together, and over the network between slices."""
 
-    links: Mapping[Link, float]
+    links: Mapping[TorusLink, float]
     network: float
 
 
 def traffic(m: Measurement) -> Traffic:
     """Bytes that a device sends: as the compiler says, else as the program does on clocks."""
-    plan, work, told = parse_plan(m.plan), m.workload, (m.program or {}).get("collectives")
+    plan, work, told = parse_plan(m.plan), m.workload, (m.compiled_program or {}).get("collectives")
     if told:
-        return _shared_out(sent_as_told(each, plan) for each in told)
+        return _shared_out(collective_as_described(each, plan) for each in told)
     if work.passes == STEP:
-        return _shared_out(sent_in_step(work, plan, of_step(work, plan).sent))
+        return _shared_out(sent_in_step(work, plan, step_work(work, plan).sent))
     return dict(simulate(work, plan, COUNTING).along)
 
 
-def _shared_out(sent: Iterable[Sent]) -> Traffic:
+def _shared_out(sent: Iterable[StepTransfer]) -> Traffic:
     total: dict[tuple[str, str], float] = defaultdict(float)
     for each in sent:
         for axis in each.axes:
@@ -45,21 +45,21 @@ def _shared_out(sent: Iterable[Sent]) -> Traffic:
     return total
 
 
-def loads(wiring: Wiring, along: Traffic) -> Loads:
+def carried_bytes(wiring: MeshPlacement, along: Traffic) -> CarriedBytes:
     """What the links carry; nothing of links that nobody can name, as behind a switch."""
-    links: dict[Link, float] = defaultdict(float)
+    links: dict[TorusLink, float] = defaultdict(float)
     network = 0.0
     for axis, size in wiring.mesh:
-        crossed = wiring.crossings(axis)
+        crossed = wiring.link_load(axis)
         for (name, opcode), nbytes in along.items():
             if name != axis:
                 continue
             everywhere = opcode == "all-to-all"
-            far = _places(size, torus(wiring.target)) if everywhere else 1.0
-            network += nbytes * (wiring.apart(axis) if everywhere else crossed.network)
+            far = _places(size, is_torus(wiring.target)) if everywhere else 1.0
+            network += nbytes * (wiring.cross_slice_fraction(axis) if everywhere else crossed.network)
             for link, transfers in crossed.links.items():
                 links[link] += nbytes * transfers * far
-    return Loads(links, network)
+    return CarriedBytes(links, network)
 
 
 def _places(size: int, closed: bool) -> float:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement, badness
-from stripectl.util.files import unknown
+from stripectl.results.measurement import Measurement, check_error
+from stripectl.util.files import unknown_name
 from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
 
 NUMBER = re.compile(r"(\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?)([^\d.].*)?")
@@ -22,7 +22,7 @@ OF_BYTES = dict(BYTES) | {"TiB": 2.0**40, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB"
 Interval = tuple[float, float]
 
 
-def percent(share: float) -> str:
+def percent_text(share: float) -> str:
     return f"{share:.1%}"
 
 
@@ -65,11 +65,11 @@ class Metric:
         return value
 
 
-def sent_bytes(m: Measurement) -> float | None:
+def bytes_per_device(m: Measurement) -> float | None:
     return None if m.bytes is None or m.devices == 1 else float(sum(m.bytes.values()))
 
 
-def fits(m: Measurement) -> float | None:
+def fits_memory(m: Measurement) -> float | None:
     """1 of what ran, compiled or is predicted to fit, 0 of what needs more memory than there is."""
     if m.peak_bytes and m.hbm_bytes:
         return float(m.peak_bytes <= m.hbm_bytes)
@@ -105,7 +105,7 @@ METRICS = {
         Metric(
             name="mfu",
             of=lambda m: m.mfu,
-            shown=percent,
+            shown=percent_text,
             units=SHARE,
             source="Hardware whose peak is published has it.",
             timed=True,
@@ -121,7 +121,7 @@ METRICS = {
         Metric(
             name="overlap",
             of=lambda m: (m.overlap or {}).get("ratio"),
-            shown=percent,
+            shown=percent_text,
             units=SHARE,
             source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
         ),
@@ -132,10 +132,12 @@ METRICS = {
             units=OF_BYTES,
             source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
         ),
-        Metric(name="sent", of=sent_bytes, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."),
+        Metric(
+            name="sent", of=bytes_per_device, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."
+        ),
         Metric(
             name="max_rel_error",
-            of=lambda m: None if m.check is None else badness(m.check),
+            of=lambda m: None if m.check is None else check_error(m.check),
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
             source="Measured plans have it: --method measured.",
@@ -143,13 +145,13 @@ METRICS = {
         Metric(
             name="tiles",
             of=lambda m: m.tiles["efficiency"] if m.tiles else None,
-            shown=percent,
+            shown=percent_text,
             units=SHARE,
             source="Kernels that compute in tiles have it.",
         ),
         Metric(
             name="fits",
-            of=fits,
+            of=fits_memory,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
             source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
@@ -159,7 +161,7 @@ METRICS = {
 ALIASES = {"speed-up": "speedup", "hidden": "overlap", "memory": "peak", "tiles efficiency": "tiles"}  # of the tables
 
 
-def metric(words: Sequence[str]) -> Metric:
+def parse_metric(words: Sequence[str]) -> Metric:
     """A metric by its name, or by the title of its column.
 
     Raises:
@@ -167,5 +169,5 @@ def metric(words: Sequence[str]) -> Metric:
     """
     name = " ".join(words).lower()
     if (known := ALIASES.get(name, name)) not in METRICS:
-        raise unknown("metric", name, METRICS)
+        raise unknown_name("metric", name, METRICS)
     return METRICS[known]

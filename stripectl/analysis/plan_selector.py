@@ -12,7 +12,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.plan import AXES, Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
 NAMES = {"scheme": schemes, "layout": layouts, "kernel": kernels}
 
@@ -60,7 +60,7 @@ def parse_selector(text: str) -> Selector:
     if "/" not in text and "@" not in text:
         kind = next((kind for kind, known in NAMES.items() if text in known.names()), None)
         if kind is None:
-            raise unknown(
+            raise unknown_name(
                 "scheme, layout or kernel", text, [name for known in NAMES.values() for name in known.names()]
             )
         return Selector(text, {kind: text})

@@ -10,13 +10,13 @@ from functools import lru_cache
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import hardware_name
-from stripectl.results.measurement import Measurement, attention_bound, beside, plan_of, together
+from stripectl.results.measurement import Measurement, attention_bound, device_scaling_key, measurement_set, plan_of
 from stripectl.util.units import duration, rate, times
 
-SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
+BOUND_SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
 
 
-def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
+def why_implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
     if m.method == "measured" or m.status != "ok" or not m.median_s or not plan_of(m):
         return None
@@ -25,17 +25,17 @@ def implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
 
 def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
     reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
-    if reached and peak and reached > peak * (1 + SLACK):
+    if reached and peak and reached > peak * (1 + BOUND_SLACK):
         yield f"it computes {rate(reached, 'FLOP/s')} a device, {reached / peak - 1:.0%} above the peak"
-    if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + SLACK):
+    if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + BOUND_SLACK):
         over = least_s / m.median_s - 1
         yield f"all links of a device take {duration(least_s)} for the bytes it sends, {over:.0%} longer"
-    alone = together(run).alone.get(beside(m))
+    alone = measurement_set(run).alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.median_s and same_tiles(m, alone):
         gain = alone.median_s / m.median_s
-        if m.devices > 1 and gain > m.devices * dearest_tile(m) * (1 + SLACK):
+        if m.devices > 1 and gain > m.devices * costliest_tile(m) * (1 + BOUND_SLACK):
             yield f"{m.devices} devices are {times(gain)} as fast as one of them with the same kernel and tile"
-    if (found := over_contiguous(m, run)) and found[0] > found[1] * (1 + SLACK):
+    if (found := over_contiguous(m, run)) and found[0] > found[1] * (1 + BOUND_SLACK):
         gain, most = map(times, found)
         yield f"it is {gain} as fast as the contiguous layout, which the balance of tiles limits to {most}"
 
@@ -65,17 +65,17 @@ def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, 
     """(speed-up over the same plan in the contiguous layout, the most that it can be): the bound of its tiles, and what
     the contiguous plan waits for communication besides."""
     plan, bound = parse_plan(m.plan), attention_bound(m)
-    base = together(run).contiguous.get((*beside(m), m.target, replace(plan, layout="contiguous")))
+    base = measurement_set(run).contiguous.get((*device_scaling_key(m), m.target, replace(plan, layout="contiguous")))
     if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
         return None
-    waits = min(0.9, 2 * (base.limits or {}).get("communication", 0.0))
-    return base.median_s / m.median_s, bound * dearest_tile(m) / (1 - waits)
+    waits = min(0.9, 2 * (base.bottleneck_shares or {}).get("communication", 0.0))
+    return base.median_s / m.median_s, bound * costliest_tile(m) / (1 - waits)
 
 
-def dearest_tile(m: Measurement) -> float:
+def costliest_tile(m: Measurement) -> float:
     """How much dearer tiles of one plan may be than those of another: on one device a kernel may mask all its tiles and
     visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
-    known = m.calibration or {}
+    known = m.cost_source or {}
     costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))
     masked = ((each.get("boundary_s", 0.0) + each.get("dead_s", 0.0), each.get("whole_s")) for each in costs)
     return max([1.0, *(most / whole for most, whole in masked if whole)])
@@ -86,7 +86,7 @@ def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
     neither is so."""
     if m.status != "ok" or not m.median_s or not plan_of(m):
         return None
-    alone = together(run).alone.get(beside(m))
+    alone = measurement_set(run).alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.devices > 1:
         gain = alone.median_s / m.median_s
         if gain > m.devices:
@@ -94,15 +94,15 @@ def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
             why = "which masks more, and visits dead tiles"
             if not same_tiles(m, alone):
                 own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "
-                why = f"which has {own}tiles of {tiles_of(theirs)}, not {tiles_of(mine)}"
+                why = f"which has {own}tiles of {tile_text(theirs)}, not {tile_text(mine)}"
             return f"{times(gain)} as fast as one device, {why}"
     found, bound = over_contiguous(m, run), attention_bound(m)
-    if found and bound and bound * (1 + SLACK) < found[0] <= found[1] * (1 + SLACK):
+    if found and bound and bound * (1 + BOUND_SLACK) < found[0] <= found[1] * (1 + BOUND_SLACK):
         gain, most = times(found[0]), times(bound)
         return f"{gain} over contiguous, above its bound of {most}: contiguous waits for hops, or masks more"
     return None
 
 
-def tiles_of(plan: Plan) -> str:
+def tile_text(plan: Plan) -> str:
     own = f" (backward {plan.backward})" if plan.backward and plan.backward != plan.tile else ""
     return f"{plan.tile}{own}"

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from stripectl.analysis.plausibility import implausible
+from stripectl.analysis.plausibility import why_implausible
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan, parse_plan
@@ -17,17 +17,17 @@ from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import hardware_kind, hardware_name
 from stripectl.results.measurement import (
     Measurement,
+    flags_text,
+    measurement_set,
     ratio_interval,
     simulation_error,
-    spelled,
-    together,
-    twin,
+    simulation_of,
 )
 
-LEAST_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
+MIN_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
 
 
-class Pair(NamedTuple):
+class SimulatedAndMeasured(NamedTuple):
     """A plan that was measured and simulated; how far the simulation is off, of its time and of its speed-up."""
 
     measured: Measurement
@@ -45,7 +45,7 @@ class Ranking:
 
     members: Sequence[Measurement]
     rivals: Sequence[Measurement]
-    pairs: Sequence[Pair]
+    pairs: Sequence[SimulatedAndMeasured]
     alike: Sequence[Measurement] = ()
     broken: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,12 +67,12 @@ class Ranking:
         if interval := ratio_interval(slow.samples_s, fast.samples_s):
             return interval[0] <= 1
         known = speedup_error(self.pairs) if fast.method == "simulated" else None
-        least = 0.0 if fast.method == "measured" else max(LEAST_MARGIN, known or 0.0)
-        return margin(fast, slow) <= least
+        least = 0.0 if fast.method == "measured" else max(MIN_MARGIN, known or 0.0)
+        return margin_of(fast, slow) <= least
 
 
-def is_timed(m: Measurement) -> bool:
-    return m.status == "ok" and bool(m.median_s) and not m.rough
+def has_time(m: Measurement) -> bool:
+    return m.status == "ok" and bool(m.median_s) and not m.is_search_probe
 
 
 def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
@@ -81,23 +81,23 @@ def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
     measurements, refused = list(measurements), dict[tuple[str, ...], int]()
     for m in measurements:
         if m.status == "refused":
-            refused[m.what] = min(strength(m.method), refused.get(m.what, len(METHODS)))
-    timed = [(m, _but_for_layout(m)) for m in measurements if is_timed(m)]
-    overruled = {key for m, key in timed if strength(m.method) > refused.get(m.what, len(METHODS))}
+            refused[m.identity] = min(strength(m.method), refused.get(m.identity, len(METHODS)))
+    timed = [(m, _but_for_layout(m)) for m in measurements if has_time(m)]
+    overruled = {key for m, key in timed if strength(m.method) > refused.get(m.identity, len(METHODS))}
     return [m for m, key in timed if key not in overruled]
 
 
 def _but_for_layout(m: Measurement) -> Hashable:
-    return m.workload, m.target, m.method, spelled(m.flags), _alike(m.plan, m.workload.passes == STEP)
+    return m.workload, m.target, m.method, flags_text(m.flags), _alike(m.plan, m.workload.passes == STEP)
 
 
 @functools.lru_cache(2**14)
 def _alike(text: str, step: bool) -> Plan:
     plan = parse_plan(text)
-    return replace(plan, scheme=plan.cut_by, layout="", chunk=plan.chunk_asked if step else None)
+    return replace(plan, scheme=plan.sequence_scheme, layout="", chunk=plan.chunk_or_default if step else None)
 
 
-def margin(fast: Measurement, slow: Measurement) -> float:
+def margin_of(fast: Measurement, slow: Measurement) -> float:
     """How much longer the slower takes."""
     assert fast.median_s and slow.median_s
     return slow.median_s / fast.median_s - 1
@@ -106,10 +106,10 @@ def margin(fast: Measurement, slow: Measurement) -> float:
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
     plan of several has a time on such hardware."""
-    run, errors = together(measurements), dict[str, list[Pair]]()
-    told = [(m, implausible(m, run)) for m in contenders(measurements)]
+    run, errors = measurement_set(measurements), dict[str, list[SimulatedAndMeasured]]()
+    told = [(m, why_implausible(m, run)) for m in contenders(measurements)]
     timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
-    for pair in pairs(measurements):
+    for pair in simulated_and_measured(measurements):
         errors.setdefault(pair.measured.workload.passes, []).append(pair)
     members: dict[tuple[Workload, str], list[Measurement]] = {}
     for m in measurements:
@@ -128,7 +128,7 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     ]
 
 
-def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]:
+def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list[Measurement]:
     """Of every workload and target the `most` fastest plans, and what times are compared with, in the order of the run.
     `measurements` have their speed-ups."""
     best = [m for each in rankings(measurements) for m in each.rivals[:most]]
@@ -141,17 +141,19 @@ def fastest(measurements: Sequence[Measurement], most: int) -> list[Measurement]
     ]
 
 
-def strongest(ranked: Sequence[Ranking]) -> Ranking:
+def by_strongest_method(ranked: Sequence[Ranking]) -> Ranking:
     """That of the pass that holds most and, of it, the longest sequence."""
     return min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
 
 
-def _ranking(candidates: Sequence[Measurement], members: Sequence[Measurement], errors: Sequence[Pair]) -> Ranking:
+def _ranking(
+    candidates: Sequence[Measurement], members: Sequence[Measurement], errors: Sequence[SimulatedAndMeasured]
+) -> Ranking:
     method = min((m.method for m in candidates), key=strength)
     rivals = sorted((m for m in candidates if m.method == method), key=lambda m: m.median_s or 0.0)
     if method == "measured":
         return Ranking(members, rivals, errors)
-    near = [m for m in rivals if margin(rivals[0], m) <= LEAST_MARGIN]
+    near = [m for m in rivals if margin_of(rivals[0], m) <= MIN_MARGIN]
     alike = [m for m in near if _but_for_tiles(m) == _but_for_tiles(rivals[0])]
     best = min(alike, key=_from_default)  # of equals the first, which is the fastest
     others = [m for m in rivals if m is not best]
@@ -159,14 +161,14 @@ def _ranking(candidates: Sequence[Measurement], members: Sequence[Measurement], 
 
 
 def _but_for_tiles(m: Measurement) -> Hashable:
-    return spelled(m.flags), replace(parse_plan(m.plan), tile=None, backward=None)
+    return flags_text(m.flags), replace(parse_plan(m.plan), tile=None, backward=None)
 
 
 def _from_default(m: Measurement) -> float:
     """How far a plan's tiles lie from its kernel's default."""
     plan = parse_plan(m.plan)
     default = kernels[plan.kernel].default_tile(hardware_kind(m.target))
-    return sum(tile.apart(default) for tile in plan.tiles.values())
+    return sum(tile.distance(default) for tile in plan.tiles.values())
 
 
 def strength(method: str) -> int:
@@ -174,25 +176,25 @@ def strength(method: str) -> int:
     return METHODS.index(method) if method in METHODS else len(METHODS)
 
 
-def pairs(measurements: Sequence[Measurement]) -> list[Pair]:
+def simulated_and_measured(measurements: Sequence[Measurement]) -> list[SimulatedAndMeasured]:
     """Every plan that was measured and simulated."""
-    found, measurements = [], together(measurements)
+    found, measurements = [], measurement_set(measurements)
     for m in measurements:
-        other, error = twin(m, measurements), simulation_error(m, measurements)
+        other, error = simulation_of(m, measurements), simulation_error(m, measurements)
         if other is not None and error is not None:
             ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
-            found.append(Pair(m, other, error, clocked / ran - 1 if ran and clocked else None))
+            found.append(SimulatedAndMeasured(m, other, error, clocked / ran - 1 if ran and clocked else None))
     return found
 
 
-def speedup_error(errors: Iterable[Pair]) -> float | None:
+def speedup_error(errors: Iterable[SimulatedAndMeasured]) -> float | None:
     """The largest error of a simulated speed-up, where one is known."""
     return max((abs(each.speedup_error) for each in errors if each.speedup_error is not None), default=None)
 
 
-def names(measurements: Iterable[Measurement]) -> dict[str, str]:
+def short_names(measurements: Iterable[Measurement]) -> dict[str, str]:
     """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
-    plans = {m.plan: parse_plan(m.plan) for m in measurements if is_timed(m)}
+    plans = {m.plan: parse_plan(m.plan) for m in measurements if has_time(m)}
     several = {text: plan for text, plan in plans.items() if plan.devices > 1}
     for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
         found = {text: short(plan) for text, plan in several.items()}

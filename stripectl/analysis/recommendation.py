@@ -10,37 +10,37 @@ from dataclasses import replace
 from typing import Any
 
 from stripectl.analysis.crossover import Curves, crossover
-from stripectl.analysis.explanation import count, reasons
+from stripectl.analysis.explanation import plans_phrase, reasons
 from stripectl.analysis.ranking import (
-    LEAST_MARGIN,
+    MIN_MARGIN,
     Ranking,
-    margin,
-    names,
+    by_strongest_method,
+    margin_of,
     rankings,
+    short_names,
     speedup_error,
-    strongest,
 )
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.export.usage import use
+from stripectl.export.usage import usage_of
 from stripectl.hardware.target import hardware_kind, hardware_name
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
+    flags_text,
     over_one_device,
     ratio_interval,
-    spelled,
-    twin,
+    refusals_and_failures,
+    simulation_of,
     with_speedups,
-    without_time,
 )
 from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
 
-WIDE = 0.05  # half an interval over its median
-LONGEST_REASON = 200  # characters of why a plan was refused
+WIDE_INTERVAL = 0.05  # half an interval over its median
+MAX_REASON_CHARACTERS = 200  # characters of why a plan was refused
 
 
 def recommend(run: Run) -> dict[str, Any] | None:
@@ -49,10 +49,10 @@ def recommend(run: Run) -> dict[str, Any] | None:
     ranked = rankings(measurements)
     if not ranked:
         return None
-    first = strongest(ranked)
+    first = by_strongest_method(ranked)
     drawn: dict[Any, Curves] = {}
     others = [entry(each, ranked, measurements, drawn) for each in ranked if each is not first]
-    return entry(first, ranked, measurements, drawn) | {"use": use(first.best), "others": others}
+    return entry(first, ranked, measurements, drawn) | {"use": usage_of(first.best), "others": others}
 
 
 def entry(
@@ -61,25 +61,25 @@ def entry(
     """What is recommended for one workload and target."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
-    limits = limits_of(best, run)
+    limits = limits_of_measurement(best, run)
     found = {
         "workload": best.workload.to_json(),
         "target": best.target,
         "plan": best.plan,
         "flags": dict(best.flags) if best.flags else None,
         "method": best.method,
-        "headline": headline(ranking),
+        "headline": recommendation_headline(ranking),
         "median_s": best.median_s,
         "ci95_s": list(best.ci95_s) if best.ci95_s else None,
         "tokens_per_s": best.tokens_per_s,
-        "gain": gain(ranking),
+        "gain": layout_gain(ranking),
         "over_one_device": over_one_device(best, run),
-        "limits": limits,
+        "bottleneck_shares": limits,
         "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
         "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
-        "bound": bound(best),
-        "runner_up": second and second.plan + spelled(second.flags),
-        "margin": second and margin(best, second),
+        "bound": layout_bound(best),
+        "runner_up": second and second.plan + flags_text(second.flags),
+        "margin": second and margin_of(best, second),
         "too_close": ranking.too_close(best, second) if second else None,
         "crossover": changes,
         "lengths": lengths,
@@ -87,26 +87,26 @@ def entry(
         "peak_bytes": best.peak_bytes,
         "hbm_bytes": best.hbm_bytes,
         "memory": dict(best.memory) if best.memory else None,
-        "parts": dict(best.parts) if best.parts else None,
-        "refused": refused(ranking),
+        "step_parts": dict(best.step_parts) if best.step_parts else None,
+        "refused": refused_entry(ranking),
     }
     return found | {"reasons": reasons(found, ranking, run)}
 
 
-def headline(ranking: Ranking) -> str:
+def recommendation_headline(ranking: Ranking) -> str:
     """The plan by its short name, and no more than is known of its place."""
     best, second = ranking.best, ranking.runner_up
-    short = names(ranking.members)
-    name = short[best.plan] + spelled(best.flags)
+    short = short_names(ranking.members)
+    name = short[best.plan] + flags_text(best.flags)
     if second is None:
         return f"{name}: the only plan timed"
     if ranking.too_close(best, second):
-        return f"{name} or {short[second.plan]}{spelled(second.flags)}: too close to tell"
+        return f"{name} or {short[second.plan]}{flags_text(second.flags)}: too close to tell"
     once = best.method == "measured" and not best.ci95_s
-    return f"{name} was fastest in {count(best)}" if once else f"{name} is fastest"
+    return f"{name} was fastest in {plans_phrase(best)}" if once else f"{name} is fastest"
 
 
-def gain(ranking: Ranking) -> dict[str, Any] | None:
+def layout_gain(ranking: Ranking) -> dict[str, Any] | None:
     """How many times faster than the plan with the default tile and mesh, where the run holds that beside others; else
     than the contiguous ring. Measured plans were taken in turns, so the interval is of pairs."""
     best, usual = ranking.best, default_plan(ranking.best)
@@ -125,15 +125,15 @@ def default_plan(m: Measurement) -> str:
     return str(with_tile(bare, m.workload, hardware_kind(m.target)))
 
 
-def limits_of(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
+def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
     """Its own, else those of its simulation."""
-    other = twin(m, run)
-    known = m.limits or (other.limits if other else None) or {}
+    other = simulation_of(m, run)
+    known = m.bottleneck_shares or (other.bottleneck_shares if other else None) or {}
     found = {part: min(1.0, known[part]) for part in PARTS if part in known}
     return found or None
 
 
-def bound(m: Measurement) -> dict[str, float | None] | None:
+def layout_bound(m: Measurement) -> dict[str, float | None] | None:
     """The most that its layout can gain over the contiguous one, and the share of it that was reached, by attention and
     not by a step that holds more; None where nobody knows one."""
     most, layer = attention_bound(m), (m.bound or {}).get("layer")
@@ -154,7 +154,7 @@ def confidence(ranking: Ranking) -> dict[str, str]:
     doubt = "is smaller than clocks can tell"
     if best.method == "measured":
         doubt = "has an interval that holds zero"
-    elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > LEAST_MARGIN:
+    elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > MIN_MARGIN:
         doubt = "is within the simulation's error"
     return {"word": "ambiguous", "sentence": f"{said} The margin over the runner-up {doubt}."}
 
@@ -162,16 +162,16 @@ def confidence(ranking: Ranking) -> dict[str, str]:
 def _measured(ranking: Ranking) -> tuple[str, str]:
     best = ranking.best
     if not best.ci95_s or not best.median_s:
-        return "ambiguous", f"Measured once or twice ({count(best)}), so nothing is known about noise."
+        return "ambiguous", f"Measured once or twice ({plans_phrase(best)}), so nothing is known about noise."
     half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
-    noisy = " That is wide: another run may rank close plans otherwise." if half > WIDE else ""
-    said = f"Measured on {best.target}: the median of {count(best)}, known to ±{half:.1%}.{noisy}"
+    noisy = " That is wide: another run may rank close plans otherwise." if half > WIDE_INTERVAL else ""
+    said = f"Measured on {best.target}: the median of {plans_phrase(best)}, known to ±{half:.1%}.{noisy}"
     disturbed = f" Disturbed while it ran: {', '.join(found)}." if (found := disturbances(best)) else ""
     return "measured", said + disturbed
 
 
 def _simulated(ranking: Ranking) -> tuple[str, str]:
-    best, source = ranking.best, str((ranking.best.calibration or {}).get("source"))
+    best, source = ranking.best, str((ranking.best.cost_source or {}).get("source"))
     grounds = {
         "measured_tile": f"Simulated: the {best.devices} devices were not run. Tiles were timed on this machine.",
         "datasheet": "Simulated from published figures: nothing was run.",
@@ -199,7 +199,7 @@ def accuracy(m: Measurement) -> str:
 
     known = known_error(hardware_name(m.target), m.workload.passes)
     unknown = "No plan was both measured and simulated here, so its error is not known."
-    if known is None or (m.calibration or {}).get("source") not in ("bundles", "published"):
+    if known is None or (m.cost_source or {}).get("source") not in ("bundles", "published"):
         return unknown
     error = known.error
     fitted = ", to which its costs were fitted" * known.fitted
@@ -216,7 +216,7 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     def taken(known: Mapping[str, Any]) -> str:
         return words.get(str(known.get("source")), f"what {known.get('source')} says")
 
-    known = ranking.best.calibration or {}
+    known = ranking.best.cost_source or {}
     tiles = f"tiles take {taken(known)}"
     if beside := known.get("softmax"):
         tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
@@ -226,17 +226,17 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     return "predicted", f"{said} {found}" if "within" in (found := accuracy(ranking.best)) else said
 
 
-def refused(ranking: Ranking) -> list[dict[str, Any]]:
+def refused_entry(ranking: Ranking) -> list[dict[str, Any]]:
     """What came of the plans of the workload that have no time, those whose reasons differ in numbers only together."""
     return [
         {
             "status": those[0].status,
-            "reason": shortened(those[0].reason or "no reason was given"),
-            "plans": [m.plan + spelled(m.flags) for m in those],
+            "reason": shortened_reason(those[0].reason or "no reason was given"),
+            "plans": [m.plan + flags_text(m.flags) for m in those],
         }
-        for those in without_time(ranking.members)
+        for those in refusals_and_failures(ranking.members)
     ]
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 1]}…"
+def shortened_reason(text: str) -> str:
+    return text if len(text) <= MAX_REASON_CHARACTERS else f"{text[: MAX_REASON_CHARACTERS - 1]}…"

@@ -20,7 +20,7 @@ MORE_IS_BETTER = ("fits", "predicted overlap")
 
 
 @dataclass(frozen=True)
-class Fact:
+class ScheduleFact:
     """What the compiler says of the same plan in two runs, as numbers; None where it does not say."""
 
     base: Measurement
@@ -44,59 +44,64 @@ def shape_of(name: str) -> Callable[[float], str]:
     return (lambda value: f"{value:.1%}") if name == "predicted overlap" else (lambda value: f"{value:,.0f}")
 
 
-def gate(base: Run, new: Run, threshold: float) -> list[Fact]:
+def compare_schedules(base: Run, new: Run, threshold: float) -> list[ScheduleFact]:
     """Every fact of the base's compiled plans, as the new run has it; changes within `threshold` are the same. A plan
     is paired with itself under other compiler flags where either run has it with one set of flags only.
 
     Raises:
         BadInput: the base has no compiled plan.
     """
-    known = {m.key: m for m in compiled(base) if m.status == "ok"}
+    known = {m.key: m for m in compiled_measurements(base) if m.status == "ok"}
     if not known:
         raise BadInput("BASE holds no compiled plan. Make it by: stripectl bench --method compiled --target v5e:4x4")
-    found, alike = {m.key: m for m in compiled(new)}, alone(new)
+    found, alike = {m.key: m for m in compiled_measurements(new)}, facts_without_base(new)
     return [
         fact
         for key, was in known.items()
-        for fact in compared(was, found.get(key) or (alone(base).get(of(was)) and alike.get(of(was))), threshold)
+        for fact in compare_values(
+            was,
+            found.get(key)
+            or (facts_without_base(base).get(schedule_facts_of(was)) and alike.get(schedule_facts_of(was))),
+            threshold,
+        )
     ]
 
 
-def compiled(run: Run) -> list[Measurement]:
+def compiled_measurements(run: Run) -> list[Measurement]:
     return [m for m in run.measurements if m.method == "compiled"]
 
 
-def of(m: Measurement) -> Any:
+def schedule_facts_of(m: Measurement) -> Any:
     """What it is a measurement of, but for flags."""
     return m.workload, m.plan, m.target
 
 
-def alone(run: Run) -> Mapping[Any, Measurement]:
+def facts_without_base(run: Run) -> Mapping[Any, Measurement]:
     """The compiled plans of a run that have one set of flags."""
-    times = Counter(map(of, compiled(run)))
-    return {of(m): m for m in compiled(run) if times[of(m)] == 1}
+    times = Counter(map(schedule_facts_of, compiled_measurements(run)))
+    return {schedule_facts_of(m): m for m in compiled_measurements(run) if times[schedule_facts_of(m)] == 1}
 
 
-def compared(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[Fact]:
+def compare_values(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[ScheduleFact]:
     """A plan's facts, those of either run; of one that does not fit no other is known."""
     if now is None:
-        yield Fact(was, was, "fits", 1, None, "MISSING")
+        yield ScheduleFact(was, was, "fits", 1, None, "MISSING")
         return
-    before, after = facts(was), facts(now)
+    before, after = schedule_facts(was), schedule_facts(now)
     for name in dict.fromkeys((*before, *after)) if after["fits"] else ("fits",):
         values = before.get(name, 0), after.get(name, 0)
-        yield Fact(was, now, name, *values, verdict(name, *values, threshold))
+        yield ScheduleFact(was, now, name, *values, fact_verdict(name, *values, threshold))
 
 
-def verdict(name: str, was: float | None, now: float | None, threshold: float) -> Verdict:
+def fact_verdict(name: str, was: float | None, now: float | None, threshold: float) -> Verdict:
     if was is None or now is None or abs(now - was) <= threshold * abs(was):
         return "SAME"
     return "BETTER" if (now > was) == (name in MORE_IS_BETTER) else "WORSE"
 
 
-def facts(m: Measurement) -> dict[str, float | None]:
+def schedule_facts(m: Measurement) -> dict[str, float | None]:
     """What the compiler says of a plan, by name."""
-    program = m.program or {}
+    program = m.compiled_program or {}
     transfers, copies = program.get("collectives") or [], program.get("copies") or {}
     found: dict[str, float | None] = {"fits": float(m.status == "ok"), "memory": m.peak_bytes}
     found["tiles computed"] = (m.tiles or {}).get("computed")

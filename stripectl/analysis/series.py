@@ -10,17 +10,17 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from stripectl.analysis.history_metrics import Metric, on_a_machine
-from stripectl.results.measurement import Measurement, readable
+from stripectl.analysis.history_metrics import HistoryMetric, on_a_machine
+from stripectl.results.measurement import Measurement, is_readable
 from stripectl.results.run import Run
-from stripectl.statistics.change_points import ENOUGH, Change, changes, relative
+from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
 
-MOST_MARKS = 3  # that are named
-LEAST_SPAN = 0.1
+MAX_NAMED_MARKS = 3  # that are named
+MIN_SPAN = 0.1
 
 
 @dataclass(frozen=True)
-class Point:
+class SeriesPoint:
     """What a run found of a series: `value` is None where it has none. `change` is over the level before, and `marks`
     say what is not as it was at the point before."""
 
@@ -43,14 +43,14 @@ class Level(NamedTuple):
 class Series:
     """`changes` are at indices of `points`; of an `exact` one every difference is one."""
 
-    metric: Metric
+    metric: HistoryMetric
     place: str
     exact: bool
-    points: Sequence[Point]
-    changes: Sequence[Change]
+    points: Sequence[SeriesPoint]
+    changes: Sequence[LevelChange]
 
     @property
-    def newest(self) -> Point:
+    def newest(self) -> SeriesPoint:
         return self.points[-1]
 
     @property
@@ -68,13 +68,13 @@ class Series:
     @property
     def enough(self) -> bool:
         """Whether a change could be sure."""
-        return self.exact or len(self.values) >= ENOUGH
+        return self.exact or len(self.values) >= MIN_RUNS
 
     @property
     def span(self) -> tuple[float, float]:
         """The lowest and the highest value that a drawing shows: noise within LEAST_SPAN of the middle looks small."""
         low, high, middle = min(self.values), max(self.values), median(self.values)
-        more = max(LEAST_SPAN * abs(middle) - (high - low), 0.0) / 2
+        more = max(MIN_SPAN * abs(middle) - (high - low), 0.0) / 2
         return low - more, high + more
 
     def to_json(self) -> dict[str, Any]:
@@ -109,24 +109,24 @@ class Series:
         }
 
 
-def series_of(runs: Sequence[Run], metric: Metric) -> list[Series]:
+def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
     """Of runs in order of time, every series of the metric that has a value: those of the newest run first, in its
     order."""
     found: dict[Any, list[tuple[Run, Measurement]]] = {}
     for run in reversed(runs):
-        for m in map(readable, run.measurements):
-            if not m.rough:
-                found.setdefault((m.key, place(run, m, metric)), []).append((run, m))
+        for m in map(is_readable, run.measurements):
+            if not m.is_search_probe:
+                found.setdefault((m.key, series_key(run, m, metric)), []).append((run, m))
     every = (_series(metric, where, members[::-1]) for (_, where), members in found.items())
     return [series for series in every if series.values]
 
 
-def _series(metric: Metric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
+def _series(metric: HistoryMetric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
     values = [metric.of(m) if m.status == "ok" else None for _, m in members]
     at = [i for i, value in enumerate(values) if value is not None]
     known = [value for value in values if value is not None]
     exact = all(metric.exact(m) for _, m in members)
-    steps = {change.at: change for change in changes(known, exact)}
+    steps = {change.at: change for change in level_changes(known, exact)}
     over, begin = dict[int, float](), 0
     for i, value in enumerate(known):
         begin = i if i in steps else begin
@@ -135,18 +135,18 @@ def _series(metric: Metric, where: str, members: Sequence[tuple[Run, Measurement
             over[at[i]] = share
     around = [surroundings(run) for run, _ in members]
     points = [
-        Point(run, m, values[i], over.get(i), differences(around[i - 1], around[i]) if i else ())
+        SeriesPoint(run, m, values[i], over.get(i), surrounding_changes(around[i - 1], around[i]) if i else ())
         for i, (run, m) in enumerate(members)
     ]
     return Series(metric, where, exact, points, [replace(each, at=at[each.at]) for each in steps.values()])
 
 
-def place(run: Run, m: Measurement, metric: Metric) -> str:
+def series_key(run: Run, m: Measurement, metric: HistoryMetric) -> str:
     """What a value belongs to beside its key: the machine, where that has a part in it, and what it is over."""
-    return "; ".join(filter(None, (machine(run) if on_a_machine(m) else "", metric.over(m))))
+    return "; ".join(filter(None, (machine_key(run) if on_a_machine(m) else "", metric.over(m))))
 
 
-def machine(run: Run) -> str:
+def machine_key(run: Run) -> str:
     """Its accelerators, or the processor where it has none."""
     devices = [each for each in _list(run.environment.get("devices")) if isinstance(each, Mapping)]
     kinds = sorted({str(each.get("kind")) for each in devices if each.get("platform") != "cpu"})
@@ -162,11 +162,11 @@ def surroundings(run: Run) -> dict[str, str]:
     return {str(name): str(value) for name, value in known.items()} | ({"system": str(system)} if system else {})
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+def surrounding_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """What is not as it was, in words."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    said = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:MOST_MARKS]]
-    return said + [f"and {len(names) - MOST_MARKS} more"] * (len(names) > MOST_MARKS)
+    said = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:MAX_NAMED_MARKS]]
+    return said + [f"and {len(names) - MAX_NAMED_MARKS} more"] * (len(names) > MAX_NAMED_MARKS)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

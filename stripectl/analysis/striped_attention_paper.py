@@ -22,7 +22,7 @@ HARDWARE = {"A100": "a100", "TPUv3": "v3", "TPUv4": "v4"}
 ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense one in bfloat16, there; else 1
 
 
-class Beside(NamedTuple):
+class PublishedComparison(NamedTuple):
     """A published row and what was found of it here; speed-ups of striped over contiguous."""
 
     hardware: str
@@ -42,7 +42,7 @@ class Beside(NamedTuple):
 
 
 @cache
-def rows() -> dict[tuple[str, str, int, int, int], tuple[float, float | None]]:
+def published_rows() -> dict[tuple[str, str, int, int, int], tuple[float, float | None]]:
     """(TMS, measured speed-up) by (hardware, model, tensor, ring, tokens); not every row was measured."""
     text = (data_folder("profiles") / "published" / "striped-attention.csv").read_text().splitlines()
     return {
@@ -59,7 +59,7 @@ def rows() -> dict[tuple[str, str, int, int, int], tuple[float, float | None]]:
     }
 
 
-def beside(measurements: Iterable[Measurement]) -> list[Beside]:
+def published_comparisons(measurements: Iterable[Measurement]) -> list[PublishedComparison]:
     """Every striped training step of a published row whose contiguous one, on the same mesh, was timed by the same
     method."""
     steps = [m for m in measurements if m.workload.passes == STEP and m.median_s]
@@ -68,10 +68,10 @@ def beside(measurements: Iterable[Measurement]) -> list[Beside]:
     for m in steps:
         plan, work, hardware = parse_plan(m.plan), m.workload, hardware_name(m.target)
         tensor, ring = plan.size("tensor"), plan.size("ring")
-        known = rows().get((hardware, work.model or "", tensor, ring, work.seq_len))
+        known = published_rows().get((hardware, work.model or "", tensor, ring, work.seq_len))
         slow_s = timed.get((str(replace(plan, layout="contiguous")), work, m.target, m.method))
         if known and slow_s and m.median_s and plan.layout == "striped" and plan.devices == tensor * ring:
             mesh, bound = f"ring={ring},tensor={tensor}", (m.bound or {}).get("layer")
             what = hardware, work.model or "", mesh, work.seq_len
-            found.append(Beside(*what, known[0], bound, known[1], slow_s / m.median_s, m.method))
+            found.append(PublishedComparison(*what, known[0], bound, known[1], slow_s / m.median_s, m.method))
     return found

@@ -25,22 +25,23 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --rows
       stripectl accuracy --json | jq .attention
     """
-    from stripectl.analysis.accuracy.attention import attention, groups
-    from stripectl.analysis.accuracy.memory import errors as memory_errors
-    from stripectl.analysis.accuracy.meshes import cells, orders
-    from stripectl.analysis.accuracy.paper import errors, paper_kernel
+    from stripectl.analysis.accuracy.attention import attention_groups, attention_predictions
+    from stripectl.analysis.accuracy.memory import memory_errors as memory_errors
+    from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
+    from stripectl.analysis.accuracy.paper import paper_kernel, speed_up_errors
 
     found: dict[str, Any] = {
-        "attention": [each._asdict() | {"error": each.error._asdict()} for each in groups()],
-        "paper": [each._asdict() for each in errors()],
+        "attention": [each._asdict() | {"error": each.error._asdict()} for each in attention_groups()],
+        "paper": [each._asdict() for each in speed_up_errors()],
         "paper_constants": paper_kernel(),
-        "meshes": [each._asdict() for each in orders()],
-        "mesh_steps": [each._asdict() for each in cells()],
+        "meshes": [each._asdict() for each in mesh_orders()],
+        "mesh_steps": [each._asdict() for each in mesh_times()],
         "memory": [each._asdict() for each in memory_errors()],
     }
     if rows:
         found["rows"] = [
-            each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted} for each in attention()
+            each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted}
+            for each in attention_predictions()
         ]
     if as_json:
         click.echo(json.dumps(found, indent=1))
@@ -48,12 +49,12 @@ def command(rows: bool, as_json: bool) -> None:
     from stripectl.reporters.terminal.tables import console
 
     screen = console()
-    for table in tables(found):
+    for table in accuracy_tables(found):
         screen.print(table)
         screen.print()
 
 
-def tables(found: dict[str, Any]) -> list["Table"]:
+def accuracy_tables(found: dict[str, Any]) -> list["Table"]:
     rows = [each_row(found["rows"])] if "rows" in found else []
     paper = paper_table(found["paper"], found["paper_constants"])
     meshes = mesh_table(found["meshes"], found["mesh_steps"])
@@ -62,7 +63,7 @@ def tables(found: dict[str, Any]) -> list["Table"]:
 
 def attention_table(groups: list[dict[str, Any]]) -> "Table":
     numbers = ("rows", "mean error", "worst", "predicted / measured")
-    made = table("attention on one device", ("device", "measured kernel", "predicted by", "pass"), numbers)
+    made = number_table("attention on one device", ("device", "measured kernel", "predicted by", "pass"), numbers)
     for each in groups:
         names = each["hardware"], each["measured"], each["ours"] + " (fitted to them)" * each["fitted"], each["passes"]
         error = each["error"]
@@ -72,7 +73,9 @@ def attention_table(groups: list[dict[str, Any]]) -> "Table":
 
 
 def each_row(rows: list[dict[str, Any]]) -> "Table":
-    made = table("each row", ("device", "kernel", "pass", "mask", "shape", "tile"), ("measured", "predicted", "ratio"))
+    made = number_table(
+        "each row", ("device", "kernel", "pass", "mask", "shape", "tile"), ("measured", "predicted", "ratio")
+    )
     for each in rows:
         sizes = ("batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "v_dim")
         shape, kernel = "x".join(str(each[name]) for name in sizes), each["kernel"].partition(" (")[0]
@@ -84,7 +87,7 @@ def each_row(rows: list[dict[str, Any]]) -> "Table":
 
 def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
     title = "training steps, striped over contiguous (Brandon et al. 2023)"
-    made = table(title, ("device", "constants"), ("rows (fitted to them)", "RMSE of the speed-up", "worst"))
+    made = number_table(title, ("device", "constants"), ("rows (fitted to them)", "RMSE of the speed-up", "worst"))
     for each in errors:
         own = constants[each["hardware"]]
         said = ", ".join(f"{name} {own[name]:g}" for name in ("tile", "boundary", "dead") if name in own)
@@ -94,7 +97,7 @@ def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any
 
 def mesh_table(orders: list[dict[str, Any]], cells: list[dict[str, Any]]) -> "Table":
     numbers = ("pairs 3 % apart", "in the right order", "Kendall's tau", "pick over best", "simulated / measured")
-    made = table("meshes of a training step (MaxText, v5p-64, llama3-8b, contiguous)", ("tokens",), numbers)
+    made = number_table("meshes of a training step (MaxText, v5p-64, llama3-8b, contiguous)", ("tokens",), numbers)
     for each in orders:
         ratios = sorted(cell["simulated"] / cell["measured"] for cell in cells if cell["seq_len"] == each["seq_len"])
         counts = f"{each['seq_len'] // 1024}k", str(each["pairs"]), str(each["right"])
@@ -104,14 +107,14 @@ def mesh_table(orders: list[dict[str, Any]], cells: list[dict[str, Any]]) -> "Ta
 
 def memory_table(errors: list[dict[str, Any]]) -> "Table":
     numbers = ("plans", "mean error", "worst, predicted / compiled", "within 10 %")
-    made = table("memory of a device, predicted without a compiler and compiled", ("program", "device"), numbers)
+    made = number_table("memory of a device, predicted without a compiler and compiled", ("program", "device"), numbers)
     for each in errors:
         figures = str(each["rows"]), f"{each['mean']:.1%}", f"{each['worst']:.2f}", str(each["near"])
         made.add_row(each["what"], each["hardware"], *figures)
     return made
 
 
-def table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> "Table":
+def number_table(title: str, names: tuple[str, ...], numbers: tuple[str, ...]) -> "Table":
     from rich.table import Table
 
     made = Table(title=title, title_justify="left", box=None, pad_edge=False)

@@ -32,9 +32,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            from stripectl.util.files import unknown
+            from stripectl.util.files import unknown_name
 
-            raise unknown("command", cmd_name, COMMANDS)
+            raise unknown_name("command", cmd_name, COMMANDS)
         return importlib.import_module(f"stripectl.cli.{cmd_name.replace('-', '_')}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -97,9 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def after_interrupt(error: BaseException) -> int:
     """Say what ended the command, Ctrl-C or the loss of a host; the exit code."""
-    from stripectl.workers.hosts import lost
+    from stripectl.workers.hosts import raise_host_lost
 
-    if gone := lost(error):
+    if gone := raise_host_lost(error):
         show_error(str(gone))
         return gone.exit_code
     click.echo("interrupted.", err=True)

@@ -7,7 +7,7 @@ import click
 
 from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
-from stripectl.cli.suite import runs
+from stripectl.cli.suite import suite_runs
 
 
 @click.command("bench")
@@ -38,14 +38,14 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench examples/striped-attention-paper.yaml
     """
     from stripectl.cli.parse import check_count, parse_request
-    from stripectl.reporters.terminal.tables import Reporter
-    from stripectl.runner.bench import dry_run
+    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.runner.bench import dry_run_bench
 
-    requests = [parse_request(each) for each in ([given] if suite is None else runs(suite))]
+    requests = [parse_request(each) for each in ([given] if suite is None else suite_runs(suite))]
     check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))
     if given["dry_run"]:
-        with Reporter(given["quiet"]) as reporter:
-            found = [case for request in requests for case in dry_run(request, reporter.say, cluster_here())]
+        with ProgressDisplay(given["quiet"]) as reporter:
+            found = [case for request in requests for case in dry_run_bench(request, reporter.say, cluster_here())]
             return session.show_dry_run(
                 found, "to run", f"sampling takes at most {given['time_budget']} (--time-budget)"
             )

@@ -38,29 +38,31 @@ def command(
       stripectl check claims.yaml run.json --junit claims.xml
       stripectl check examples/claims.yaml examples/runs/cpu.json.gz examples/runs/tpu.json.gz --strict
     """
-    from stripectl.analysis.claim_verdicts import judge
-    from stripectl.analysis.claims import load
+    from stripectl.analysis.claim_verdicts import judge_claims
+    from stripectl.analysis.claims import load_claims
     from stripectl.reporters import claims as verdicts
     from stripectl.reporters.ci import step_summary, write_junit
     from stripectl.results.run import Run, newest_run
     from stripectl.util.files import write_atomically
 
-    asked = load(claims)
+    asked = load_claims(claims)
     found = [(str(path), Run.load(path)) for path in runs or (newest_run(RUNS),)]
-    judged = judge(asked.claims, found)
-    text = verdicts.as_markdown(asked.about, judged)
+    judged = judge_claims(asked.claims, found)
+    text = verdicts.claims_markdown(asked.about, judged)
     if junit:
-        write_junit(junit, f"stripectl check {claims}", verdicts.cases(claims.name, judged, strict), about(found))
+        write_junit(
+            junit, f"stripectl check {claims}", verdicts.claim_cases(claims.name, judged, strict), claimed_runs(found)
+        )
     if markdown:
         write_atomically(markdown, text)
     if as_json:
-        click.echo(json.dumps(verdicts.as_json(asked.about, judged, strict), indent=1))
-    show(judged, stderr=as_json)
+        click.echo(json.dumps(verdicts.claims_json(asked.about, judged, strict), indent=1))
+    show_verdicts(judged, stderr=as_json)
     step_summary(text)
-    return int(any(verdicts.failing(each, strict) for each in judged))
+    return int(any(verdicts.is_failing(each, strict) for each in judged))
 
 
-def about(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
+def claimed_runs(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
     """What JUnit XML says of the runs."""
     from stripectl.results.environment import VERSION
 
@@ -68,18 +70,20 @@ def about(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
     return {"stripectl": VERSION} | said
 
 
-def show(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
+def show_verdicts(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
     """The table, and why what does not hold does not."""
     from rich.text import Text
 
     from stripectl.reporters import claims as verdicts
-    from stripectl.reporters.terminal.tables import console, fitted
+    from stripectl.reporters.terminal.tables import console, fitted_table
 
     screen = console(stderr=stderr)
-    rows = [verdicts.row(each) for each in judged]
+    rows = [verdicts.claim_row(each) for each in judged]
     wrapping = ("claim", "plan")
-    screen.print(fitted(verdicts.COLUMNS, rows, screen.width, least=4, words=verdicts.WORDS, wrapping=wrapping))
+    screen.print(
+        fitted_table(verdicts.COLUMNS, rows, screen.width, least=4, words=verdicts.TEXT_COLUMNS, wrapping=wrapping)
+    )
     for each in judged:
-        for line in verdicts.reasons(each):
+        for line in verdicts.claim_reasons(each):
             screen.print(Text(f"  {each.claim.number} {each.verdict}: {line}", style=STYLES[each.verdict]))
-    screen.print(verdicts.said(judged), markup=False)
+    screen.print(verdicts.verdict_counts(judged), markup=False)

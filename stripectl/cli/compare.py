@@ -9,8 +9,8 @@ import click
 from stripectl.errors import BadInput
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-USUAL = {"times": "5%", "schedule": "0%"}
-MANY = 1000  # rows on a screen
+DEFAULT_MAX_REGRESSION = {"times": "5%", "schedule": "0%"}
+MAX_SCREEN_ROWS = 1000  # rows on a screen
 
 
 def parse_percent(text: str) -> float:
@@ -55,38 +55,42 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
       stripectl compare main.json branch.json --max-regression 2% --junit compare.xml
       stripectl compare main.json branch.json --compare schedule
     """
-    from stripectl.reporters.comparison import of_schedules, of_times
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.comparison import schedules_table, times_table
+    from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.results.run import Run
 
-    runs, threshold = (Run.load(base), Run.load(new)), parse_percent(max_regression or USUAL[subject])
+    runs, threshold = (Run.load(base), Run.load(new)), parse_percent(max_regression or DEFAULT_MAX_REGRESSION[subject])
     if subject == "schedule":
-        found = of_schedules(*runs, threshold)
+        found = schedules_table(*runs, threshold)
     else:
-        with Reporter(quiet=False) as reporter:
-            found = of_times(*runs, threshold, given["allow_different"], reporter.say)
-    show(found, given)
-    write(found, runs[1].measurements, given)
+        with ProgressDisplay(quiet=False) as reporter:
+            found = times_table(*runs, threshold, given["allow_different"], reporter.say)
+    show_comparison(found, given)
+    write_files(found, runs[1].measurements, given)
     return int(any(case.outcome == "failed" for case in found.cases))
 
 
-def show(found: Any, given: dict[str, Any]) -> None:
+def show_comparison(found: Any, given: dict[str, Any]) -> None:
     """The table, and a line on what it counts."""
-    from stripectl.reporters.comparison import LEAST
-    from stripectl.reporters.terminal.tables import console, fitted
+    from stripectl.reporters.comparison import MIN_COLUMNS
+    from stripectl.reporters.terminal.tables import console, fitted_table
 
-    told = found.rows if len(found.rows) <= MANY else [row for row in found.rows if "SAME" not in row][:MANY]
+    told = (
+        found.rows
+        if len(found.rows) <= MAX_SCREEN_ROWS
+        else [row for row in found.rows if "SAME" not in row][:MAX_SCREEN_ROWS]
+    )
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
-    screen.print(fitted(found.columns, rows, screen.width, LEAST, found.columns))
+    screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
         screen.print(f"{left_out:,} more rows are not shown, those that are SAME first")
-    for line in found.notes[:MANY]:
+    for line in found.notes[:MAX_SCREEN_ROWS]:
         screen.print(line, markup=False)
-    if left_out := len(found.notes[MANY:]):
+    if left_out := len(found.notes[MAX_SCREEN_ROWS:]):
         screen.print(f"{left_out:,} more notes are not shown")
 
 
-def write(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
+def write_files(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
     """The files that are asked for, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
     from stripectl.util.files import write_atomically

@@ -12,15 +12,15 @@ from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, requirement, topo
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import parse_target
-from stripectl.reporters.terminal.tables import Reporter
+from stripectl.reporters.terminal.tables import ProgressDisplay
 from stripectl.results.environment import VERSION, cores, processor, version, warnings
 from stripectl.util.progress import Say
-from stripectl.workers.worker_group import DeviceSet
+from stripectl.workers.worker_group import WorkerGroup
 
-LIMIT_S = 120.0  # of a probe in a process of its own
+PROBE_TIMEOUT_S = 120.0  # of a probe in a process of its own
 
 
-class Finding(NamedTuple):
+class ComponentFinding(NamedTuple):
     """A component: its name, what was found, and what is wrong with it together with what to do."""
 
     name: str
@@ -28,38 +28,40 @@ class Finding(NamedTuple):
     mend: str | None = None
 
 
-def findings(say: Say) -> list[Finding]:
+def component_findings(say: Say) -> list[ComponentFinding]:
     """Every component. JAX and the compilers are tried in processes of their own."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     count = len(cores())
     one = "a measured CPU ring needs two cores; with one, rings are simulated"
     steps = 1 + len(TOOLCHAINS)
     say("try JAX", 0, steps)
-    found = [Finding("stripectl", VERSION), *jax_findings()]
+    found = [ComponentFinding("stripectl", VERSION), *jax_findings()]
     for done, tools in enumerate(TOOLCHAINS.values(), 1):
         say(f"compile a program for {tools.target}", done, steps)
         found.append(compiler(tools))
     return [
         *found,
-        Finding("xprof (profiles)", version("xprof"), None if version("xprof") else "pip install xprof"),
-        Finding("charts", version("vl-convert-python")),
-        Finding("chromium (tests)", browser, None if browser else "sudo apt-get install chromium"),
-        Finding("cores", f"{count} ({processor()})", None if count > 1 else one),
+        ComponentFinding("xprof (profiles)", version("xprof"), None if version("xprof") else "pip install xprof"),
+        ComponentFinding("charts", version("vl-convert-python")),
+        ComponentFinding("chromium (tests)", browser, None if browser else "sudo apt-get install chromium"),
+        ComponentFinding("cores", f"{count} ({processor()})", None if count > 1 else one),
     ]
 
 
-def jax_findings() -> list[Finding]:
+def jax_findings() -> list[ComponentFinding]:
     """JAX, whether its version is one that stripectl was tested with, and each private name of it that is used."""
     jax, wanted = version("jax"), requirement("jax", "stripectl", "")
     if jax is None or (wanted and not wanted.specifier.contains(jax, prereleases=True)):
-        return [Finding("jax", jax, f"pip install '{wanted or 'jax'}'")]
+        return [ComponentFinding("jax", jax, f"pip install '{wanted or 'jax'}'")]
     try:
-        with DeviceSet(1, session="compat") as child:
-            private = child.ask("probe", LIMIT_S)[0]
+        with WorkerGroup(1, session="compat") as child:
+            private = child.ask("probe", PROBE_TIMEOUT_S)[0]
     except StripectlError as failure:
-        return [Finding("jax", jax, f"JAX cannot be used: {failure}")]
-    parts = [Finding(f"{part} (private)", None if why else "as expected", why) for part, why in private.items()]
-    return [Finding("jax", f"{jax}, {combination(jax)}"), *parts]
+        return [ComponentFinding("jax", jax, f"JAX cannot be used: {failure}")]
+    parts = [
+        ComponentFinding(f"{part} (private)", None if why else "as expected", why) for part, why in private.items()
+    ]
+    return [ComponentFinding("jax", f"{jax}, {combination(jax)}"), *parts]
 
 
 def combination(jax: str) -> str:
@@ -71,21 +73,25 @@ def combination(jax: str) -> str:
     return f"not tested with Python {here[0]} and libtpu {here[2] or 'n/a'} (tested: {known})"
 
 
-def compiler(tools: Toolchain) -> Finding:
+def compiler(tools: Toolchain) -> ComponentFinding:
     """A compiler: which targets it compiles for here, or why it does not."""
     package = tools.packages[0][0]
     name, names = f"{package} ({tools.kind.upper()})", hardware_names()
     targets = f"compiles for {', '.join(each for each in names if Hardware.load(each).kind == tools.kind)}"
     why = tools.missing or failure_of(tools)
-    return Finding(name, None, f"{why} ({targets})") if why else Finding(name, f"{version(package)}, {targets}")
+    return (
+        ComponentFinding(name, None, f"{why} ({targets})")
+        if why
+        else ComponentFinding(name, f"{version(package)}, {targets}")
+    )
 
 
 def failure_of(tools: Toolchain) -> str | None:
     """Why a compiler that is installed does not compile a line, or None."""
     topology = topology_arguments(parse_target(tools.target)) | {"order": [0]}
     try:
-        with DeviceSet(session="compile.session", variables=tools.environment) as child:
-            child.ask("probe", LIMIT_S, topology=topology)
+        with WorkerGroup(session="compile.session", variables=tools.environment) as child:
+            child.ask("probe", PROBE_TIMEOUT_S, topology=topology)
     except StripectlError as failure:
         return f"it does not compile a line for {tools.target}: {failure}. Run: {tools.remedy}"
     return None
@@ -104,8 +110,8 @@ def command(as_json: bool) -> int:
       stripectl doctor
       stripectl doctor --json
     """
-    with Reporter(quiet=as_json) as reporter:
-        found = findings(reporter.say)
+    with ProgressDisplay(quiet=as_json) as reporter:
+        found = component_findings(reporter.say)
     if as_json:
         components = [each._asdict() for each in found]
         click.echo(json.dumps({"components": components, "warnings": warnings()}, indent=1))

@@ -46,7 +46,7 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
         return add_runs(history, runs)
     if runs:
         raise BadInput(f"{runs[0]} is one folder too many. To add runs: stripectl history {folder} --add {runs[0]}")
-    show(history, as_json, **given)
+    show_series(history, as_json, **given)
 
 
 def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
@@ -62,11 +62,11 @@ def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
     click.echo(f"{len(runs)} added; {history.path} holds {history.count()} runs")
 
 
-def show(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
+def show_series(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
     """The series that were asked for, as tables or JSON."""
     from stripectl.analysis.history_metrics import METRICS
     from stripectl.analysis.series import series_of
-    from stripectl.reporters.terminal.history import screen_parts
+    from stripectl.reporters.terminal.history import history_parts
     from stripectl.reporters.terminal.tables import console
 
     within = {name: value for name in ("plan", "target") if (value := given[name])}
@@ -78,5 +78,5 @@ def show(history: Any, as_json: bool, metric: str, last: int | None, **given: st
         click.echo(json.dumps({"metric": metric, "series": [series.to_json() for series in every]}, indent=1))
         return
     screen = console()
-    for part in screen_parts(every, screen.width, bool(given["plan"])):
+    for part in history_parts(every, screen.width, bool(given["plan"])):
         screen.print(part)

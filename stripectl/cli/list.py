@@ -24,13 +24,13 @@ def command(kind: str | None) -> None:
     screen = console()
     for each in [kind] if kind else KINDS:
         screen.print(f"[bold]{each}[/bold]")
-        shown = every_target() if kind == "targets" else rows(each)
+        shown = every_target() if kind == "targets" else listed_rows(each)
         width = max(len(name) for name, _ in shown) + 2
         for name, text in shown:
             screen.print(f"  {name:{width}}{text}", markup=False)
 
 
-def rows(kind: str) -> list[tuple[str, str]]:
+def listed_rows(kind: str) -> list[tuple[str, str]]:
     """(name, what it is) of every one of a kind; a plug-in that cannot be loaded says why."""
     from stripectl.core.model_config import Model
     from stripectl.core.plan import kernels, layouts, schemes
@@ -38,30 +38,30 @@ def rows(kind: str) -> list[tuple[str, str]]:
     from stripectl.util.files import profile_names
 
     if kind == "hardware":
-        return [(name, machine(Hardware.load(name))) for name in hardware_names()]
+        return [(name, hardware_summary(Hardware.load(name))) for name in hardware_names()]
     if kind == "models":
-        return [(name, model(Model.load(name))) for name in profile_names("models")]
+        return [(name, model_summary(Model.load(name))) for name in profile_names("models")]
     if kind == "targets":
-        return [(name, sizes(Hardware.load(name))) for name in hardware_names()]
+        return [(name, target_sizes(Hardware.load(name))) for name in hardware_names()]
     catalogue = {"schemes": schemes, "layouts": layouts, "kernels": kernels}[kind]
     good, broken = catalogue.load()
     found = {name: [f"{catalogue.summary(name)} {each.paper}"] for name, each in good.items()}
     if kind == "schemes":
-        found = {name: [*lines, *able(good[name])] for name, lines in found.items()}
+        found = {name: [*lines, *scheme_summary(good[name])] for name, lines in found.items()}
     found |= {name: [f"cannot be loaded: {why}"] for name, why in broken.items()}
     return [(name if line == lines[0] else "", line) for name, lines in sorted(found.items()) for line in lines]
 
 
-def able(scheme) -> list[str]:
+def scheme_summary(scheme) -> list[str]:
     """What a scheme can compute, in two lines."""
-    from stripectl.core.capabilities import abilities
+    from stripectl.core.capabilities import capabilities
 
-    known = {name: f"{name}: {', '.join(words) or 'none'}" for name, words in abilities(scheme).items()}
+    known = {name: f"{name}: {', '.join(words) or 'none'}" for name, words in capabilities(scheme).items()}
     lines = ("axes", "layouts", "kernels"), ("masks", "passes", "methods")
     return ["; ".join(known[name] for name in names) for names in lines]
 
 
-def machine(hardware) -> str:
+def hardware_summary(hardware) -> str:
     from stripectl.util.units import nbytes, rate
 
     peak, memory, link = (
@@ -70,7 +70,7 @@ def machine(hardware) -> str:
     return f"{hardware.kind}: {rate(peak, 'FLOP/s')} bfloat16, {nbytes(memory)}, link {rate(link, 'B/s')} one way"
 
 
-def sizes(hardware) -> str:
+def target_sizes(hardware) -> str:
     """The targets that a hardware comes in, in a line."""
     from stripectl.hardware.profile import format_shape
     from stripectl.hardware.target import Target
@@ -92,23 +92,23 @@ def every_target() -> list[tuple[str, str]]:
     """Machines that come in any number, then (cloud name, target, devices, hosts, wrap-around) of every size sold."""
     from stripectl.hardware.profile import Hardware, hardware_names
     from stripectl.hardware.target import Target
-    from stripectl.reporters.terminal.topology import wraps
+    from stripectl.reporters.terminal.topology import wrap_text
 
     found, others = [], []
     for hardware in map(Hardware.load, hardware_names()):
         for target in (Target(hardware, shape) for shape in hardware.slices):
-            text = f"{target!s:18}{target.devices:6} devices {target.hosts:5} hosts   wraps around: {wraps(target)}"
+            text = f"{target!s:18}{target.devices:6} devices {target.hosts:5} hosts   wraps around: {wrap_text(target)}"
             found.append((target.cloud_name or "", text))
         if not hardware.slices:
-            others.append((hardware.name, sizes(hardware)))
+            others.append((hardware.name, target_sizes(hardware)))
     return [*others, *found]
 
 
-def model(shape) -> str:
-    from stripectl.results.labels import attention
+def model_summary(shape) -> str:
+    from stripectl.results.labels import attention_label
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
-    return attention(shape) + (
+    return attention_label(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads{shared} of {shape.head_dim}, "
         f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}"
     )

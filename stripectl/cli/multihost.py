@@ -23,15 +23,15 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
         from stripectl.workers.worker_group import interruptible
 
         with interruptible():
-            hosts = find(given["coordinator"], given["num_processes"], given["process_id"])
+            hosts = find_hosts(given["coordinator"], given["num_processes"], given["process_id"])
             if hosts is None:
                 return body(**given)
-            return follow_it(hosts, given["quiet"]) if hosts.index else lead(hosts, body, given)
+            return follow_run(hosts, given["quiet"]) if hosts.index else lead_run(hosts, body, given)
 
     return command
 
 
-def find(coordinator: str | None, count: int | None, index: int | None) -> Any:
+def find_hosts(coordinator: str | None, count: int | None, index: int | None) -> Any:
     """The hosts that options name, or that the cluster around us says; None: this one alone.
 
     Raises:
@@ -40,7 +40,7 @@ def find(coordinator: str | None, count: int | None, index: int | None) -> Any:
     from stripectl.workers.hosts import Hosts
 
     if count == 1 or (coordinator, count, index) == (None, None, None):
-        return detected() if count is None and has_signs() else None
+        return detect_hosts() if count is None and has_signs() else None
     if coordinator is None or count is None or index is None:
         raise BadInput(
             "--coordinator, --num-processes and --process-id go together: 10.0.0.1:8476, how many, and which this is."
@@ -52,15 +52,15 @@ def has_signs() -> bool:
     return any(name in os.environ for name in SIGNS) or any(Path(path).exists() for path in DEVICES)
 
 
-def detected() -> Any:
+def detect_hosts() -> Any:
     """The hosts as JAX finds them, asked in a process of its own."""
     from stripectl.workers.hosts import Hosts
-    from stripectl.workers.worker_group import DeviceSet, PlanFailed
+    from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-    with DeviceSet(session="workers.host_detection", variables={"JAX_PLATFORMS": "cpu"}) as asked:
+    with WorkerGroup(session="workers.host_detection", variables={"JAX_PLATFORMS": "cpu"}) as asked:
         try:
             found = asked.ask("hosts")[0]
-        except PlanFailed as failure:
+        except WorkerError as failure:
             raise BadInput(
                 f"JAX cannot find the hosts because {failure}. Try --coordinator, --num-processes and --process-id, or "
                 "--num-processes 1."
@@ -68,15 +68,15 @@ def detected() -> Any:
     return Hosts(**found) if found and found["count"] > 1 else None
 
 
-def lead(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
+def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
     """Run the command here, on host 0, with all hosts' devices; the others hear how it ended."""
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.coordinator import Cluster
 
     with Cluster(hosts) as cluster:
         code, said = 130, "host 0 was interrupted"
         try:
-            with Reporter(given["quiet"]) as reporter:
+            with ProgressDisplay(given["quiet"]) as reporter:
                 cluster.gather(functools.partial(reporter.say, "wait for hosts"))
             click.get_current_context().obj = cluster
             code, said = body(**given), ""
@@ -88,12 +88,12 @@ def lead(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
         return code
 
 
-def follow_it(hosts: Any, quiet: bool) -> int:
+def follow_run(hosts: Any, quiet: bool) -> int:
     """Do as host 0 says; its exit code."""
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.follower import follow
 
-    with Reporter(quiet) as reporter:
+    with ProgressDisplay(quiet) as reporter:
         found = follow(hosts, functools.partial(reporter.say, f"host {hosts.index} of {hosts.count}"))
     best = f"recommended {found['recommended']}; " if found["recommended"] else ""
     end = f"ended: {found['said']}" if found["said"] else f"done: {best}all is on host 0, {hosts.address[0]}."

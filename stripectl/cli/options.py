@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stripectl.results.schema import MOST_SAMPLES
+from stripectl.results.schema import MAX_SAMPLES
 
 RUNS = Path("stripectl-runs")
 DEFAULT_LEN = "256k"
@@ -125,7 +125,7 @@ EFFORT = (
     click.option("--time-budget", default="3m", show_default=True, help="Time for all measurements: 90s, 3m, 1h."),
     click.option(
         "--min-samples",
-        type=click.IntRange(1, MOST_SAMPLES),
+        type=click.IntRange(1, MAX_SAMPLES),
         default=5,
         show_default=True,
         help="Fewest samples per plan.",

@@ -9,7 +9,7 @@ from typing import Any
 
 from stripectl.core.layout import MASKS
 from stripectl.core.linear_attention import ATTENTIONS, LINEAR
-from stripectl.core.model_config import SIZES, Model
+from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import (
     DEFAULT_KERNELS,
     Plan,
@@ -34,17 +34,17 @@ from stripectl.core.workload import (
 )
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
-from stripectl.measure.sampler import Effort
-from stripectl.results.schema import MOST_ASKED
+from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.schema import MAX_ASKED_PLANS
 from stripectl.runner.request import Request
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
 ALL = "all"  # tiles
-LONGEST_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
+MAX_DURATION_S = 480 * 3600  # the milliseconds of a longer wait do not fit into 31 bits
 
 
 @dataclass(frozen=True)
-class Shape:
+class HeadShape:
     """Heads of a workload, and the model they come from."""
 
     model: str | None
@@ -56,7 +56,7 @@ class Shape:
 
 def parse_request(given: Mapping[str, Any]) -> Request:
     """The request that the options make."""
-    shape = parse_shape(*(given[name] for name in ("model", "heads", "kv_heads", "head_dim", "v_head_dim")))
+    shape = parse_heads(*(given[name] for name in ("model", "heads", "kv_heads", "head_dim", "v_head_dim")))
     seqlen = given["seqlen"]
     longest, linear = seqlen.strip() == "max", parse_linear(given)
     workloads = parse_workloads(
@@ -84,18 +84,18 @@ def parse_request(given: Mapping[str, Any]) -> Request:
     return Request(
         workloads=workloads,
         plans=plans,
-        any_kernel=given["kernel"] is None and not given["plans"],
+        default_kernel=given["kernel"] is None and not given["plans"],
         target=given["target"],
         hardware=parse_hardware(given["hardware"]),
         method=given["method"],
-        any_dtype=given["dtype"] is None,
+        default_dtype=given["dtype"] is None,
         flags=flags,
-        longest=longest,
+        find_max_length=longest,
         every_mesh=every_mesh,
         every_tile=every_tile,
-        few=given["refine"] or Request.few,
-        cached=given["cache"],
-        effort=parse_effort(given),
+        refine_count=given["refine"] or Request.refine_count,
+        use_cache=given["cache"],
+        sampling=parse_effort(given),
     )
 
 
@@ -104,7 +104,9 @@ def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
     replaced, and of a scheme that can nothing else linear."""
     model = Model.load(given["model"]) if given["model"] else None
     named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
-    linear = any(schemes[name.strip()].kernels == ("linear",) for name in named if name.strip() in schemes.names())
+    linear = any(
+        schemes[name.strip()].kernel_families == ("linear",) for name in named if name.strip() in schemes.names()
+    )
     asked = {name: given[name] for name in LINEAR if given[name] is not None}
     if asked.get("attention") == "softmax":
         return asked
@@ -112,30 +114,30 @@ def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
     return {**({"attention": "linear"} if linear and not found else {}), **found, **asked}
 
 
-def parse_effort(given: Mapping[str, Any]) -> Effort:
+def parse_effort(given: Mapping[str, Any]) -> SamplingOptions:
     """How hard to look, by the options."""
-    return Effort(
+    return SamplingOptions(
         budget_s=parse_duration(given["time_budget"]),
         min_samples=given["min_samples"],
         warmup=given["warmup"],
-        compile_limit_s=parse_duration(given["compile_timeout"]),
+        compile_timeout_s=parse_duration(given["compile_timeout"]),
     )
 
 
-def parse_shape(
+def parse_heads(
     model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None, v_head_dim: int | None = None
-) -> Shape:
+) -> HeadShape:
     """A model's heads, or those given; a model whose heads are replaced no longer lends its name."""
     named = Model.load(model or "1b")
     if heads is kv_heads is head_dim is v_head_dim is None:
-        return Shape(model or "1b", named.heads, named.kv_heads, named.head_dim, named.v_head_dim)
+        return HeadShape(model or "1b", named.heads, named.kv_heads, named.head_dim, named.v_head_dim)
     own = heads if heads is not None else named.heads
     shared = kv_heads if kv_heads is not None else own
     own_values = v_head_dim if v_head_dim is not None or head_dim is not None else named.v_head_dim
-    return Shape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values)
+    return HeadShape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values)
 
 
-def grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def expand_grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """Every combination of what stands on each axis."""
     check_count(math.prod(map(len, axes)))
     return itertools.product(*axes)
@@ -147,11 +149,13 @@ def check_count(count: int) -> None:
     Raises:
         BadInput: it cannot.
     """
-    if count > MOST_ASKED:
-        raise BadInput(f"the options make a grid of {count:,}, and a command measures {MOST_ASKED:,}. Ask for a part.")
+    if count > MAX_ASKED_PLANS:
+        raise BadInput(
+            f"the options make a grid of {count:,}, and a command measures {MAX_ASKED_PLANS:,}. Ask for a part."
+        )
 
 
-def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
+def parse_names(text: str, kind: str, known: Sequence[str]) -> list[str]:
     """A comma list of known names, or `all`.
 
     Raises:
@@ -162,7 +166,7 @@ def words(text: str, kind: str, known: Sequence[str]) -> list[str]:
         return list(known)
     for name in names:
         if name not in known:
-            raise unknown(kind, name, known)
+            raise unknown_name(kind, name, known)
     return list(dict.fromkeys(names))
 
 
@@ -174,8 +178,8 @@ def parse_duration(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if not 0 < seconds <= LONGEST_S:
-        raise BadInput(f"{text!r} is not a duration of at most {LONGEST_S // 3600} hours. Write 90s, 3m or 1h.")
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise BadInput(f"{text!r} is not a duration of at most {MAX_DURATION_S // 3600} hours. Write 90s, 3m or 1h.")
     return seconds
 
 
@@ -183,7 +187,7 @@ def parse_workloads(
     dtype: str,
     *,
     seqlen: str,
-    shape: Shape,
+    shape: HeadShape,
     batch: int,
     mask: str,
     passes: str | None,
@@ -199,11 +203,11 @@ def parse_workloads(
     """
     packed = None if documents is None else tuple(map(parse_length, documents.split(",")))
     axes = (
-        words(dtype, "dtype", DTYPES),
+        parse_names(dtype, "dtype", DTYPES),
         list(MASKS) if mask.strip() == "all" else list(dict.fromkeys(map(plain_mask, mask.split(",")))),
         parse_lengths(seqlen),
         [None] if query_len is None else parse_lengths(query_len),
-        words(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
+        parse_names(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
     )
     steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
     if layers and not steps:
@@ -214,7 +218,7 @@ def parse_workloads(
             **(linear or {}),
             **{"dtype": each_dtype, "mask": each_mask, "seq_len": seq_len, "query_len": queries, "passes": each_pass},
         )
-        for each_dtype, each_mask, seq_len, queries, each_pass in grid(*axes)
+        for each_dtype, each_mask, seq_len, queries, each_pass in expand_grid(*axes)
     ]
 
 
@@ -224,12 +228,12 @@ def plain_mask(text: str) -> str:
     return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
-def step_sizes(shape: Shape, layers: int | None) -> dict[str, Any]:
+def step_sizes(shape: HeadShape, layers: int | None) -> dict[str, Any]:
     """What a training step's workload has beside its attention."""
     if shape.model is None:
         raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
     model = Model.load(shape.model)
-    return {name: getattr(model, name) for name in SIZES} | ({"layers": layers} if layers else {})
+    return {name: getattr(model, name) for name in MODEL_SIZES} | ({"layers": layers} if layers else {})
 
 
 def parse_plans(
@@ -258,30 +262,30 @@ def parse_plans(
         raise BadInput("--plan names whole plans. Leave --scheme out, or put its schemes in plans.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
-    every = grid(
+    every = expand_grid(
         scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, attention),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
-        words(kernel, "kernel", kernels.names()) if kernel else [""],
+        parse_names(kernel, "kernel", kernels.names()) if kernel else [""],
         [parse_tile(text) for text in tile.split(",")] if tile else [None],
         parse_turns(unroll),
-        words(layout, "layout", layouts.names()),
+        parse_names(layout, "layout", layouts.names()),
     )
     return [
-        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernels[0]], mesh, size, turns)
+        Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in every
         if layout != "all" or laid in (schemes[name].layouts or layouts.names())
-        if kernel != "all" or kernels[computed].family in schemes[name].kernels
+        if kernel != "all" or kernels[computed].family in schemes[name].kernel_families
     ], auto
 
 
 def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
     """A comma list of schemes, or all of training, or of inference, that compute such attention."""
-    names = words(text, "scheme", schemes.names())
+    names = parse_names(text, "scheme", schemes.names())
     if "all" not in text.split(","):
         return names
     families = {"softmax", "scores"} if attention == "softmax" else {"linear"}
-    able = [name for name in names if families & {*schemes[name].kernels}]
-    return [name for name in able if (schemes[name].queries != "all") == inference]
+    able = [name for name in names if families & {*schemes[name].kernel_families}]
+    return [name for name in able if (schemes[name].query_sharding != "all") == inference]
 
 
 def parse_turns(unroll: str) -> list[int]:
@@ -313,4 +317,4 @@ def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
         if not equals or not re.fullmatch(r"\w+", name) or name in flags:
             raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name is there twice.")
         flags[name] = [value.strip() for value in values.split(",")]
-    return [dict(zip(flags, values, strict=True)) for values in grid(*flags.values())]
+    return [dict(zip(flags, values, strict=True)) for values in expand_grid(*flags.values())]

@@ -56,31 +56,31 @@ def command(
       stripectl report run.json --history history
       stripectl report --format md > comment.md
     """
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.results.run import Run, file_of, newest_run
     from stripectl.util.files import write_atomically
 
     sources = list(map(file_of, runs or (newest_run(RUNS),)))
     found = [Run.load(path) for path in sources]
-    path = output or beside(sources)
+    path = output or page_path(sources)
     to_stdout = form != "html" and output is None
     if not to_stdout and path.resolve() in [source.resolve() for source in sources]:
         raise BadInput(f"the report would replace the run {path}. Name another file with -o.")
     past = history_of(found, form, history)
-    with Reporter(quiet) as reporter:
-        text = made(found, form, reporter.say, past)
+    with ProgressDisplay(quiet) as reporter:
+        text = report_text(found, form, reporter.say, past)
     if to_stdout:
         click.echo(text, nl=False)
         return
     write_atomically(path, text)
     click.echo(click.format_filename(path))
-    if form == "html" and not no_open and sys.stdout.isatty() and on_a_desktop():
+    if form == "html" and not no_open and sys.stdout.isatty() and has_desktop():
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
 
 
-def beside(sources: "Sequence[Path]") -> Path:
+def page_path(sources: "Sequence[Path]") -> Path:
     """Where the page lies: beside the last of the runs, by its name where that is not run.json."""
     last = sources[-1]
     if len(sources) > 1:
@@ -106,16 +106,16 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
     return None
 
 
-def made(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
+def report_text(runs: "Sequence[Run]", form: str, say: "Say", past: "Sequence[Run] | None") -> str:
     """The report as text."""
     from stripectl.reporters.html import page
 
     if form == "html":
         return page.render(runs[0], say, past) if len(runs) == 1 else page.render_several(runs, say)
     if form == "md":
-        return page.as_markdown(runs)
-    return json.dumps(page.as_json(runs), indent=1) + "\n"
+        return page.page_markdown(runs)
+    return json.dumps(page.page_json(runs), indent=1) + "\n"
 
 
-def on_a_desktop() -> bool:
+def has_desktop() -> bool:
     return not sys.platform.startswith("linux") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

@@ -20,7 +20,7 @@ from stripectl.cli.options import RUNS
 from stripectl.errors import BadInput, StripectlError
 
 if TYPE_CHECKING:
-    from stripectl.results.writer import Kept
+    from stripectl.results.writer import RunWriter
 
 REPORT = "report.html"
 SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was tried, or there are many
@@ -29,61 +29,61 @@ SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was
 def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
     """Run what is requested, save and show all of it however it ends; the exit code."""
     from stripectl.profiling.profiler import Tracer
-    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.runner.bench import bench
-    from stripectl.workers.hosts import lost
+    from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with opened(given) as kept:
+    with open_run(given) as kept:
         run, screen = kept.run, console(stderr=given["as_json"])
         stopped: BaseException | None = None
         try:
             with (
                 interruptible(),
-                Reporter(given["quiet"]) as reporter,
+                ProgressDisplay(given["quiet"]) as reporter,
                 Tracer(kept.folder, given.get("steps", Tracer.steps)) as tracer,
             ):
                 for request in requests:
-                    effort = replace(request.effort, tracer=tracer if profile else None, so_far=kept.add)
-                    asked = replace(request, effort=effort, done=tuple(kept.gathered().measurements))
+                    effort = replace(request.sampling, tracer=tracer if profile else None, so_far=kept.add)
+                    asked = replace(request, sampling=effort, previous=tuple(kept.gathered().measurements))
                     for measurement in bench(
                         asked, reporter.say, run.environment["devices"], cluster_here(), run.searches
                     ):
                         kept.add(measurement)
         except (KeyboardInterrupt, StripectlError) as error:
-            stopped = lost(error) or error
+            stopped = raise_host_lost(error) or error
         if kept.gathered().measurements or stopped is None:
             many = len(run.measurements) > MANY or any(each.is_search for each in requests)
-            shown, left_out = fewer(run) if many else (run, [])
+            shown, left_out = largest_shown(run) if many else (run, [])
             finish(kept, screen, given, shown, left_out)
-        if profile and stopped is None and not any(m.trace for m in run.measurements):
+        if profile and stopped is None and not any(m.profile for m in run.measurements):
             screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
         if stopped is not None:
             raise stopped
         return exit_code(run, explicit=bool(given["plans"]))
 
 
-def fewer(run: Any) -> tuple[Any, list[str]]:
+def largest_shown(run: Any) -> tuple[Any, list[str]]:
     """(the run with the fastest plans of each workload, what their times are compared with, and what has no time; a
     line on what is left out): meshes come by the hundred, and most are slow."""
-    from stripectl.analysis.ranking import fastest
+    from stripectl.analysis.ranking import fastest_measurements
     from stripectl.results.measurement import with_speedups
 
     measurements = with_speedups(run.measurements)
-    chosen = set(map(id, fastest(measurements, SHOWN)))
+    chosen = set(map(id, fastest_measurements(measurements, SHOWN)))
     kept = [m for m in measurements if id(m) in chosen or m.status != "ok"]
     more = len(measurements) - len(kept)
     return replace(run, measurements=kept), [f"others  {more:,} plans are in run.json and the report"] * bool(more)
 
 
 @contextlib.contextmanager
-def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
+def open_run(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
     """A new run in a folder for it, or with --resume the run to go on with, where nobody else writes meanwhile."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.results.lock import writing_in
     from stripectl.results.run import FILE, Run, newest_run
-    from stripectl.results.writer import Kept
+    from stripectl.results.writer import RunWriter
     from stripectl.util.files import remove_leftovers
 
     if given["history"]:
@@ -94,11 +94,11 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
             stack.enter_context(writing_in(folder))
             run = Run.load(folder)
             check_plans(run, folder)
-            run.measurements = [tried_again(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+            run.measurements = [retried(m) for m in run.measurements if m.status != "failed" or m.samples_s]
         else:
             now = datetime.now(UTC)
             identity = now.strftime("%Y%m%d-%H%M%S")
-            folder = given["output"] or unused(RUNS / identity, stack)
+            folder = given["output"] or reserve_folder(RUNS / identity, stack)
             stack.enter_context(writing_in(folder) if given["output"] else contextlib.nullcontext())
             if os.path.exists(folder / FILE):
                 raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --output.")
@@ -109,7 +109,7 @@ def opened(given: Mapping[str, Any], by: str = "key") -> Iterator["Kept"]:
                 around["warnings"] += cluster.differences()
             run = Run(identity, now.isoformat(timespec="milliseconds"), command_line, around)
         remove_leftovers(folder, FILE, REPORT)
-        yield Kept(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
+        yield RunWriter(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
 
 
 def check_plans(run: Any, folder: Path) -> None:
@@ -124,14 +124,14 @@ def check_plans(run: Any, folder: Path) -> None:
             raise BadInput(f"{folder} cannot be gone on with: {why}") from error
 
 
-def tried_again(m: Any) -> Any:
+def retried(m: Any) -> Any:
     """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
     from stripectl.measure.sampler import UNFINISHED
 
     return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
 
 
-def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
+def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
     """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
     compared at several lengths, which wins at which; where there were plans to choose from, what is recommended.
 
@@ -140,10 +140,10 @@ def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, note
     """
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.html.page import write_report
-    from stripectl.reporters.terminal.recommendation import card, has_choice
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
+    from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.results.history import History
-    from stripectl.results.noise import told
+    from stripectl.results.noise import noise_warnings
     from stripectl.results.run import FILE
 
     run = kept.run
@@ -155,20 +155,20 @@ def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, note
     unsaved = [kept.rescue()]
     if given["as_json"]:
         click.echo(json.dumps(run.to_json(), indent=1))
-    show(run, screen, shown, notes)
+    show_run(run, screen, shown, notes)
     show_traces(run, kept.folder, screen)
-    for warning in (*run.environment["warnings"], *told(run.measurements)):
+    for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
     page, history = kept.folder / REPORT, History(given["history"]) if given["history"] else None
     try:
-        with Reporter(given["quiet"]) as reporter:
+        with ProgressDisplay(given["quiet"]) as reporter:
             write_report(run, page, reporter.say, history.before(run) if history else None)
         if history:
             history.add(run)
     except BadInput as error:
         unsaved.append(error)
     if found and has_choice(found):
-        screen.print(card(found, screen.width, str(page)))
+        screen.print(recommendation_panel(found, screen.width, str(page)))
     kept_at = [("run", kept.folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
     for name, path in kept_at:
         screen.print(f"{name:8}{path}" if path.exists() else f"{name:8}not written", markup=False)
@@ -176,38 +176,38 @@ def finish(kept: "Kept", screen: Any, given: Mapping[str, Any], shown: Any, note
         raise error
 
 
-def show(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
+def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
     """The table of `shown`, and what follows from the whole run."""
-    from stripectl.reporters.terminal.by_length import scoreboards
+    from stripectl.reporters.terminal.by_length import by_length_tables
     from stripectl.reporters.terminal.footnotes import (
         beside_published,
-        calibrations,
-        exchanges,
-        longest,
-        packing,
-        pass_rules,
-        plausibility,
-        searches,
-        too_large,
+        cost_source_notes,
+        exchange_notes,
+        max_length_notes,
+        memory_notes,
+        packing_notes,
+        pass_rule_notes,
+        plausibility_notes,
+        search_notes,
     )
-    from stripectl.reporters.terminal.tables import tables
+    from stripectl.reporters.terminal.tables import run_tables
 
     for part in [
-        *tables(shown, screen.width),
+        *run_tables(shown, screen.width),
         *beside_published(shown.measurements, screen.width),
-        *longest(shown.measurements),
-        *packing(run.measurements),
-        *pass_rules(run.measurements),
-        *exchanges(run.measurements),
-        *calibrations(shown),
-        *plausibility(run.measurements),
-        *too_large(run.measurements),
-        *searches(run.searches),
+        *max_length_notes(shown.measurements),
+        *packing_notes(run.measurements),
+        *pass_rule_notes(run.measurements),
+        *exchange_notes(run.measurements),
+        *cost_source_notes(shown),
+        *plausibility_notes(run.measurements),
+        *memory_notes(run.measurements),
+        *search_notes(run.searches),
     ]:
         screen.print(part)
     for note in notes:
         screen.print(note, markup=False)
-    for part in scoreboards(run.measurements, screen.width):
+    for part in by_length_tables(run.measurements, screen.width):
         screen.print(part)
 
 
@@ -215,22 +215,22 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
     """What the run's profiles say, and where they open."""
     from stripectl.profiling.profiler import FOLDER
     from stripectl.reporters.profile_text import opening
-    from stripectl.reporters.terminal.profile import screen_parts
-    from stripectl.results.labels import describe, plan_cell
+    from stripectl.reporters.terminal.profile import profile_parts
+    from stripectl.results.labels import plan_label, workload_label
     from stripectl.results.measurement import predicted_overlap
 
-    traced = [m for m in run.measurements if m.trace]
+    traced = [m for m in run.measurements if m.profile]
     for m in traced:
-        title = f"{plan_cell(m)} {m.workload.passes}, {describe(m.workload)} on {m.target}"
+        title = f"{plan_label(m)} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
         predicted = predicted_overlap(m, run.measurements)
-        for part in screen_parts(m.trace, title, screen.width, predicted, m.median_s):
+        for part in profile_parts(m.profile, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
-    if any("profile" in m.trace for m in traced):
+    if any("profile" in m.profile for m in traced):
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
-def unused(folder: Path, stack: contextlib.ExitStack) -> Path:
+def reserve_folder(folder: Path, stack: contextlib.ExitStack) -> Path:
     """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
     from stripectl.results.lock import writing_in
 
@@ -249,7 +249,7 @@ def exit_code(run: Any, explicit: bool) -> int:
     failed = [m for m in run.measurements if m.status == "failed"]
     if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
-    unprofiled = (str((m.trace or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
+    unprofiled = (str((m.profile or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
     if failed or any(unprofiled):
         return 1
     refused = [m.status == "refused" for m in run.measurements]
@@ -258,11 +258,11 @@ def exit_code(run: Any, explicit: bool) -> int:
 
 def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
     """What would run, on stdout; the exit code."""
-    from stripectl.results.labels import describe
+    from stripectl.results.labels import workload_label
 
     title = ""
     for case in cases:
-        if title != (title := describe(case.workload)):
+        if title != (title := workload_label(case.workload)):
             click.echo(title)
         reason = f"  refused: {case.reason}" if case.reason else ""
         click.echo(f"  {case.workload.passes:17} {case.plan}  {case.target}{reason}")

@@ -17,27 +17,27 @@ import click
 from click.core import ParameterSource
 
 from stripectl.errors import BadInput
-from stripectl.util.files import load_yaml, unknown
+from stripectl.util.files import load_yaml, unknown_name
 
-MOST_RUNS = 1000
-OWN = ("about", "given", "runs")
+MAX_RUNS = 1000
+SUITE_KEYS = ("about", "given", "runs")
 # What a run in a suite cannot say.
-OF_THE_COMMAND = ("output", "history", "as_json", "quiet", "resume", "dry_run", "profile")
+COMMAND_KEYS = ("output", "history", "as_json", "quiet", "resume", "dry_run", "profile")
 
 
-def runs(path: Path) -> list[dict[str, Any]]:
+def suite_runs(path: Path) -> list[dict[str, Any]]:
     """The options of every run in a suite of the command that is running.
 
     Raises:
         BadInput: not a suite, or an option or value that the command does not have; the message says which run.
     """
     content, context = load_yaml(path, "suite"), click.get_current_context()
-    alone = {key: value for key, value in content.items() if key not in OWN}
+    alone = {key: value for key, value in content.items() if key not in SUITE_KEYS}
     given, listed = content.get("given") or {}, content.get("runs") or [{}]
     if not isinstance(given, dict) or not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
         raise BadInput(f"the suite {path} is no suite: given is a mapping of options, and runs a list of such.")
-    if len(listed) > MOST_RUNS:
-        raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MOST_RUNS:,}. Divide it.")
+    if len(listed) > MAX_RUNS:
+        raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Divide it.")
     said = {
         name: value
         for name, value in context.params.items()
@@ -62,11 +62,11 @@ def _words(options: Mapping[Any, Any], command: click.Command, where: str) -> It
         for each in command.params
         if isinstance(each, click.Option)
         for name in (*each.opts, *each.secondary_opts)
-        if each.name not in OF_THE_COMMAND
+        if each.name not in COMMAND_KEYS
     }
     for name, value in options.items():
         if name not in known:
-            raise unknown(f"option in {where}:", str(name), known)
+            raise unknown_name(f"option in {where}:", str(name), known)
         option = known[name]
         if option.is_flag:
             off = option.secondary_opts if f"--{name}" in option.opts else option.opts

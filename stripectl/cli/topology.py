@@ -40,40 +40,40 @@ def command(**given: Any) -> None:
     from stripectl.cli.parse import parse_hardware
     from stripectl.core.model_config import Model
     from stripectl.core.plan import make_mesh, parse_mesh
-    from stripectl.hardware.placement import wire
-    from stripectl.measure.device_pool import Devices
+    from stripectl.hardware.placement import place_mesh
+    from stripectl.measure.device_pool import DevicePool
     from stripectl.reporters.terminal import topology
-    from stripectl.reporters.terminal.tables import Reporter
+    from stripectl.reporters.terminal.tables import ProgressDisplay
 
     sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
     mesh = parse_mesh(given["mesh"]) if given["mesh"] else None
-    with Reporter(given["quiet"]) as reporter, Devices(reporter.say) as devices:
-        place = devices.place(given["target"], parse_hardware(given["hardware"]))
+    with ProgressDisplay(given["quiet"]) as reporter, DevicePool(reporter.say) as devices:
+        place = devices.local_target(given["target"], parse_hardware(given["hardware"]))
         machine = measured_profile(place, devices, save) if save else place.target.hardware
     known = replace(place.target, hardware=machine)
-    wired = wire(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)
+    wired = place_mesh(known, make_mesh({"ring": known.devices}) if mesh is None else mesh)
     if given["as_json"]:
-        click.echo(json.dumps(topology.content(wired), indent=1))
+        click.echo(json.dumps(topology.topology_json(wired), indent=1))
     else:
-        show(wired, place.here, sizes, save)
+        show_topology(wired, place.here, sizes, save)
 
 
-def show(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
+def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
     """A target with a mesh on it, figure by figure."""
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import console
     from stripectl.util.units import in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware
-    for line in topology.header(known, here):
+    for line in topology.topology_header(known, here):
         screen.print(line, markup=False)
     for name, value in machine.figures.items():
         screen.print(f"  {name:34}{in_unit(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
-    for line in [*topology.devices(known), *topology.axes(wired)]:
+    for line in [*topology.device_lines(known), *topology.axis_rows(wired)]:
         screen.print(line, markup=False)
-    per_s = topology.slowest(wired)
+    per_s = topology.slowest_hop_rate(wired)
     screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
     for line in hiding_blocks(machine, sizes, per_s):
         screen.print(f"  {line}", markup=False)
@@ -85,13 +85,13 @@ def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[s
     """A line for each dtype, balance of the mask, and number of query heads that share keys and values: one, and as
     many as in the model (four where it shares none)."""
     from stripectl.core.workload import DTYPE_BYTES
-    from stripectl.hardware.profile import hiding_block
+    from stripectl.hardware.profile import min_hiding_rows
 
     lines, shares = [], sizes.heads // sizes.kv_heads
     for dtype, size in DTYPE_BYTES.items():
         for share, what in ((1.0, "full mask, or contiguous causal"), (0.5, "causal, striped or zigzag")):
             for group, heads in ((1, "MHA"), (shares if shares > 1 else 4, "GQA")):
-                rows = bytes_per_s and hiding_block(machine, dtype, size, group, share, bytes_per_s)
+                rows = bytes_per_s and min_hiding_rows(machine, dtype, size, group, share, bytes_per_s)
                 said = "n/a (no published rate)" if rows is None else f"{rows:,.0f}"
                 lines.append(f"{dtype:10}{what:34}{heads}, {group:2} query heads a key/value head   {said}")
     return lines
@@ -115,7 +115,7 @@ def measured_profile(place: Any, devices: Any, save: Path) -> Any:
     figures = {name: {"value": value, "source": base.sources[name]} for name, value in base.figures.items()}
     for dtype in DTYPES:
         devices.say(f"time a {dtype} matmul", 0, 1)
-        rates = devices.of(place.processes).ask("time_matmul", dtype=dtype)
+        rates = devices.group(place.processes).ask("time_matmul", dtype=dtype)
         figures[f"matmul_flops_per_s_{dtype}"] = {"value": float(min(rates)), "source": source}
     if hop := devices.hop(place.processes, place.here):
         latency, per_s = hop

@@ -26,8 +26,8 @@ FIXED = {  # what `bench` asks for and a trace of one plan does not
         "refine": None,
     },
 }
-MOST_DEVICES = 2**17  # of the largest target
-SIZE = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
+MAX_DEVICES = 2**17  # of the largest target
+SIZE_OPTIONS = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
 READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 
@@ -65,7 +65,7 @@ def command(plan: str | None, **given: Any) -> int:
     given |= FIXED | {"plans": (plan,), "profile": True}
     from stripectl.cli.parse import parse_request
 
-    request = replace(parse_request(given), baseline=False, any_size=not named & SIZE)
+    request = replace(parse_request(given), baseline=False, default_size=not named & SIZE_OPTIONS)
     return session.run_bench(given, [request], profile=True)
 
 
@@ -73,10 +73,10 @@ def show_profile(given: Mapping[str, Any]) -> int:
     """What a profile says that another program left."""
     from stripectl.cli.parse import parse_hardware
     from stripectl.hardware.target import parse_target
-    from stripectl.profiling.folder import others, profile_files
+    from stripectl.profiling.folder import other_files, profile_files
     from stripectl.profiling.profiler import Tracer
-    from stripectl.reporters.terminal.profile import screen_parts
-    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.reporters.terminal.profile import profile_parts
+    from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.workers.worker_group import interruptible
 
     link = None
@@ -85,16 +85,16 @@ def show_profile(given: Mapping[str, Any]) -> int:
         link = target.hardware.figure("link_bytes_per_s_one_way")
     axes = parse_axes(given["mesh"]) if given["mesh"] else {}
     files = profile_files(given["read"])
-    with interruptible(), Reporter(given["quiet"]) as reporter, Tracer(Path()) as tracer:
+    with interruptible(), ProgressDisplay(given["quiet"]) as reporter, Tracer(Path()) as tracer:
         reporter.say(f"read {given['read']}", 0, 1)
         found = tracer.read(files, axes, {"link_bytes_per_s": link})
     if given["as_json"]:
         click.echo(json.dumps(found, indent=1))
         return 0
     screen = console()
-    for part in screen_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
+    for part in profile_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
         screen.print(part)
-    if count := others(given["read"]):
+    if count := other_files(given["read"]):
         screen.print(f"{count} more profiles lie in {given['read']}: name the folder of one to read it.", markup=False)
     return 0
 
@@ -107,6 +107,6 @@ def parse_axes(text: str) -> dict[str, int]:
     """
     parts = [re.fullmatch(r"\s*(\w+)\s*=\s*0*([1-9]\d{0,5})\s*", part) for part in text.split(",")]
     axes = {part[1]: int(part[2]) for part in parts if part}
-    if not all(parts) or math.prod(axes.values()) > MOST_DEVICES:
-        raise BadInput(f"--mesh {text!r} is not axes of at most {MOST_DEVICES} devices. Write ring=8,tensor=2.")
+    if not all(parts) or math.prod(axes.values()) > MAX_DEVICES:
+        raise BadInput(f"--mesh {text!r} is not axes of at most {MAX_DEVICES} devices. Write ring=8,tensor=2.")
     return axes

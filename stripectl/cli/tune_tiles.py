@@ -11,9 +11,20 @@ from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
 
-WHAT = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim", "batch", "dtype", "mask", "passes"}
-BESIDE = "backward tiles beside the first forward one"
-SHOWN = 10  # candidates of a workload on a terminal
+WORKLOAD_OPTIONS = {
+    "seqlen",
+    "model",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "v_head_dim",
+    "batch",
+    "dtype",
+    "mask",
+    "passes",
+}
+BACKWARD_TILES = "backward tiles beside the first forward one"
+MAX_SHOWN = 10  # candidates of a workload on a terminal
 
 
 @click.command("tune-tiles")
@@ -48,13 +59,15 @@ def command(**given: Any) -> int:
       stripectl tune-tiles --tile 256,512,1024,512x1024 --layout striped --pass forward
       stripectl tune-tiles --resume
     """
-    from stripectl.reporters.terminal.tables import Reporter
-    from stripectl.runner.tuning.search import dry_run
+    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.runner.tuning.search import dry_run_tuning
 
     tuning = parse_tuning(given)
     if given["dry_run"]:
-        with Reporter(given["quiet"]) as reporter:
-            return session.show_dry_run(dry_run(tuning, reporter.say, cluster_here()), "candidates", BESIDE)
+        with ProgressDisplay(given["quiet"]) as reporter:
+            return session.show_dry_run(
+                dry_run_tuning(tuning, reporter.say, cluster_here()), "candidates", BACKWARD_TILES
+            )
     return run_tuning(given, tuning)
 
 
@@ -62,21 +75,23 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
     from stripectl.cli.parse import parse_request
     from stripectl.core.plan import parse_tile
-    from stripectl.runner.tuning.candidates import FEW, Tuning
+    from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
 
     if given["seqlen"].strip() == "max":
         raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
     tiles = tuple(dict.fromkeys(map(parse_tile, given["tile"].split(",")))) if given["tile"] else ()
     request = parse_request({**given, "tile": None})
     context = click.get_current_context()
-    if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WHAT):
+    if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
         request = with_newest_workload(request)
-    return Tuning(request=request, tiles=tiles, strategy=given["strategy"], few=given["refine"] or FEW)
+    return TileSearch(
+        request=request, tiles=tiles, strategy=given["strategy"], refine_count=given["refine"] or DEFAULT_COMPILED_TILES
+    )
 
 
 def with_newest_workload(request: Any) -> Any:
     """The request for what the first measurement of the newest run computed, in all passes of that run."""
-    from stripectl.core.model_config import SIZES
+    from stripectl.core.model_config import MODEL_SIZES
     from stripectl.hardware.target import hardware_name
     from stripectl.results.run import Run, newest_run
 
@@ -88,43 +103,43 @@ def with_newest_workload(request: Any) -> Any:
         return request
     first = measurements[0]
     known = dict.fromkeys(m.workload for m in measurements)
-    passes = [w for w in known if w.but_for("passes", *SIZES) == first.workload.but_for("passes", *SIZES)]
+    passes = [w for w in known if w.without("passes", *MODEL_SIZES) == first.workload.without("passes", *MODEL_SIZES)]
     usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
-    return replace(request, workloads=workloads, any_dtype=usual)
+    return replace(request, workloads=workloads, default_dtype=usual)
 
 
 def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     """Search, save and show all that was found however it ends; the exit code."""
-    from stripectl.reporters.terminal.tables import Reporter, console
+    from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.runner.tuning.search import tune
-    from stripectl.workers.hosts import lost
+    from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"]), list[str]()
-    with session.opened(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.open_run(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
         run = kept.run
-        tuning = replace(tuning, request=replace(tuning.request, done=tuple(run.measurements)))
+        tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None
         try:
-            with interruptible(), Reporter(given["quiet"]) as reporter:
+            with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
                 found = run.environment["devices"]
                 for measurement in tune(tuning, reporter.say, found, notes.append, cluster_here()):
                     kept.add(measurement)
         except (KeyboardInterrupt, StripectlError) as error:
-            stopped = lost(error) or error
+            stopped = raise_host_lost(error) or error
         if kept.gathered().measurements or stopped is None:
-            shown, left_out = brief(run)
+            shown, left_out = best_candidates(run)
             session.finish(kept, screen, given, shown, [*left_out, *notes])
         if stopped is not None:
             raise stopped
         return session.exit_code(run, explicit=False)
 
 
-def brief(run: Any) -> tuple[Any, list[str]]:
+def best_candidates(run: Any) -> tuple[Any, list[str]]:
     """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
     from stripectl.analysis.ranking import rankings
-    from stripectl.results.labels import describe
+    from stripectl.results.labels import workload_label
 
     ranked, kept, lines = rankings(run.measurements), [], list[str]()
     for work in dict.fromkeys(m.workload for m in run.measurements):
@@ -133,8 +148,8 @@ def brief(run: Any) -> tuple[Any, list[str]]:
         known = [m for each in ranked if each.workload == work for m in each.rivals]
         known = known or sorted(timed, key=lambda m: m.median_s or float("inf"))
         base = next((m for m in known if "/contiguous" in m.plan), None)  # what speed-ups are over
-        best = [m for m in (base,) if m] + [m for m in known[:SHOWN] if m is not base]
+        best = [m for m in (base,) if m] + [m for m in known[:MAX_SHOWN] if m is not base]
         kept += best + [m for m in every if m.status != "ok"]
         if more := len(timed) - len(best):
-            lines.append(f"{work.passes}, {describe(work)}: {more} more in run.json")
+            lines.append(f"{work.passes}, {workload_label(work)}: {more} more in run.json")
     return replace(run, measurements=kept), lines

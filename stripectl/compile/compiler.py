@@ -11,52 +11,52 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stripectl.compile.cost_model import compiled_machine
+from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput, Missing
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import Target
 from stripectl.hlo.llo_bundles import dump_flags
 from stripectl.results.environment import FLAGS, version
-from stripectl.results.fit import SMALLER, check_memory
+from stripectl.results.fit import TRY_SMALLER, check_memory
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.cost_entries import Shape, canonical, entries_of, masks_of, source_of
-from stripectl.simulate.cost_tables import Costs, shapes_of, shipped_costs
-from stripectl.simulate.sensitivity import explained
+from stripectl.simulate.cost_entries import CostKey, canonical_program, entries_of, masks_of, source_of
+from stripectl.simulate.cost_tables import PassCosts, shapes_of, shipped_costs
+from stripectl.simulate.sensitivity import with_sensitivity
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_memory import memory_of_step
-from stripectl.simulate.training_step import PREDICTED, compiled_step, told
+from stripectl.simulate.step_memory import step_memory
+from stripectl.simulate.training_step import PREDICTED, attention_cost_source, compiled_step
 from stripectl.util import disk_cache
 from stripectl.util.progress import Say
-from stripectl.workers.failure import why
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.failure import failure_reason
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-COMPILE_LIMIT_S = 600.0  # for one plan
+COMPILE_TIMEOUT_S = 600.0  # for one plan
 FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
 CHIPS = 4  # of the smallest slice that every TPU's compiler knows
-SIZES = {"K": 2**10, "M": 2**20, "G": 2**30}
+BYTES_OF_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
 HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
 
 
 @dataclass
-class Compilers:
+class CompilerPool:
     """The compiling workers of a command, by kind of hardware, ended together."""
 
     say: Say
-    limit_s: float = COMPILE_LIMIT_S
+    limit_s: float = COMPILE_TIMEOUT_S
     cached: bool = True  # take from the disk what is there
-    sets: dict[tuple[str, str | None], DeviceSet] = field(default_factory=dict)
+    sets: dict[tuple[str, str | None], WorkerGroup] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)
-    shapes: dict[tuple[str, Shape], Costs | None] = field(default_factory=dict)
+    shapes: dict[tuple[str, CostKey], PassCosts | None] = field(default_factory=dict)
 
-    def __enter__(self) -> "Compilers":
+    def __enter__(self) -> "CompilerPool":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -77,42 +77,42 @@ class Compilers:
             raise Missing(f"{target} cannot be compiled for here: {found.missing}")
         return found
 
-    def facts(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> dict[str, Any]:
-        """What the compiler says of a plan's program (`compile.Session.compile`), or what it said before.
+    def report(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> dict[str, Any]:
+        """What the compiler says of a plan's program (`compile.session.Session.compile`), or what it said before.
 
         Raises:
             Missing: the compiler is not here.
             BadInput: the target cannot be described to it.
-            PlanFailed: it crashed, took longer than the limit, or does not know a flag.
+            WorkerError: it crashed, took longer than the limit, or does not know a flag.
         """
         tools = self.toolchain(target)
         request = {
             "workload": workload.to_json(),
             "plan": str(plan),
-            "topology": topology_arguments(target) | {"order": wire(target, plan.mesh or ()).order},
+            "topology": topology_arguments(target) | {"order": place_mesh(target, plan.mesh or ()).order},
             "flags": dict(flags),
         }
         around = {name: os.environ.get(name) for name in FLAGS}
         packages = ("jax", "jaxlib", *(package for package, _ in tools.packages))
         key = {**request, "versions": list(map(version, packages)), "around": around}
-        if self.cached and isinstance(known := disk_cache.get(key), dict):
+        if self.cached and isinstance(known := disk_cache.load(key), dict):
             return known
-        alike = layers_of(workload, plan)
+        alike = layer_groups(workload, plan)
         pallas = tools.kind == "tpu" and any(kernels[each.plan.kernel].bundles for each in alike)
         dump = self.dump if pallas and workload.passes != STEP else None
         found = self._set(tools, dump).ask("compile", self.limit_s, dump=dump, **request)[0]
         found |= {"compiler": tools.name}
         if "refused" not in found and (len(alike) > 1 or (pallas and workload.passes == STEP)):
             # in a program of both kinds their tiles cannot be told apart, and a dump of a whole step is a GiB
-            alone = [self.facts(own.of_layer("forward-backward"), each, target, flags) for _, own, each in alike]
+            alone = [self.report(own.one_layer("forward-backward"), each, target, flags) for _, own, each in alike]
             found["bundles"] = next((each["bundles"] for each in alone if each.get("bundles")), None)
             found |= {"alone": alone} if len(alike) > 1 else {}
             found = next((each for each in alone if "refused" in each), found)
         if not pallas or found.get("bundles") or "refused" in found:
-            disk_cache.put(key, found)
+            disk_cache.store(key, found)
         return found
 
-    def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, Costs] | None:
+    def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
         """The costs of a plan's tiles by pass: by the table that ships, where that has their shape; else by small
         programs, compiled once; else by the nearest shapes of the table; None where there are none."""
         if kernels[plan.kernel].family != "softmax":
@@ -124,7 +124,7 @@ class Compilers:
         known = {passes: each for passes, each in found.items() if each and passes in each.by_pass}
         return known if len(known) == len(found) else near
 
-    def compiled_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+    def compiled_costs(self, shape: CostKey, hardware: Hardware) -> PassCosts | None:
         """The costs of a shape by its canonical programs, compiled for the smallest slice that every compiler knows;
         None where they do not compile."""
         key = hardware.name, shape
@@ -132,54 +132,56 @@ class Compilers:
             self.shapes[key] = self._compile_costs(shape, hardware)
         return self.shapes[key]
 
-    def _compile_costs(self, shape: Shape, hardware: Hardware) -> Costs | None:
+    def _compile_costs(self, shape: CostKey, hardware: Hardware) -> PassCosts | None:
         small = next((each for each in hardware.slices if math.prod(each) >= CHIPS), None)
         if hardware.kind != "tpu" or small is None:
             return None
         try:
-            alike = [self.facts(*canonical(shape, m), Target(hardware, small), {}) for m in masks_of(shape.kernel)]
-        except (BadInput, PlanFailed):
+            alike = [
+                self.report(*canonical_program(shape, m), Target(hardware, small), {}) for m in masks_of(shape.kernel)
+            ]
+        except (BadInput, WorkerError):
             return None
         if any("refused" in each for each in alike):
             return None
         bundles = [kernel for each in alike for kernel in each.get("bundles") or ()]
         entries = entries_of(alike[0] | {"bundles": bundles}, shape, hardware)
-        made_by = {"made_by": alike[0]["compiler"], "program": str(canonical(shape)[1])}
-        return Costs(entries, source_of(shape.kernel), made_by)
+        made_by = {"made_by": alike[0]["compiler"], "program": str(canonical_program(shape)[1])}
+        return PassCosts(entries, source_of(shape.kernel), made_by)
 
     @cached_property
     def dump(self) -> str:
         """The folder for the bundles of a compiler that is told to leave them: which it is when it starts."""
         return self.folders.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-bundles-"))
 
-    def _set(self, tools: Toolchain, dump: str | None) -> DeviceSet:
+    def _set(self, tools: Toolchain, dump: str | None) -> WorkerGroup:
         """The worker of a compiler, started: what that takes is not of any plan's time."""
         own = {"LIBTPU_INIT_ARGS": dump_flags(Path(dump))} if dump else {}
         variables = {**tools.environment, **own}
         for name in variables.keys() & FLAG_LISTS:
             variables[name] = f"{os.environ.get(name, '')} {variables[name]}".strip()
-        found = self.sets.setdefault((tools.kind, dump), DeviceSet(session="compile.session", variables=variables))
+        found = self.sets.setdefault((tools.kind, dump), WorkerGroup(session="compile.session", variables=variables))
         if not found.workers:
             found.ask("ready")
         return found
 
 
-def compiled(case: Measurement, target: Target, compilers: Compilers) -> Measurement:
+def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> Measurement:
     """The case with what the compiler says of it; refused where it will not have the plan."""
     if case.status != "ok":
         return case
     case, plan = replace(case, method="compiled"), parse_plan(case.plan)
     try:
-        facts = compilers.facts(case.workload, plan, target, case.flags or {})
+        facts = compilers.report(case.workload, plan, target, case.flags or {})
         if "refused" in facts:
-            needs, has = memory_of(facts["refused"])
+            needs, has = refused_memory(facts["refused"])
             reason = refusal(facts["refused"], compilers.toolchain(target))
             return replace(case, status="refused", reason=reason, peak_bytes=needs, hbm_bytes=has or case.hbm_bytes)
-        return predicted(with_facts(case, facts, target), target, facts, compilers)
+        return with_predicted_time(with_facts(case, facts, target), target, facts, compilers)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error))
-    except PlanFailed as failure:
-        reason, status = why(failure)
+    except WorkerError as failure:
+        reason, status = failure_reason(failure)
         return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
 
 
@@ -194,42 +196,44 @@ def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> M
         compile_s=facts["compile_s"],
         bytes=facts["bytes"],
         peak_bytes=facts["peak_bytes"],
-        program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
+        compiled_program={name: facts[name] for name in told} | {"copies": copies | {"s_per_round": takes}},
     )
     return check_memory(case)
 
 
-def predicted(case: Measurement, target: Target, facts: Mapping[str, Any], compilers: Compilers) -> Measurement:
+def with_predicted_time(
+    case: Measurement, target: Target, facts: Mapping[str, Any], compilers: CompilerPool
+) -> Measurement:
     """The case with the time that the compiler's cycles and schedule make on clocks; without one where the hardware's
     profile lacks a figure that this needs."""
     if case.status != "ok":
         return case
     plan = parse_plan(case.plan)
     try:
-        wired, alike = wire(target, plan.mesh or ()), layers_of(case.workload, plan)
+        wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(case.workload, plan)
         alone = facts.get("alone", [facts])
         machines = [
-            compiled_machine(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
+            compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
             for (_, own, each), said in zip(alike, alone, strict=True)
         ]
     except BadInput as error:  # what the compiler said stands without a time
-        return replace(case, calibration={"source": "none", "left_out": str(error)})
-    case = replace(case, calibration=told(machines) | {"predicted": True})
+        return replace(case, cost_source={"source": "none", "left_out": str(error)})
+    case = replace(case, cost_source=attention_cost_source(machines) | {"predicted": True})
     if case.workload.passes == STEP:
-        case = replace(case, memory=memory_of_step(case.workload, plan, target.hardware.kind))
+        case = replace(case, memory=step_memory(case.workload, plan, target.hardware.kind))
         return compiled_step(case, target.hardware, machines, facts)
     machine, kind = machines[0], target.hardware.kind
     found = simulate(case.workload, plan, machine)
-    overlap = found.overlap and found.overlap.told(PREDICTED)
-    return explained(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
+    overlap = found.overlap and found.overlap.to_json(PREDICTED)
+    return with_sensitivity(replace(case, median_s=found.seconds, overlap=overlap), plan, machine, found, kind)
 
 
-def memory_of(message: str) -> tuple[int | None, int | None]:
+def refused_memory(message: str) -> tuple[int | None, int | None]:
     """(bytes that are needed, bytes there are) from the compiler's words, where it is memory that is short."""
     if not OUT_OF_MEMORY.search(message):
         return None, None
     needs, has = NEEDS.search(message), HAS.search(message)
-    sizes = [int(float(found[1]) * SIZES[found[2]]) if found else None for found in (needs, has)]
+    sizes = [int(float(found[1]) * BYTES_OF_UNIT[found[2]]) if found else None for found in (needs, has)]
     return sizes[0], sizes[1]
 
 
@@ -238,8 +242,8 @@ def refusal(message: str, tools: Toolchain) -> str:
     if "Mosaic" in message:
         return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
     words = message.partition(": ")[2] or message
-    needs, has = memory_of(message)
+    needs, has = refused_memory(message)
     if needs and has:
         over = (needs - has) / 2**30
-        return f"does not fit: {over:.2f} GiB more than there is. {tools.name}: {words[:300]} {SMALLER}"
+        return f"does not fit: {over:.2f} GiB more than there is. {tools.name}: {words[:300]} {TRY_SMALLER}"
     return f"{tools.name}: {words[:400]}"

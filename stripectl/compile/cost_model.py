@@ -11,33 +11,33 @@ import numpy as np
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import count_pairs
 from stripectl.core.plan import Plan
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import Wiring
+from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.module import ITEM_BYTES
 from stripectl.hlo.schedule import ATTENTION
-from stripectl.simulate.cost_entries import Entry, entries_of
-from stripectl.simulate.cost_model import COUNTING, Machine, TileCost
-from stripectl.simulate.cost_tables import COSTS, Costs, shapes_of, tabled_machine
-from stripectl.simulate.datasheet import datasheet_machine, linked
+from stripectl.simulate.cost_entries import CostEntry, entries_of
+from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
+from stripectl.simulate.cost_tables import COSTS, PassCosts, shapes_of, table_cost_model
+from stripectl.simulate.datasheet import datasheet_cost_model, with_links
 from stripectl.simulate.simulation import simulate
 
 LEFT_OUT = (
     "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
 )
-APART = 0.1  # of a cost: what the program of a plan may differ by from the table before it is said
+DISAGREEMENT = 0.1  # of a cost: what the program of a plan may differ by from the table before it is said
 PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
 
 
-def compiled_machine(
+def compiled_cost_model(
     hardware: Hardware,
     workload: Workload,
     plan: Plan,
     facts: Mapping[str, Any],
-    wiring: Wiring,
-    known: Mapping[str, Costs] | None,
-) -> Machine:
+    wiring: MeshPlacement,
+    known: Mapping[str, PassCosts] | None,
+) -> CostModel:
     """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
     attention and for kernels that keep all scores, and whose collectives hide where its schedule computes tiles beside
     them; links, and tiles without an estimate, are the datasheet's.
@@ -48,16 +48,16 @@ def compiled_machine(
     assert plan.tile
     exposed = exposed_transfers([each for each in facts["collectives"] if each["section"] in (None, ATTENTION)])
     shown: dict[str, Any] = {"exposed": {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}}
-    if kernels[plan.kernel].counted:
+    if kernels[plan.kernel].counting_tile:
         shown["memory_left_out"] = f"the workspace of {plan.kernel}'s library"
     if known:
-        machine = tabled_machine(hardware, workload, plan, known, wiring)
+        machine = table_cost_model(hardware, workload, plan, known, wiring)
         if differs := list(disagreements(hardware, workload, plan, facts, known)):
             shown["disagrees"] = differs
         return replace(machine, exposed=exposed, detail=machine.detail | shown)
     costs = estimated_costs(hardware, workload, plan, facts)
     if costs is None:
-        machine = datasheet_machine(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
+        machine = datasheet_cost_model(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
         if "memory_left_out" in shown:
             missing += f"; in memory, {shown['memory_left_out']}"
@@ -71,22 +71,22 @@ def compiled_machine(
         **shown,
     }
     both = costs.get("forward", none), costs.get("backward", none)
-    made = linked(hardware, Machine(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
+    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
     return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
 
 
 def disagreements(
-    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, Costs]
+    hardware: Hardware, workload: Workload, plan: Plan, facts: Mapping[str, Any], known: Mapping[str, PassCosts]
 ) -> Iterator[dict[str, Any]]:
     """Where the plan's own program implies another cost of a tile than the table: which, and both in cycles."""
     shapes = shapes_of(workload, plan)
     for passes, shape in shapes.items():
         table, own = known[passes].by_pass[passes], entries_of(facts, shape, hardware).get(passes)
-        if not own or not isinstance(table, Entry):
+        if not own or not isinstance(table, CostEntry):
             continue
         for kind in ("whole", "boundary"):
             here, there = getattr(own, kind), getattr(table, kind)
-            if here and there and abs(here / there - 1) > APART:
+            if here and there and abs(here / there - 1) > DISAGREEMENT:
                 yield {"pass": passes, "tile": kind, "program_cycles": here, "table_cycles": there}
 
 
@@ -121,7 +121,7 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: float, live:
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:
     """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
-    shards, pairing = plan.shards, pairing_of(workload, plan)
+    shards, pairing = plan.shards, sequence_sharding(workload, plan)
     me = np.arange(shards)
     rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]

@@ -13,14 +13,14 @@ from jax.sharding import SingleDeviceSharding
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
-from stripectl.execute.program import peak_bytes
+from stripectl.execute.program import compiled_peak_bytes
 from stripectl.hlo.llo_bundles import kernels
-from stripectl.hlo.module import parse, sent_bytes
+from stripectl.hlo.module import parse_module, sent_bytes_by_opcode
 from stripectl.hlo.rewrites import rewrites
-from stripectl.hlo.schedule import copies, cycles, scheduled
+from stripectl.hlo.schedule import copies, cycles, scheduled_collectives
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
-from stripectl.simulate.step_work import again
+from stripectl.simulate.step_work import recomputes_attention
 from stripectl.training.program import program_of
 
 
@@ -29,7 +29,7 @@ def clear(folder: Path) -> None:
         path.unlink()
 
 
-def words(error: Exception) -> str:
+def compiler_message(error: Exception) -> str:
     """The compiler's words in one line, with the name of Mosaic's own errors; what no compiler says is raised again."""
     kind, said = type(error).__name__, " ".join(str(error).split())
     if "Mosaic" in kind:
@@ -47,18 +47,18 @@ def bundles_of(dump: Path) -> list[dict[str, Any]] | None:
         return None
 
 
-def told(workload: Workload, plan: Plan, compiled: Any) -> dict[str, Any]:
+def program_report(workload: Workload, plan: Plan, compiled: Any) -> dict[str, Any]:
     """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them: of
     attention by pass, one layer's, and of the other parts of a training step all together."""
-    module, step = parse(compiled.as_text()), workload.passes == STEP
-    every, alike = scheduled(module, plan.axes)
+    module, step = parse_module(compiled.as_text()), workload.passes == STEP
+    every, alike = scheduled_collectives(module, plan.axes)
     estimated, beside = cycles(module, step)
     layers = workload.layers or 1
-    runs = {"forward": layers * (1 + (step and again(plan))), "backward": layers}
+    runs = {"forward": layers * (1 + (step and recomputes_attention(plan))), "backward": layers}
     changed = [] if step else rewrites(workload, simulate(workload, plan, COUNTING).transfers, every)
     return {
-        "peak_bytes": peak_bytes(compiled),
-        "bytes": sent_bytes(every),
+        "peak_bytes": compiled_peak_bytes(compiled),
+        "bytes": sent_bytes_by_opcode(every),
         "collectives": [each.to_json() for each in alike],
         "rewrites": [each._asdict() for each in changed],
         "copies": copies(module, step),
@@ -98,9 +98,9 @@ class Session:
         try:
             compiled = program.compile(flags)
         except Exception as error:
-            return {"refused": words(error), "compile_s": time.perf_counter() - start}
+            return {"refused": compiler_message(error), "compile_s": time.perf_counter() - start}
         compile_s = time.perf_counter() - start
-        said = told(work, parsed, compiled)
+        said = program_report(work, parsed, compiled)
         return {"compile_s": compile_s, **said, "bundles": bundles_of(Path(dump)) if dump else None}
 
     def probe(self, topology: Mapping[str, Any]) -> bool:

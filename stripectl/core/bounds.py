@@ -14,7 +14,7 @@ import numpy as np
 from stripectl.core.layout import (
     MASKS,
     Layout,
-    Pairing,
+    SequenceSharding,
     Tile,
     TileCount,
     Window,
@@ -48,7 +48,7 @@ class Work:
 def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
     """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
     me, every = np.arange(shards)[:, None], (shards, shards)
-    bands = Pairing.square(layout, window, shards, rows).bands(me, (me - np.arange(shards)) % shards)
+    bands = SequenceSharding.square(layout, window, shards, rows).bands(me, (me - np.arange(shards)) % shards)
     counts = (np.broadcast_to(kind, every) for kind in count_tiles(bands, tile))
     return Work(np.broadcast_to(count_pairs(bands), every), TileCount(*counts), tile)
 

@@ -9,25 +9,25 @@ from stripectl.core.defaults import with_mesh
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.method import METHODS
-from stripectl.core.model_config import SIZES
+from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import Scheme
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.errors import BadInput
 
 DEVICES = 8
-ON_PAPER = " from a datasheet"  # of what has no tile that could be timed
+SIMULATED_DEVICES = " from a datasheet"  # of what has no tile that could be timed
 MASKS: dict[str, dict[str, Any]] = {
     **{"causal": {}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
     "documents": {"documents": (1024,)},
 }
 
 
-def abilities(scheme: Scheme) -> dict[str, list[str]]:
+def capabilities(scheme: Scheme) -> dict[str, list[str]]:
     """Axes, layouts, kernels, masks, passes and methods, by these words."""
     work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES)
-    plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernels[0]]), DEVICES)
+    plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernel_families[0]]), DEVICES)
 
     def able(own: Plan = plan, **change: Any) -> bool:
         """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one, in the attention
@@ -35,7 +35,7 @@ def abilities(scheme: Scheme) -> dict[str, list[str]]:
         for queries, kind in itertools.product((None, 1), ("cpu", "gpu", "tpu")):
             with contextlib.suppress(BadInput):
                 asked = replace(work, query_len=queries, attention=kernels[own.kernel].attention, **change)
-                if unsupported(own, asked, kind) is None:
+                if why_unsupported(own, asked, kind) is None:
                     return True
         return False
 
@@ -44,11 +44,14 @@ def abilities(scheme: Scheme) -> dict[str, list[str]]:
         "layouts": [name for name in layouts.load()[0] if able(replace(plan, layout=name))],
         "kernels": [name for name in kernels.load()[0] if able(replace(plan, kernel=name))],
         "masks": [name for name, change in MASKS.items() if able(**change)],
-        "passes": [each for each in PASSES if able(plan, passes=each, **sizes(each))],
-        "methods": [f"{name}{ON_PAPER * (name == 'simulated' and kernels[plan.kernel].whole)}" for name in METHODS],
+        "passes": [each for each in PASSES if able(plan, passes=each, **model_sizes(each))],
+        "methods": [
+            f"{name}{SIMULATED_DEVICES * (name == 'simulated' and kernels[plan.kernel].keeps_all_scores)}"
+            for name in METHODS
+        ],
     }
 
 
-def sizes(passes: str) -> dict[str, int]:
+def model_sizes(passes: str) -> dict[str, int]:
     """Of a model, for a step."""
-    return dict.fromkeys(SIZES, 1024) if passes == STEP else {}
+    return dict.fromkeys(MODEL_SIZES, 1024) if passes == STEP else {}

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import joined, layers_of
+from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, factorisations, make_mesh
 from stripectl.core.scheme import schemes
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
 
 TILES_A_SIDE = 16  # with so many a balanced layout keeps 1.77 of its 1.88 on 8 shards; with four, 1.52
@@ -27,24 +27,24 @@ def with_mesh(plan: Plan, devices: int) -> Plan:
 def with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     """The plan with its tile named, of layers of either kind: the kernel's default for such hardware, but at least
     TILES_A_SIDE of them a shard where that leaves the kernel's least side, and no larger than a piece of the shard."""
-    return joined([_with_tile(each, own, kind) for _, own, each in layers_of(workload, plan)])
+    return join_plans([_with_tile(each, own, kind) for _, own, each in layer_groups(workload, plan)])
 
 
 def tiles_for(plan: Plan, workload: Workload, kind: str) -> list[Tile]:
     """The tiles to try for a plan that can run: the default, and those that its kernel knows."""
-    rows = pairing_of(workload, plan).key_piece
+    rows = sequence_sharding(workload, plan).key_piece
     default = with_tile(replace(plan, tile=None, backward=None), workload, kind).tile
     assert default
-    return list(dict.fromkeys([default, *kernels[plan.kernel].tiles(rows)]))
+    return list(dict.fromkeys([default, *kernels[plan.kernel].candidate_tiles(rows)]))
 
 
 def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     if plan.tile:
         return plan
-    pairing, kernel = pairing_of(workload, plan), kernels[plan.kernel]
+    pairing, kernel = sequence_sharding(workload, plan), kernels[plan.kernel]
     queries, keys = pairing.query_piece, pairing.key_piece
-    if kernel.whole:
+    if kernel.keeps_all_scores:
         return replace(plan, tile=Tile(queries, keys))
-    most, tile = max(kernel.least_side(kind), pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
-    fitting = kernel.fitting(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
+    most, tile = max(kernel.min_default_rows(kind), pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
+    fitting = kernel.largest_tile(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
     return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, queries)))

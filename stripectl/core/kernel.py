@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
-from stripectl.core.layout import Rectangle, Tile, TileCount, count_tiles
+from stripectl.core.layout import MaskBlock, Tile, TileCount, count_tiles
 from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
-LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
-PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1)
+MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
+PAPER_TILES = (
+    Tile(2048, 4096),
+    Tile(2048, 2048),
+)  # of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1)
 
 
-def never(*_: Any) -> None:
+def always_supported(*_: Any) -> None:
     """Nothing is unsupported."""
 
 
-def unsupported_parts_of_sequences(name: str, workload: Any) -> str | None:
+def why_not_whole_sequences(name: str, workload: Any) -> str | None:
     """Why a kernel of whole sequences cannot compute a workload, or None."""
     if workload.query_len is not None:
         return f"{name} has as many queries as keys. Try --kernel xla."
@@ -30,11 +33,11 @@ def unsupported_parts_of_sequences(name: str, workload: Any) -> str | None:
     return None
 
 
-def unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported_by_pallas(name: str, workload: Any, plan: Any, kind: str) -> str | None:
     """Why a Pallas kernel for TPUs, of whole sequences, cannot run a plan, or None."""
     if kind != "tpu":
         return f"{name} runs on TPUs. Try --kernel xla."
-    if reason := unsupported_parts_of_sequences(name, workload):
+    if reason := why_not_whole_sequences(name, workload):
         return reason
     if plan.parts > 1 and workload.seq_len // plan.shards // plan.parts % LANES:
         return f"{name} needs parts of multiples of {LANES} rows. Try a smaller parts."
@@ -51,7 +54,7 @@ class PallasKernel(NamedTuple):
     shared: bool = True  # the cores of a device share its grid; else all of it runs on one of them
 
 
-class Hop(NamedTuple):
+class FusedHop(NamedTuple):
     """What travels to the next of `size` devices round an axis of the mesh while a kernel computes: arrays of (B, K, S,
     H)."""
 
@@ -111,20 +114,20 @@ class Kernel:
     paper: str
     family: Literal["softmax", "scores", "linear"]
     default_tile: Callable[[str], Tile]
-    unsupported: Callable[[Any, Any, str], str | None] = never
-    count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
+    why_unsupported: Callable[[Any, Any, str], str | None] = always_supported
+    count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
-    least_side: Callable[[str], int] = lambda kind: LEAST_SIDE
-    counted: Tile | None = None
-    sharing: int = 1
+    min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS
+    counting_tile: Tile | None = None
+    rows_per_fetch: int = 1
     score_touches: Mapping[str, int] = field(default_factory=dict)
     bundles: Mapping[str, tuple[PallasKernel, ...]] = field(default_factory=dict)
-    hops: bool = False
-    instead: str = ""
-    tiles_as: str = ""
-    moves: Mapping[str, int] = field(default_factory=dict)
-    copies: Mapping[str, int] = field(default_factory=dict)
-    scores_kept: Mapping[str, int] = field(default_factory=dict)
+    makes_hops: bool = False
+    fallback: str = ""
+    tile_costs_of: str = ""
+    moved_bytes_per_element: Mapping[str, int] = field(default_factory=dict)
+    query_copies: Mapping[str, int] = field(default_factory=dict)
+    saved_score_tiles: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def attention(self) -> str:
@@ -138,13 +141,13 @@ class Kernel:
         return bool(parts) and not any(part.only_live for part in parts)
 
     @property
-    def whole(self) -> bool:
+    def keeps_all_scores(self) -> bool:
         return bool(self.score_touches)
 
-    def fitting(self, tile: Tile, rows: int) -> Tile:
+    def largest_tile(self, tile: Tile, rows: int) -> Tile:
         """The largest tile that the kernel can run on pieces of `rows` rows and that is no larger than `tile`; the
         kernel's smallest where there is none."""
-        unit, tile = self.tile_multiple, self.counted or tile
+        unit, tile = self.tile_multiple, self.counting_tile or tile
 
         def side(most: int) -> int:
             sizes = range(min(most, rows) // unit * unit, 0, -unit)
@@ -152,27 +155,27 @@ class Kernel:
 
         return Tile(side(tile.block_q), side(tile.block_kv))
 
-    def tiles(self, rows: int) -> list[Tile]:
+    def candidate_tiles(self, rows: int) -> list[Tile]:
         """Tiles worth trying on pieces of `rows` rows: powers of two a side that the kernel can run, and the papers',
         which may not fit."""
-        if self.whole:
+        if self.keeps_all_scores:
             return [Tile(rows, rows)]
-        if self.counted:
-            return [self.fitting(self.counted, rows)]
-        sides = [2**n for n in range(min(LEAST_SIDE, rows).bit_length() - 1, min(MOST_SIDE, rows).bit_length())]
-        fit = [side for side in sides if self.misfit(Tile(side, side), rows) is None]
-        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPERS]))
+        if self.counting_tile:
+            return [self.largest_tile(self.counting_tile, rows)]
+        sides = [2**n for n in range(min(MIN_TILE_ROWS, rows).bit_length() - 1, min(MAX_TILE_ROWS, rows).bit_length())]
+        fit = [side for side in sides if self.why_tile_unsupported(Tile(side, side), rows) is None]
+        return list(dict.fromkeys([*(Tile(q, kv) for q in fit for kv in fit), *PAPER_TILES]))
 
-    def misfit(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
+    def why_tile_unsupported(self, tile: Tile, rows: int, option: str = "tile") -> str | None:
         """Why a tile, which is an option of a plan, cannot run on pieces of `rows` rows, or None."""
         unit = self.tile_multiple
-        if self.counted and tile != self.fitting(tile, rows):
+        if self.counting_tile and tile != self.largest_tile(tile, rows):
             return f"{self.name} chooses its tiles itself. Leave {option}={tile} out."
         if unit == 1 or all(side % unit == 0 == rows % side for side in tile):
             return None
         pass_of = "" if option == "tile" else f"{option} "
         need = f"{self.name} needs {pass_of}tiles of multiples of {unit} that divide the {rows} rows of a piece"
-        fitting = f"{tile} is not. Try {option}={self.fitting(tile, rows)}." if rows % unit == 0 else "none does."
+        fitting = f"{tile} is not. Try {option}={self.largest_tile(tile, rows)}." if rows % unit == 0 else "none does."
         return f"{need}; {fitting}"
 
     def load(self) -> ModuleType:

@@ -8,7 +8,7 @@ from stripectl.core.plan import Plan, Softmax
 from stripectl.core.workload import Workload
 
 
-class Layers(NamedTuple):
+class LayerGroup(NamedTuple):
     """So many layers of a step, the workload were all layers such, and the plan of these."""
 
     count: int
@@ -16,16 +16,16 @@ class Layers(NamedTuple):
     plan: Plan
 
 
-def layers_of(workload: Workload, plan: Plan) -> list[Layers]:
+def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
     """A workload's layers by their attention, linear ones first; of one layer's attention, or where all are alike, the
     workload and plan as they are."""
     kinds = workload.kinds
     if len(kinds) == 1:
-        return [Layers(sum(kinds.values()), workload, plan)]
-    return [Layers(kinds[kind], workload.of_kind(kind), plan.of(kind)) for kind in sorted(kinds)]
+        return [LayerGroup(sum(kinds.values()), workload, plan)]
+    return [LayerGroup(kinds[kind], workload.with_attention(kind), plan.for_attention(kind)) for kind in sorted(kinds)]
 
 
-def joined(plans: Sequence[Plan]) -> Plan:
+def join_plans(plans: Sequence[Plan]) -> Plan:
     """One plan from those of `layers_of`."""
     first, *rest = plans
     if not rest:

@@ -29,7 +29,7 @@ class Window(NamedTuple):
     right: int | None
 
     @property
-    def looks_on(self) -> bool:
+    def sees_future(self) -> bool:
         """Whether queries see all keys behind them."""
         return self.right is None
 
@@ -37,7 +37,7 @@ class Window(NamedTuple):
 MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
 
 
-class Rectangle(NamedTuple):
+class MaskBlock(NamedTuple):
     """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards, of which
     query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high. Where there are `limits`
     (first, end), which hold a column for every row and never fall, first[i] <= j < end[i] besides."""
@@ -60,7 +60,7 @@ class Tile(NamedTuple):
     def __str__(self) -> str:
         return f"{self.block_q}x{self.block_kv}"
 
-    def apart(self, other: "Tile") -> float:
+    def distance(self, other: "Tile") -> float:
         """How far another tile lies from this one, by the logarithms of their sides."""
         return sum(abs(math.log2(a / b)) for a, b in zip(self, other, strict=True))
 
@@ -97,7 +97,7 @@ class Layout:
     step: Callable[[int], int]
     pieces: int = 1
 
-    def unsupported(self, seq_len: int, shards: int) -> str | None:
+    def why_unsupported(self, seq_len: int, shards: int) -> str | None:
         """Why a sequence cannot be laid out on so many shards, or None."""
         parts = shards * self.pieces
         if seq_len % parts == 0:
@@ -122,7 +122,7 @@ class Layout:
         return np.argsort(self.permutation(shards, seq_len))
 
 
-def kept(band: Rectangle, query: Index, key: Index, limits: Sequence[Any] | None = None) -> Any:
+def is_live(band: MaskBlock, query: Index, key: Index, limits: Sequence[Any] | None = None) -> Any:
     """Whether the band keeps a key of a query, both counted inside the rectangle; `limits` are the query's own."""
     live = (key >= query + band.low) & (key <= query + band.high)
     return live if limits is None else live & (key >= limits[0]) & (key < limits[1])
@@ -133,7 +133,7 @@ def clip(value: Index, least: Index, most: Index) -> Index:
     return value.clip(least, most) if hasattr(value, "clip") else max(least, min(value, most))
 
 
-def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
+def row_tiles(band: MaskBlock, tile: Tile) -> tuple[Index, Index]:
     """[first, last) of the rows of tiles that hold a live score."""
     count = -(-band.rows // tile.block_q)
     beyond = (-band.high >= band.rows) * (tile.block_q - 1)  # no row is live: past a ragged tile too
@@ -142,7 +142,7 @@ def row_tiles(band: Rectangle, tile: Tile) -> tuple[Index, Index]:
 
 
 def column_tiles(
-    band: Rectangle, tile: Tile, row: Index, limits: Sequence[Index] | None = None
+    band: MaskBlock, tile: Tile, row: Index, limits: Sequence[Index] | None = None
 ) -> tuple[Index, Index, Index, Index]:
     """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them
     only live scores (no mask needed), and the rest of the row is dead. `limits` are those of the row's first and last
@@ -163,7 +163,7 @@ def column_tiles(
     return a, b, clip(earliest_end // tile.block_kv, b, clip(c, b, d)), d
 
 
-def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
+def count_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
     """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then.
     Limits are those of `tile_ends`."""
     whole = boundary = dead = visited = np.int64(0)
@@ -185,7 +185,7 @@ def count_tiles(bands: list[Rectangle], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
-def _distinct(band: Rectangle, tile: Tile, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, Any]:
+def _distinct(band: MaskBlock, tile: Tile, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, Any]:
     """(low, high, which of them each device has): most pairs of shards are whole or dead, however far apart they lie,
     so that a few edges stand for those of all devices. Where rows have limits, every device has edges of its own."""
     low, high = (np.broadcast_to(x, shape).astype(np.int64) for x in (band.low, band.high))
@@ -208,17 +208,17 @@ def tile_ends(tile: Tile) -> Callable[[int], np.ndarray]:
     return ends
 
 
-def row_limits(band: Rectangle) -> list[np.ndarray] | None:
+def row_limits(band: MaskBlock) -> list[np.ndarray] | None:
     """Limits of the first and last query of every row of tiles, as `column_tiles` takes them."""
     return band.limits and [part for limit in band.limits for part in np.split(limit, 2, axis=-1)]
 
 
-def count_pairs(bands: list[Rectangle]) -> Index:
+def count_pairs(bands: list[MaskBlock]) -> Index:
     """Live query/key pairs of a pair of shards: what the mask asks for, whatever the tile."""
     return sum((_pairs(band) if band.limits is None else _limited_pairs(band) for band in bands), np.int64(0))
 
 
-def _pairs(band: Rectangle) -> Index:
+def _pairs(band: MaskBlock) -> Index:
     def ramp(x: Index) -> Index:
         """The sum over x of itself, within [0, cols]."""
         inside = np.clip(x, 0, band.cols)
@@ -231,7 +231,7 @@ def _pairs(band: Rectangle) -> Index:
     return up_to(np.asarray(band.high, np.int64)) - up_to(np.asarray(band.low, np.int64) - 1)
 
 
-def _limited_pairs(band: Rectangle) -> Index:
+def _limited_pairs(band: MaskBlock) -> Index:
     assert band.limits
     index, (first, end) = np.arange(band.rows), band.limits
     low, high = (np.asarray(x, np.int64)[..., None] for x in (band.low, band.high))
@@ -240,7 +240,7 @@ def _limited_pairs(band: Rectangle) -> Index:
 
 
 @dataclass(frozen=True)
-class Pairing:
+class SequenceSharding:
     """`shards` of `rows` keys each; queries are the last positions, dealt by the layout too, `query_rows` a shard, or
     not dealt: then every shard has so many, in one piece."""
 
@@ -249,17 +249,17 @@ class Pairing:
     shards: int
     rows: int
     query_rows: int
-    dealt: bool = True
+    shards_queries: bool = True
 
     @classmethod
-    def square(cls, layout: Layout, window: Window, shards: int, rows: int) -> "Pairing":
+    def square(cls, layout: Layout, window: Window, shards: int, rows: int) -> "SequenceSharding":
         """As many queries as keys."""
         return cls(layout, window, shards, rows, rows)
 
     @property
     def query_piece(self) -> int:
         """Rows of a piece of queries."""
-        return self.query_rows // self.layout.pieces if self.dealt else self.query_rows
+        return self.query_rows // self.layout.pieces if self.shards_queries else self.query_rows
 
     @property
     def key_piece(self) -> int:
@@ -268,7 +268,7 @@ class Pairing:
     def orders(self) -> tuple[np.ndarray, np.ndarray]:
         """int64: (queries, keys) as they are stored = natural[order]."""
         keys = self.layout.permutation(self.shards, self.shards * self.rows)
-        if not self.dealt:
+        if not self.shards_queries:
             return np.arange(self.query_rows), keys
         return self.layout.permutation(self.shards, self.shards * self.query_rows), keys
 
@@ -279,13 +279,13 @@ class Pairing:
         part: tuple[int, int] = WHOLE,
         documents: Documents | None = None,
         rows: Callable[[int], np.ndarray] = np.arange,
-    ) -> list[Rectangle]:
+    ) -> list[MaskBlock]:
         """The rectangles of queries of shard `me` against keys of shard `src`, or against the i-th of n equal parts of
         its rows, `part` = (i, n), which cuts no piece but evenly. With documents they hold the limits of those `rows`
         of a piece, all by default."""
         step, size = self.layout.step(self.shards), self.query_piece
-        before = self.shards * self.rows - self.query_rows * (self.shards if self.dealt else 1)
-        queries = self.layout.firsts(me, self.shards, self.query_rows) if self.dealt else (0,)
+        before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
+        queries = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
         keys, cols = self._keys(src, part)
         found = []
         for i, query in enumerate(queries):
@@ -295,9 +295,9 @@ class Pairing:
                 high = UNBOUNDED if self.window.right is None else (query - key + self.window.right) // step
                 limits = None
                 if documents is not None:
-                    edges = documents(deep(query) + step * rows(size))
-                    limits = tuple(-((deep(key) - edge) // step) for edge in edges)
-                found.append(Rectangle(i * size, j * cols, size, cols, low, high, limits))
+                    edges = documents(with_rows(query) + step * rows(size))
+                    limits = tuple(-((with_rows(key) - edge) // step) for edge in edges)
+                found.append(MaskBlock(i * size, j * cols, size, cols, low, high, limits))
         return found
 
     def _keys(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
@@ -319,7 +319,7 @@ class Pairing:
         return next(live, 0) + 1
 
 
-def deep(first: Index) -> Index:
+def with_rows(first: Index) -> Index:
     """First positions, of one shard or of many, with a dimension for rows."""
     return first[..., None] if np.ndim(first) else first
 

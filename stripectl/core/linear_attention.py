@@ -3,7 +3,7 @@
 import numpy as np
 
 from stripectl.errors import BadInput
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
 ATTENTIONS = ("softmax", "linear")
 LAYERS = {"S": "softmax", "L": "linear"}  # a letter a layer of a model whose layers are not alike: `LLLS`
@@ -37,7 +37,7 @@ def check_linear(
     pattern = pattern_of(attention)
     parse_decay(decay, heads)
     if features not in FEATURES:
-        raise unknown("feature map", features, FEATURES)
+        raise unknown_name("feature map", features, FEATURES)
     if "linear" not in pattern and (decay, features) != ("1", FEATURES[0]):
         raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
     if layers and layers % len(pattern):

@@ -5,16 +5,16 @@ from dataclasses import dataclass, fields
 
 from stripectl.core.linear_attention import ATTENTIONS, FEATURES, LINEAR, check_linear
 from stripectl.errors import BadInput
-from stripectl.util.files import profile, unknown
+from stripectl.util.files import load_profile, unknown_name
 
-SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
-LONGEST = 2**30  # positions are 32-bit integers, and sums of two must not overflow
-MOST_HEADS = 2**16  # each has a decay of its own
+MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
+MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
+MAX_HEADS = 2**16  # each has a decay of its own
 
 
-def largest(name: str) -> int:
+def max_size(name: str) -> int:
     """What a size may be."""
-    return MOST_HEADS if name in ("heads", "kv_heads") else LONGEST
+    return MAX_HEADS if name in ("heads", "kv_heads") else MAX_SEQ_LEN
 
 
 OPTIONAL = ("v_head_dim", *LINEAR)  # fields of a profile
@@ -61,19 +61,19 @@ class Model:
         Raises:
             BadInput: unknown name, missing or unknown field, or a value that is not a positive integer.
         """
-        path, content = profile("model", "models", name)
+        path, content = load_profile("model", "models", name)
         given = {key: value for key, value in content.items() if key not in ("source", "name")}
         wanted = [field.name for field in fields(cls) if field.name not in ("name", *OPTIONAL)]
         for key in given:
             if key not in (*wanted, *OPTIONAL):
-                raise unknown(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
+                raise unknown_name(f"field in the model {path}:", key, [*wanted, *OPTIONAL])
         for key in wanted:
             if key not in given:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
         for key in (*wanted, *({"v_head_dim"} & given.keys())):
-            if type(given[key]) is not int or not 1 <= given[key] <= largest(key):
+            if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
                 said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
-                raise BadInput(f"{said}; it must be a positive integer, of at most {largest(key)}.")
+                raise BadInput(f"{said}; it must be a positive integer, of at most {max_size(key)}.")
         linear = {key: str(given[key]) for key in LINEAR if key in given}
         try:
             check_linear(heads=given["kv_heads"], layers=given["layers"], **linear)

@@ -8,7 +8,7 @@ rows of a device feed-forward and loss take at once, what the backward pass find
 of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel, tile and backward
 tile of the latter (`softmax=all_gather/xla/512x1024`): the plan's own tiles are those of linear layers. `states` says
 whether linear attention keeps for its backward pass what shards told each other, or asks again. `parts` matters to
-schemes that can take K/V in parts. Whether a plan can compute a workload is one question, `refusal.unsupported`,
+schemes that can take K/V in parts. Whether a plan can compute a workload is one question, `validation.why_unsupported`,
 answered with a reason.
 """
 
@@ -22,20 +22,20 @@ from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layout import Layout, Tile, layouts
 from stripectl.core.scheme import Scheme, schemes
 from stripectl.errors import BadInput
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
 BATCH_AXES = ("data", "fsdp")
 HEAD_AXES = ("tensor",)
-MEETING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to the shards that meet along these
-SEQUENCE_AXES = (*MEETING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
+RING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to the shards that meet along these
+SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
 STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
-MOST_ROWS_OF_TILES = 2**22
-MOST_SHARDS = 2**10  # that meet: every pair of them is counted
+MAX_TILE_ROWS_COUNTED = 2**22
+MAX_SHARDS = 2**10  # that meet: every pair of them is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
-BESIDE_LINEAR = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563)
+HYBRID_SOFTMAX_SCHEME = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563)
 # What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
 # parameters; everything. Where parameters are sharded, gathered ones are never kept.
 REMAT = ("full", "attention", "dots", "none")
@@ -43,10 +43,14 @@ REMAT = ("full", "attention", "dots", "none")
 # alone; nothing.
 ZERO = ("3", "1", "0")
 STATES = ("kept", "recomputed")
-WORDS = {"remat": REMAT, "zero": ZERO, "states": STATES}  # options whose value is a word; the first is the default
-UNCUT = "unsharded"  # in place of a scheme
-TILES = ("tile", "backward")  # options whose value is a tile
-NUMBERS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
+WORD_OPTIONS = {
+    "remat": REMAT,
+    "zero": ZERO,
+    "states": STATES,
+}  # options whose value is a word; the first is the default
+UNSHARDED = "unsharded"  # in place of a scheme
+TILE_OPTIONS = ("tile", "backward")  # options whose value is a tile
+NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Plan:
             options.append(f"parts={self.parts}")
         if self.chunk is not None:
             options.append(f"chunk={self.chunk}")
-        options += [f"{key}={value}" for key in WORDS if (value := getattr(self, key)) != WORDS[key][0]]
+        options += [f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(self, key)) != WORD_OPTIONS[key][0]]
         if self.softmax:
             options.append(f"softmax={self.softmax}")
         return f"{self.scheme}/{self.layout}/{self.kernel}" + ("@" + ",".join(options) if options else "")
@@ -118,40 +122,40 @@ class Plan:
     @property
     def shards(self) -> int:
         """How many shards the layout deals the sequence to."""
-        return self.product(MEETING_AXES)
+        return self.product(RING_AXES)
 
     @property
-    def cut(self) -> int:
+    def sequence_devices(self) -> int:
         """How many devices a sequence lies on."""
-        return self.product((*SEQUENCE_AXES, *schemes[self.scheme].rows_over))
+        return self.product((*SEQUENCE_AXES, *schemes[self.scheme].row_axes))
 
     @property
-    def stored_over(self) -> tuple[str, ...]:
+    def parameter_axes(self) -> tuple[str, ...]:
         """The axes whose devices store a parameter together, beside those of `tensor`."""
         return STORED_AXES if self.zero == "3" else ()
 
     @property
-    def updated_over(self) -> tuple[str, ...]:
+    def optimizer_axes(self) -> tuple[str, ...]:
         """The axes whose devices store the optimizer's state of a parameter together."""
         return () if self.zero == "0" else STORED_AXES
 
-    def of(self, attention: str) -> "Plan":
+    def for_attention(self, attention: str) -> "Plan":
         """The plan of a model's layers of such attention, beside others of the other kind. Where it says nothing of
         softmax layers, they have its own scheme if that can, or else BESIDE_LINEAR, and its kernel where that is one of
         theirs."""
         linear = kernels[self.kernel].attention == "linear"
         if attention == "linear":
             return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[attention], softmax=None)
-        scheme = BESIDE_LINEAR if schemes[self.scheme].kernels == ("linear",) else self.scheme
-        usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernels[0]] if linear else self.kernel)
+        scheme = HYBRID_SOFTMAX_SCHEME if schemes[self.scheme].kernel_families == ("linear",) else self.scheme
+        usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernel_families[0]] if linear else self.kernel)
         said = self.softmax or usual
         parts = self.parts if said.scheme == self.scheme else 1
         return replace(self, **vars(said), parts=parts, states=STATES[0], softmax=None)
 
     @property
-    def cut_by(self) -> str:
+    def sequence_scheme(self) -> str:
         """The scheme that cuts the sequence; UNCUT of a plan that leaves each on one device."""
-        return self.scheme if self.mesh is None or self.cut > 1 else UNCUT
+        return self.scheme if self.mesh is None or self.sequence_devices > 1 else UNSHARDED
 
     @property
     def tiles(self) -> dict[str, Tile]:
@@ -161,14 +165,14 @@ class Plan:
         return {"forward": self.tile, "backward": self.backward or self.tile}
 
     @property
-    def chunk_asked(self) -> int | None:
+    def chunk_or_default(self) -> int | None:
         """The plan's, or else its scheme's."""
         return schemes[self.scheme].chunk if self.chunk is None else self.chunk
 
     def chunk_rows(self, rows: int) -> int:
         """Rows that feed-forward and loss take at once, of a device that has so many."""
-        if self.chunk_asked is not None:
-            return min(self.chunk_asked, rows) or rows
+        if self.chunk_or_default is not None:
+            return min(self.chunk_or_default, rows) or rows
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
@@ -180,7 +184,7 @@ def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """
     for axis, size in axes.items():
         if axis not in AXES:
-            raise unknown("mesh axis", axis, AXES)
+            raise unknown_name("mesh axis", axis, AXES)
         if size < 1:
             raise BadInput(f"the mesh axis {axis} must have at least 1 device, not {size}.")
     return tuple((axis, axes[axis]) for axis in AXES if axes.get(axis, 1) > 1)
@@ -224,7 +228,7 @@ def parse_softmax(text: str) -> Softmax:
     """
     name, *rest = text.split("/")
     scheme: Scheme = schemes[name]
-    kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernels[0]]]
+    kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernel_families[0]]]
     if kernel.attention == "linear" or len(rest) > 3:
         raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
     tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
@@ -244,29 +248,31 @@ def parse_plan(text: str) -> Plan:
         raise BadInput(f"{text!r} is not a plan. Write {GRAMMAR}.")
     scheme: Scheme = schemes[parts[0]]
     layout: Layout = layouts[parts[1] if len(parts) > 1 else scheme.default_layout]
-    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernels[0]]]
+    kernel: Kernel = kernels[parts[2] if len(parts) > 2 else DEFAULT_KERNELS[scheme.kernel_families[0]]]
     axes, seen = dict[str, int](), set[str]()
     plan = Plan(scheme.name, layout.name, kernel.name)
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if key in seen:
             raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
-        if key in TILES:
+        if key in TILE_OPTIONS:
             plan = replace(plan, **{key: parse_tile(value)})
         elif key == "softmax":
             plan = replace(plan, softmax=parse_softmax(value))
-        elif key in WORDS:
-            if value not in WORDS[key]:
-                raise unknown(f"{key} in the plan:", value, WORDS[key])
+        elif key in WORD_OPTIONS:
+            if value not in WORD_OPTIONS[key]:
+                raise unknown_name(f"{key} in the plan:", value, WORD_OPTIONS[key])
             plan = replace(plan, **{key: value})
         elif not equals or not re.fullmatch(r"\d{1,6}", value):
             raise BadInput(f"{option!r} in the plan {text!r} is not name=number. Write {GRAMMAR}.")
-        elif int(value) < NUMBERS.get(key, 0):
-            raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBERS[key]}.")
-        elif key in NUMBERS:
+        elif int(value) < NUMBER_OPTIONS.get(key, 0):
+            raise BadInput(f"{option!r} in the plan {text!r} is less than {NUMBER_OPTIONS[key]}.")
+        elif key in NUMBER_OPTIONS:
             plan = replace(plan, **{key: int(value)})
         elif key not in AXES:
-            raise unknown("axis or option in the plan:", key, (*AXES, *TILES, *NUMBERS, *WORDS, "softmax"))
+            raise unknown_name(
+                "axis or option in the plan:", key, (*AXES, *TILE_OPTIONS, *NUMBER_OPTIONS, *WORD_OPTIONS, "softmax")
+            )
         else:
             axes[key] = int(value)
         seen.add(key)

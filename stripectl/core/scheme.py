@@ -99,7 +99,7 @@ class Attend(Protocol):
         """kv in equal parts of its rows."""
         ...
 
-    def joined(self, parts: Sequence[Array]) -> Array:
+    def join(self, parts: Sequence[Array]) -> Array:
         """What `split` made, as it was."""
         ...
 
@@ -133,27 +133,27 @@ class Attend(Protocol):
         """The largest score of every query."""
         ...
 
-    def scaled(self, state: Array, maximum: Array) -> Array:
+    def rescale(self, state: Array, maximum: Array) -> Array:
         """What of a state adds up over devices, once all take the same maximum."""
         ...
 
-    def total(self, summed: Array, maximum: Array) -> Array:
+    def from_sum(self, summed: Array, maximum: Array) -> Array:
         """The state of such a sum."""
         ...
 
-    def turned(self, x: Array, parts: int, places: Index) -> Array:
+    def rotate_rows(self, x: Array, parts: int, places: Index) -> Array:
         """Equal parts of the rows, each moved so many places on, the last ones to the front."""
         ...
 
-    def shared(self, kv: Array, heads: int) -> Array:
+    def repeat_kv_heads(self, kv: Array, heads: int) -> Array:
         """kv with at least so many heads: where it has fewer, each is there as often as that takes."""
         ...
 
-    def own(self, x: Array, index: Index, parts: int) -> Array:
+    def take_heads(self, x: Array, index: Index, parts: int) -> Array:
         """The heads of one of so many equal parts."""
         ...
 
-    def spread(self, x: Array, index: Index, parts: int) -> Array:
+    def scatter_heads(self, x: Array, index: Index, parts: int) -> Array:
         """x as one of so many parts of the heads, zeros in place of the others."""
         ...
 
@@ -162,15 +162,15 @@ class LinearAttend(Attend, Protocol):
     """`attend` of linear attention: states besides, of which there is one a key/value head."""
 
     @property
-    def looks_on(self) -> bool:
+    def sees_future(self) -> bool:
         """Whether queries see keys behind them."""
         ...
 
-    def share(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+    def local_part(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
         """The state after queries q have also met kv of their own shard, of the i-th of n shares of the heads."""
         ...
 
-    def share_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+    def local_part_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
         """dq added to `into` of such a share."""
         ...
 
@@ -182,11 +182,11 @@ class LinearAttend(Attend, Protocol):
         """What the keys of a shard add up to."""
         ...
 
-    def onward(self, state: Array, own: Array) -> Array:
+    def advance_state(self, state: Array, own: Array) -> Array:
         """The state behind a shard: the one before it, faded by its tokens, and its own."""
         ...
 
-    def before(self, states: Array, me: Index, by: int = 1) -> Array:
+    def state_before(self, states: Array, me: Index, by: int = 1) -> Array:
         """What the stacked states of all shards before one add up to, or with `by` -1 behind it; under a full mask
         those of all others."""
         ...
@@ -195,7 +195,7 @@ class LinearAttend(Attend, Protocol):
         """The state of queries that have also met all keys before their shard."""
         ...
 
-    def kept(self, saved: Array) -> Array | None:
+    def saved_state(self, saved: Array) -> Array | None:
         """What `apply` was given; None where the plan keeps no states for the backward pass."""
         ...
 
@@ -210,7 +210,7 @@ class LinearAttend(Attend, Protocol):
         ...
 
 
-def unmoved(x: Any, *_: Any) -> Any:
+def identity(x: Any, *_: Any) -> Any:
     return x
 
 
@@ -230,16 +230,23 @@ class Scheme:
     axes: tuple[str, ...]
     forward: Callable[[Array, Array, Attend, Comm], Array]
     backward: Callable[[Array, Array, Attend, Comm], tuple[Array, Array]] | None = None
-    enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = unmoved
-    leave: Callable[[Array, Attend, Comm], Array] = unmoved
+    enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = identity
+    leave: Callable[[Array, Attend, Comm], Array] = identity
     layouts: tuple[str, ...] | None = None  # None: every layout
-    kernels: tuple[str, ...] = ("softmax", "linear")  # the families of kernels that it computes with, its usual first
-    itself: tuple[str, ...] = ()  # axes on which it is another scheme with one device; `every mesh` leaves such out
-    rows_over: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
-    queries: Literal["all", "dealt", "whole"] = "all"  # as many as keys, or fewer, dealt to shards or whole on each
-    splits: bool = False  # takes K/V in parts, as many as the plan's `parts` says
+    kernel_families: tuple[str, ...] = (
+        "softmax",
+        "linear",
+    )  # the families of kernels that it computes with, its usual first
+    degenerate_axes: tuple[
+        str, ...
+    ] = ()  # axes on which it is another scheme with one device; `every mesh` leaves such out
+    row_axes: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
+    query_sharding: Literal["all", "dealt", "whole"] = (
+        "all"  # as many as keys, or fewer, dealt to shards or whole on each
+    )
+    splits_kv: bool = False  # takes K/V in parts, as many as the plan's `parts` says
     chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
-    unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
+    why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
 
     @property
     def default_layout(self) -> str:

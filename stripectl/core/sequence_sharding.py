@@ -8,47 +8,47 @@ device knows them from the starts of all documents, and nothing about them trave
 
 import numpy as np
 
-from stripectl.core.layout import Documents, Index, Pairing, layouts
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, MEETING_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.layout import Documents, Index, SequenceSharding, layouts
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
 
 
-def pairing_of(workload: Workload, plan: Plan) -> Pairing:
+def sequence_sharding(workload: Workload, plan: Plan) -> SequenceSharding:
     """Of a plan's attention."""
-    dealt, rows = dealing(workload, plan) == "rows", workload.seq_len // plan.shards
+    dealt, rows = query_sharding(workload, plan) == "rows", workload.seq_len // plan.shards
     queries = workload.queries // plan.shards if dealt else workload.queries
-    return Pairing(layouts[plan.layout], workload.window, plan.shards, rows, queries, dealt)
+    return SequenceSharding(layouts[plan.layout], workload.window, plan.shards, rows, queries, dealt)
 
 
-def dealing(workload: Workload, plan: Plan) -> str:
+def query_sharding(workload: Workload, plan: Plan) -> str:
     """How queries lie on the shards: `rows` of them, `requests` of the batch where those are too few, or `whole`."""
     scheme, each = schemes[plan.scheme], plan.shards * layouts[plan.layout].pieces
-    if scheme.queries == "whole":
+    if scheme.query_sharding == "whole":
         return "whole"
     return "requests" if workload.query_len is not None and workload.query_len % each else "rows"
 
 
-def fewest_kv_heads(workload: Workload, plan: Plan) -> int:
+def min_kv_heads(workload: Workload, plan: Plan) -> int:
     """How many key/value heads a plan needs, in the groups that the workload has: one a device, or as many as it
     repeats."""
     local, ulysses = workload.kv_heads // plan.product(HEAD_AXES), plan.size("ulysses")
     return plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
 
 
-def lie(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+def axes_of(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """The axes of the mesh that batch, heads and positions lie over, of keys and values (`keys`) and of queries and
     outputs, by how these are dealt."""
     if how == "keys":
         return BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
     if how == "requests":
-        return (*BATCH_AXES, *MEETING_AXES), HEAD_AXES, ()
-    rows_over = schemes[plan.scheme].rows_over
+        return (*BATCH_AXES, *RING_AXES), HEAD_AXES, ()
+    rows_over = schemes[plan.scheme].row_axes
     heads = tuple(axis for axis in HEAD_AXES if axis not in rows_over)
     return BATCH_AXES, heads, () if how == "whole" else (*SEQUENCE_AXES, *rows_over)
 
 
-def among(starts: np.ndarray, seq_len: int) -> Documents:
+def document_lookup(starts: np.ndarray, seq_len: int) -> Documents:
     """The documents of a sequence whose documents begin at `starts`, ascending from 0."""
     edges = np.append(starts, seq_len)
 

@@ -6,39 +6,39 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stripectl.core.kernel import Kernel, kernels
-from stripectl.core.layer_groups import Layers, layers_of
-from stripectl.core.layout import Layout, Pairing, layouts
+from stripectl.core.layer_groups import LayerGroup, layer_groups
+from stripectl.core.layout import Layout, SequenceSharding, layouts
 from stripectl.core.model_config import Model
 from stripectl.core.plan import (
     BATCH_AXES,
     DEFAULT_KERNELS,
     HEAD_AXES,
-    MEETING_AXES,
-    MOST_ROWS_OF_TILES,
-    MOST_SHARDS,
+    MAX_SHARDS,
+    MAX_TILE_ROWS_COUNTED,
+    RING_AXES,
     SEQUENCE_AXES,
     STATES,
     Plan,
 )
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import dealing, pairing_of
+from stripectl.core.sequence_sharding import query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
 
 
-def unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
+def why_unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
     """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
-    alike = layers_of(workload, plan)
+    alike = layer_groups(workload, plan)
     reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices))
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
-def _layer_reasons(plan: Plan, alike: Sequence[Layers]) -> Iterator[str]:
+def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
     """Why the layers of a model cannot be computed beside each other."""
     if plan.softmax and len(alike) == 1:
         yield f"no layer is beside others of another kind. Leave softmax={plan.softmax} out."
     names = [each.plan.scheme for each in alike]
-    if len({schemes[name].rows_over for name in names}) > 1:
-        usual = replace(plan, softmax=None).of("softmax").scheme
+    if len({schemes[name].row_axes for name in names}) > 1:
+        usual = replace(plan, softmax=None).for_attention("softmax").scheme
         yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={usual}."
 
 
@@ -51,8 +51,8 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         if plan.size(axis) > 1 and axis not in scheme.axes:
             uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
             yield f"{plan.scheme} has no axis {axis}; {uses}."
-    if plan.shards > MOST_SHARDS:
-        yield f"{plan.shards} shards meet in more pairs than can be counted. Try a mesh of at most {MOST_SHARDS}."
+    if plan.shards > MAX_SHARDS:
+        yield f"{plan.shards} shards meet in more pairs than can be counted. Try a mesh of at most {MAX_SHARDS}."
     if devices is not None and plan.devices > devices:
         yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
     for axes, name, size in (
@@ -64,19 +64,19 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
         if size % over:
             axis = next(axis for axis in axes if plan.size(axis) > 1)
             yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
-    if reason := layout.unsupported(workload.seq_len, plan.shards):
+    if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
-    yield from _tile_reasons(plan, layout, pairing_of(workload, plan))
+    yield from _tile_reasons(plan, layout, sequence_sharding(workload, plan))
     yield from _row_reasons(plan, layout, workload.seq_len)
     piece = workload.seq_len // plan.shards // layout.pieces
-    tile = plan.tile or kernel.fitting(kernel.default_tile(kind), piece)
+    tile = plan.tile or kernel.largest_tile(kernel.default_tile(kind), piece)
     for reason in (
-        misfit(plan, workload.sizes) if workload.passes == STEP else None,
-        scheme.unsupported(workload, plan.axes),
-        kernel.unsupported(workload, plan, kind),
-        None if kernel.whole else kernel.misfit(tile, piece),
-        plan.backward and kernel.misfit(plan.backward, piece, "backward"),
+        why_model_unsupported(plan, workload.sizes) if workload.passes == STEP else None,
+        scheme.why_unsupported(workload, plan.axes),
+        kernel.why_unsupported(workload, plan, kind),
+        None if kernel.keeps_all_scores else kernel.why_tile_unsupported(tile, piece),
+        plan.backward and kernel.why_tile_unsupported(plan.backward, piece, "backward"),
     ):
         if reason:
             yield reason
@@ -85,11 +85,11 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
     """Why a scheme or a workload is not for such kernels."""
     linear = workload.attention == "linear"
-    if linear and "linear" not in scheme.kernels:
+    if linear and "linear" not in scheme.kernel_families:
         yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
-    if kernel.family not in scheme.kernels:
-        yield f"{plan.scheme} needs a {scheme.kernels[0]} kernel; {plan.kernel} is a {kernel.family} one."
-    if plan.states != STATES[0] and scheme.kernels != ("linear",):
+    if kernel.family not in scheme.kernel_families:
+        yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} one."
+    if plan.states != STATES[0] and scheme.kernel_families != ("linear",):
         yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
     if kernel.attention != workload.attention:
         hint = f"Try --kernel {DEFAULT_KERNELS['linear']}." if linear else "Add --attention linear."
@@ -99,16 +99,16 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
 def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
     """Why the queries of an inference cannot be given to shards."""
     scheme = schemes[plan.scheme]
-    if scheme.queries != "all" and workload.passes != "forward":
+    if scheme.query_sharding != "all" and workload.passes != "forward":
         yield f"{plan.scheme} is for inference. Use --pass forward, or another --scheme."
     if workload.query_len is None:
-        if scheme.queries == "whole":
+        if scheme.query_sharding == "whole":
             yield f"{plan.scheme} gives every device all queries, for few of them. Add --query-len 1."
         return
-    if scheme.queries == "all":
-        able = [name for name in schemes.names() if schemes[name].queries != "all"]
+    if scheme.query_sharding == "all":
+        able = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
         yield f"{plan.scheme} has as many queries as keys. Try --scheme {','.join(able)}."
-    how, over = dealing(workload, plan), plan.product((*BATCH_AXES, *MEETING_AXES))
+    how, over = query_sharding(workload, plan), plan.product((*BATCH_AXES, *RING_AXES))
     if how == "requests" and workload.batch % over:
         yield (
             f"{workload.query_len} queries of {workload.batch} requests do not divide over {over} devices. Try --batch "
@@ -120,7 +120,7 @@ def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[s
 
 def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
     """Why the rows of a shard cannot be divided as the plan says."""
-    shard, over = seq_len // plan.shards, plan.cut // plan.shards
+    shard, over = seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
         yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
     rows = shard // over
@@ -129,16 +129,16 @@ def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
         yield f"chunk={plan.chunk} does not divide the {rows} rows of a device. Try chunk={near}."
     if plan.parts == 1:
         return
-    if not schemes[plan.scheme].splits:
+    if not schemes[plan.scheme].splits_kv:
         yield f"{plan.scheme} does not take K/V in parts. Leave parts={plan.parts} out."
     elif plan.parts % layout.pieces or shard % plan.parts:
         near = max(size for size in range(1, plan.parts) if size % layout.pieces == 0 == shard % size or size == 1)
         yield f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly. Try parts={near}."
 
 
-def misfit(plan: Plan, model: Model) -> str | None:
+def why_model_unsupported(plan: Plan, model: Model) -> str | None:
     """Why a model's parameters cannot be sharded as the plan says, or None."""
-    tensor, shared = plan.size("tensor"), plan.product(plan.updated_over)
+    tensor, shared = plan.size("tensor"), plan.product(plan.optimizer_axes)
     for name, size, over in (
         ("feed_forward", model.feed_forward, tensor),
         ("vocabulary", model.vocabulary, tensor),
@@ -150,7 +150,7 @@ def misfit(plan: Plan, model: Model) -> str | None:
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 
 
-def _tile_reasons(plan: Plan, layout: Layout, pairing: Pairing) -> Iterator[str]:
+def _tile_reasons(plan: Plan, layout: Layout, pairing: SequenceSharding) -> Iterator[str]:
     piece, queries = pairing.key_piece, pairing.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
         if tile and (tile.block_q > queries or tile.block_kv > piece):
@@ -158,5 +158,5 @@ def _tile_reasons(plan: Plan, layout: Layout, pairing: Pairing) -> Iterator[str]
             most = str(piece) if queries == piece else f"{queries}x{piece}"
             rows = f"{piece} rows" if queries == piece else f"{queries} queries and {piece} keys"
             yield f"the {name} {tile} is larger than the {rows} of a {where}. Try a tile of at most {most}."
-        if tile and queries // tile.block_q * plan.shards > MOST_ROWS_OF_TILES:
+        if tile and queries // tile.block_q * plan.shards > MAX_TILE_ROWS_COUNTED:
             yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from stripectl.core.layout import MASKS, UNBOUNDED, Rectangle, Window, count_pairs
+from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Window, count_pairs
 from stripectl.core.linear_attention import (
     ATTENTIONS,
     FEATURES,
@@ -19,16 +19,16 @@ from stripectl.core.linear_attention import (
     parse_decay,
     pattern_of,
 )
-from stripectl.core.model_config import LONGEST, SIZES, Model, largest
+from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_size
 from stripectl.errors import BadInput
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-OPTIONAL = (*SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
+OPTIONAL = (*MODEL_SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 MOST_DOCUMENTS, LONGEST_PACKED = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
@@ -72,9 +72,9 @@ class Workload:
     vocabulary: int | None = None
 
     def __post_init__(self) -> None:
-        sizes = SIZES if self.passes == STEP else ()
+        sizes = MODEL_SIZES if self.passes == STEP else ()
         for name in ("seq_len", "heads", "kv_heads", "head_dim", "batch", *sizes):
-            value, most = getattr(self, name), largest(name)
+            value, most = getattr(self, name), max_size(name)
             if type(value) is not int or not 1 <= value <= most:
                 raise BadInput(f"{name} must be an integer from 1 to {most}, not {reprlib.repr(value)}.")
         if self.v_head_dim is not None:
@@ -88,7 +88,7 @@ class Workload:
             ("pass", self.passes, PASSES),
         ):
             if value not in known:
-                raise unknown(kind, value, known)
+                raise unknown_name(kind, value, known)
         parse_mask(self.mask)
         check_linear(self.attention, self.decay, self.features, heads=self.kv_heads, layers=self.layers)
         if self.attention not in ATTENTIONS and self.passes != STEP:
@@ -102,7 +102,7 @@ class Workload:
             self._check_documents()
 
     def _check_value_heads(self) -> None:
-        most = largest("head_dim")
+        most = max_size("head_dim")
         if type(self.v_head_dim) is not int or not 1 <= self.v_head_dim <= most:
             raise BadInput(f"v_head_dim must be an integer from 1 to {most}, not {reprlib.repr(self.v_head_dim)}.")
         if self.v_head_dim == self.head_dim:
@@ -129,7 +129,7 @@ class Workload:
                 f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
             )
 
-    def but_for(self, *names: str) -> tuple[Any, ...]:
+    def without(self, *names: str) -> tuple[Any, ...]:
         """Equal for workloads that differ in such fields alone."""
         return tuple(getattr(self, field.name) for field in fields(self) if field.name not in names)
 
@@ -195,19 +195,21 @@ class Workload:
     @property
     def sizes(self) -> Model:
         """Of a step's model."""
-        own = {name: getattr(self, name) for name in (*SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "v_head_dim")}
+        own = {
+            name: getattr(self, name) for name in (*MODEL_SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "v_head_dim")
+        }
         return Model(name=self.model or "", **own)
 
-    def of_kind(self, kind: str) -> "Workload":
+    def with_attention(self, kind: str) -> "Workload":
         """The workload were all its attention of one kind."""
         if kind == self.attention:
             return self
         linear = {} if kind == "linear" else {"decay": "1", "features": FEATURES[0]}
         return replace(self, attention=kind, **linear)
 
-    def of_layer(self, passes: str) -> "Workload":
+    def one_layer(self, passes: str) -> "Workload":
         """One layer's attention of a step whose layers are alike."""
-        return replace(self, passes=passes, **dict.fromkeys(SIZES))
+        return replace(self, passes=passes, **dict.fromkeys(MODEL_SIZES))
 
     def to_json(self) -> dict[str, Any]:
         known = ((field, getattr(self, field.name)) for field in fields(self))
@@ -231,7 +233,7 @@ def _pairs(workload: Workload) -> int:
         first = keys - queries
         low = -UNBOUNDED if left is None else first - left
         high = UNBOUNDED if right is None else first + right
-        return int(count_pairs([Rectangle(0, 0, queries, keys, low, high)]))
+        return int(count_pairs([MaskBlock(0, 0, queries, keys, low, high)]))
 
     if workload.starts is None:
         return kept(workload.queries, workload.seq_len)
@@ -250,7 +252,7 @@ def parse_mask(text: str) -> Window:
     if text in MASKS:
         return MASKS[text]
     if not text.startswith(SLIDING):
-        raise unknown("mask", text, [*MASKS, f"{SLIDING}4k"])
+        raise unknown_name("mask", text, [*MASKS, f"{SLIDING}4k"])
     return Window(parse_length(text.removeprefix(SLIDING)) - 1, 0)
 
 
@@ -264,8 +266,8 @@ def parse_length(text: str) -> int:
     if not match:
         raise BadInput(f"{text!r} is not a length. Write tokens, or k, M: 262144, 256k, 1M.")
     value = int(match[1]) * SUFFIXES[match[2]]
-    if not 1 <= value <= LONGEST:
-        raise BadInput(f"a length of {text} is out of range: from 1 to {LONGEST} (1G) tokens.")
+    if not 1 <= value <= MAX_SEQ_LEN:
+        raise BadInput(f"a length of {text} is out of range: from 1 to {MAX_SEQ_LEN} (1G) tokens.")
     return value
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import WHOLE, Documents, Pairing, Rectangle, Tile
+from stripectl.core.layout import WHOLE, Documents, MaskBlock, SequenceSharding, Tile
 from stripectl.core.scheme import HEADS, ROWS
 
 
@@ -27,7 +27,7 @@ class Saved(NamedTuple):
     delta_BNT: jax.Array
 
 
-def among(starts_BD: jax.Array, seq_len: int) -> Documents:
+def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
     """The documents that positions lie in, for every sequence of the batch."""
     edges_BD = jnp.pad(starts_BD, ((0, 0), (0, 1)), constant_values=seq_len)
 
@@ -40,18 +40,18 @@ def among(starts_BD: jax.Array, seq_len: int) -> Documents:
 
 
 @dataclass(frozen=True, eq=False)
-class Attend:
+class JaxAttend:
     """A kernel bound to a layout, a mask and tiles; `starts_BD` of documents where there are any."""
 
     kernel: ModuleType
-    pairing: Pairing
+    pairing: SequenceSharding
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where that is not the queries'
 
-    def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[Rectangle]:
+    def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.pairing.rows * self.pairing.shards
-        documents = None if self.starts_BD is None else among(self.starts_BD, seq_len)
+        documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
         return self.pairing.bands(me, src, part, documents)
 
     def rounds(self, by: int = 1) -> int:
@@ -65,15 +65,15 @@ class Attend:
         """What compute(*besides) gives, called with what the kernel takes besides."""
         return compute(*self.rates(kv))
 
-    def featured(self, q, kv):
+    def with_features(self, q, kv):
         """Queries and keys as they meet."""
         return q, kv
 
     def empty(self, q):
         rows = q.shape[:3]
-        return self.blank(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
+        return self.empty_output(q), jnp.full(rows, self.kernel.EMPTY, jnp.float32), jnp.zeros(rows)
 
-    def blank(self, q):
+    def empty_output(self, q):
         """An output of zeros."""
         return jnp.zeros((*q.shape[:3], self.value_dim or q.shape[3]), jnp.float32)
 
@@ -82,9 +82,11 @@ class Attend:
 
     def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         with jax.named_scope("attend_forward"):
-            return meet(replace(self, starts_BD=None), part, self.starts_BD, q, self.asked(q, kv, me), me, src, into)
+            return attend_pair(
+                replace(self, starts_BD=None), part, self.starts_BD, q, self.requests_of(q, kv, me), me, src, into
+            )
 
-    def asked(self, q, kv, me):
+    def requests_of(self, q, kv, me):
         """Of kv the requests whose queries are those of shard `me`, where requests are dealt."""
         requests = q.shape[0]
         if requests == kv[0].shape[0]:
@@ -109,7 +111,7 @@ class Attend:
 
         return [jax.tree.map(partial(cut, i=i), kv) for i in range(parts)]
 
-    def joined(self, parts: Sequence[Any]):
+    def join(self, parts: Sequence[Any]):
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=ROWS), *parts)
 
     def backward(self, saved: Saved, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
@@ -134,11 +136,11 @@ class Attend:
             return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
 
         with jax.named_scope("attend_forward"):
-            return recomputed(compute)(self.starts_BD, q, k, me, src)
+            return recompute_in_backward(compute)(self.starts_BD, q, k, me, src)
 
     def weights(self, q, scores):
         found, most, total = self.kernel.weights(scores)
-        return found, (self.blank(q), most, total)
+        return found, (self.empty_output(q), most, total)
 
     def weigh(self, weights, v, me, src, *, into):
         def compute(starts, weights, v, me, src):
@@ -146,30 +148,30 @@ class Attend:
 
         out, most, total = into
         with jax.named_scope("attend_forward"):
-            return out + recomputed(compute)(self.starts_BD, weights, v, me, src), most, total
+            return out + recompute_in_backward(compute)(self.starts_BD, weights, v, me, src), most, total
 
     def maximum(self, state):
         return state[1]
 
-    def scaled(self, state, maximum):
+    def rescale(self, state, maximum):
         out, own, total = state
         decay = jnp.exp(own - maximum)
         return out * decay[..., None], total * decay
 
-    def total(self, summed, maximum):
+    def from_sum(self, summed, maximum):
         return summed[0], maximum, summed[1]
 
-    def turned(self, x, parts: int, places):
+    def rotate_rows(self, x, parts: int, places):
         return jax.tree.map(lambda leaf: jnp.roll(leaf, places * (leaf.shape[ROWS] // parts), axis=ROWS), x)
 
-    def shared(self, kv, heads: int):
+    def repeat_kv_heads(self, kv, heads: int):
         return jax.tree.map(lambda x: jnp.repeat(x, max(1, heads // x.shape[HEADS]), axis=HEADS), kv)
 
-    def own(self, x, index, parts: int):
+    def take_heads(self, x, index, parts: int):
         size = x.shape[HEADS] // parts
         return lax.dynamic_slice_in_dim(x, index * size, size, axis=HEADS)
 
-    def spread(self, x, index, parts: int):
+    def scatter_heads(self, x, index, parts: int):
         zeros = jnp.zeros((x.shape[0], x.shape[HEADS] * parts, *x.shape[ROWS:]), x.dtype)
         return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
 
@@ -180,7 +182,7 @@ class Attend:
         return out / total[..., None], maximum + jnp.log(total)
 
 
-def recomputed(function: Callable) -> Callable:
+def recompute_in_backward(function: Callable) -> Callable:
     """A function of which only the arguments are kept for the backward pass, whatever the policy of a jax.checkpoint
     around it: that reaches into a jax.checkpoint inside, and would keep what every chunk computes. Nor is what follows
     from a device's index alone moved out of it: a shard_map without an input does not compile."""
@@ -193,18 +195,18 @@ def recomputed(function: Callable) -> Callable:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def meet(attend: Attend, part, starts, q, kv, me, src, state):
+def attend_pair(attend: JaxAttend, part, starts, q, kv, me, src, state):
     bands = replace(attend, starts_BD=starts).bands(me, src, part)
     q = q.astype(kv[0].dtype)
     return attend.kernel.forward(q, *kv, state, bands, attend.tiles["forward"], *attend.rates(kv))
 
 
-def _meet_forward(attend, part, starts, q, kv, me, src, state):
-    after: Any = meet(attend, part, starts, q, kv, me, src, state)
+def _attend_pair_forward(attend, part, starts, q, kv, me, src, state):
+    after: Any = attend_pair(attend, part, starts, q, kv, me, src, state)
     return after, (starts, q, kv, me, src, state[1], after[1])
 
 
-def _meet_backward(attend, part, residuals, cotangents):
+def _attend_pair_backward(attend, part, residuals, cotangents):
     """The gradients of a state. What it stands for does not depend on its maximum, so the maximum is a constant here:
     the pair's gradients are attention's with the maximum for the log-sum-exp and minus dsum for delta."""
     starts, q, kv, me, src, before, after = residuals
@@ -217,4 +219,4 @@ def _meet_backward(attend, part, residuals, cotangents):
     return None, dq.astype(q.dtype), dkv, None, None, (dout * decay[..., None], jnp.zeros_like(before), dsum * decay)
 
 
-meet.defvjp(_meet_forward, _meet_backward)
+attend_pair.defvjp(_attend_pair_forward, _attend_pair_backward)

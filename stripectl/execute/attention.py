@@ -10,24 +10,24 @@ from jax.ad_checkpoint import checkpoint_name
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import Workload
-from stripectl.execute.attend import Attend, Saved
-from stripectl.execute.comm import Comm
-from stripectl.execute.fused_hops import HopAttend, HopComm
-from stripectl.execute.linear_attend import LinearAttend
+from stripectl.execute.attend import JaxAttend, Saved
+from stripectl.execute.comm import JaxComm
+from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
+from stripectl.execute.linear_attend import JaxLinearAttend
 
 ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
 
 
-def attention(scheme: Scheme, attend: Attend, comm: Comm, layer: bool) -> Callable:
+def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
     """attention(q, k, v, starts=None) -> out on one shard, differentiable: by the scheme's own backward between its
     entry and its leave, or all by transposition. In a `layer` a scheme that moves hidden states finds them moved."""
-    meets = meeting(scheme, attend, comm)
+    meets = sharded_forward(scheme, attend, comm)
 
     def attention(q, k, v, starts=None):
-        q, kv = attend.featured(q, (k, v))
-        if layer and scheme.rows_over:
+        q, kv = attend.with_features(q, (k, v))
+        if layer and scheme.row_axes:
             return meets(q, *kv, starts)
         own = replace(attend, starts_BD=starts)
         q, kv = scheme.enter((q, kv), own, comm)
@@ -36,7 +36,7 @@ def attention(scheme: Scheme, attend: Attend, comm: Comm, layer: bool) -> Callab
     return attention
 
 
-def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
+def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callable:
     """(q, k, v, starts) -> out, of shards that meet."""
 
     def forward(q, k, v, starts):
@@ -67,17 +67,17 @@ def meeting(scheme: Scheme, attend: Attend, comm: Comm) -> Callable:
     return meets
 
 
-def bound(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
+def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
     """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
-    given = kernels[plan.kernel].load(), pairing_of(workload, plan), plan.tiles
-    comm = Comm(plan)
-    if kernels[plan.kernel].hops:
-        comm = HopComm(plan)
-        attend = HopAttend(*given, value_dim=workload.value_dim, comm=comm)
+    given = kernels[plan.kernel].load(), sequence_sharding(workload, plan), plan.tiles
+    comm = JaxComm(plan)
+    if kernels[plan.kernel].makes_hops:
+        comm = FusedHopComm(plan)
+        attend = FusedHopAttend(*given, value_dim=workload.value_dim, comm=comm)
     elif workload.rates is None:
-        attend = Attend(*given, value_dim=workload.value_dim)
+        attend = JaxAttend(*given, value_dim=workload.value_dim)
     else:
         over = tuple((axis, size) for axis in (*HEAD_AXES, "ulysses") if (size := plan.size(axis)) > 1)
         kept = {"features": workload.features, "keeps": plan.states == STATES[0]}
-        attend = LinearAttend(*given, decays=workload.rates, over=over, **kept)
-    return attention(schemes[plan.scheme], attend, comm, layer)
+        attend = JaxLinearAttend(*given, decays=workload.rates, over=over, **kept)
+    return shard_attention(schemes[plan.scheme], attend, comm, layer)

@@ -17,7 +17,7 @@ REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
 
 
 @dataclass(frozen=True)
-class Comm:
+class JaxComm:
     """The collectives of a scheme over the axes of a mesh. Each call opens a scope of its own, by which a profile knows
     the transfers that belong together."""
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import jax
 
-from stripectl.core.kernel import Hop
+from stripectl.core.kernel import FusedHop
 from stripectl.core.layout import WHOLE
-from stripectl.execute.attend import Attend
-from stripectl.execute.comm import Comm
+from stripectl.execute.attend import JaxAttend
+from stripectl.execute.comm import JaxComm
 
 
 @dataclass(eq=False)
-class Coming:
+class PendingTransfer:
     """What a hop brings, once a kernel has made it."""
 
     x: Any
@@ -22,30 +22,30 @@ class Coming:
     brought: Any = None
 
 
-def settled(tree: Any) -> Any:
+def resolve_pending(tree: Any) -> Any:
     """A tree of arrays in place of one that holds some that have come."""
 
     def brought(x: Any) -> Any:
-        if not isinstance(x, Coming):
+        if not isinstance(x, PendingTransfer):
             return x
         assert x.brought is not None, "no pair of shards was computed since"
         return x.brought
 
-    return jax.tree.map(brought, tree, is_leaf=lambda x: isinstance(x, Coming))
+    return jax.tree.map(brought, tree, is_leaf=lambda x: isinstance(x, PendingTransfer))
 
 
 @dataclass(frozen=True)
-class HopComm(Comm):
-    waiting: list[Coming] = field(default_factory=list)
+class FusedHopComm(JaxComm):
+    waiting: list[PendingTransfer] = field(default_factory=list)
 
     def shift(self, x, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None):
         if by != 1 or self.size(axis) == 1 or senders:
             return super().shift(x, axis, what, by, senders)
-        self.waiting.append(Coming(x, axis))
+        self.waiting.append(PendingTransfer(x, axis))
         return self.waiting[-1]
 
     def loop(self, first: int, last: int, body: Callable, state):
-        return super().loop(first, last, lambda i, state: settled(body(i, state)), settled(state))
+        return super().loop(first, last, lambda i, state: resolve_pending(body(i, state)), resolve_pending(state))
 
     def along(self, compute: Callable) -> Any:
         """What compute(hop) gives first, with what waits taken along where anything does."""
@@ -55,20 +55,20 @@ class HopComm(Comm):
             return compute(None)
         (axis,) = {each.axis for each in coming}
         leaves, tree = jax.tree.flatten([each.x for each in coming])
-        found, brought = compute(Hop(axis, self.size(axis), leaves))
+        found, brought = compute(FusedHop(axis, self.size(axis), leaves))
         for each, arrays in zip(coming, jax.tree.unflatten(tree, brought), strict=True):
             each.brought = arrays
         return found
 
 
 @dataclass(frozen=True, eq=False)
-class HopAttend(Attend):
-    comm: HopComm = field(kw_only=True)
+class FusedHopAttend(JaxAttend):
+    comm: FusedHopComm = field(kw_only=True)
 
     def __call__(self, q, kv, me, src, *, into, part: tuple[int, int] = WHOLE):
         bands = self.bands(me, src, part)
 
-        def compute(hop: Hop | None):
+        def compute(hop: FusedHop | None):
             return self.kernel.forward(q.astype(kv[0].dtype), *kv, into, bands, self.tiles["forward"], hop)
 
         with jax.named_scope("attend_forward"):
@@ -78,4 +78,4 @@ class HopAttend(Attend):
         return self.comm.along(compute)
 
     def add(self, a: Any, b: Any):
-        return super().add(settled(a), settled(b))
+        return super().add(resolve_pending(a), resolve_pending(b))

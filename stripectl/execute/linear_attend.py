@@ -9,11 +9,11 @@ from jax import lax
 
 from stripectl.core.linear_attention import FEATURES
 from stripectl.core.scheme import HEADS
-from stripectl.execute.attend import Attend, Saved
+from stripectl.execute.attend import JaxAttend, Saved
 
 
 @dataclass(frozen=True, eq=False)
-class LinearAttend(Attend):
+class JaxLinearAttend(JaxAttend):
     """`decays` are the logarithms of all key/value heads', which lie `over` these axes of the mesh and their sizes;
     `keeps` says whether states stay for the backward pass."""
 
@@ -31,13 +31,13 @@ class LinearAttend(Attend):
         return lax.dynamic_slice(jnp.asarray(every), (index * heads,), (heads,))
 
     @property
-    def looks_on(self) -> bool:
-        return self.pairing.window.looks_on
+    def sees_future(self) -> bool:
+        return self.pairing.window.sees_future
 
     def rates(self, kv) -> tuple:
         return (self.own_rates(kv[0].shape[HEADS]),)
 
-    def featured(self, q, kv):
+    def with_features(self, q, kv):
         if self.features == FEATURES[0]:
             return q, kv
         return 1 + jax.nn.elu(q), (1 + jax.nn.elu(kv[0]), kv[1])
@@ -46,12 +46,12 @@ class LinearAttend(Attend):
         """(out, what `apply` kept): nothing normalises."""
         return state[0], state[1] if self.keeps else None
 
-    def share(self, q, kv, me, part, *, into):
+    def local_part(self, q, kv, me, part, *, into):
         bands = self.bands(me, me)
         with jax.named_scope("attend_forward"):
             return self.kernel.forward(q, *kv, into, bands, self.tiles["forward"], *self.rates(kv), part)
 
-    def share_backward(self, saved: Saved, kv, me, part, *, into):
+    def local_part_backward(self, saved: Saved, kv, me, part, *, into):
         given = self.bands(me, me), self.tiles["backward"], *self.rates(kv), part
         with jax.named_scope("attend_backward"):
             return self.kernel.backward_q(*kv, saved.dout_BNTH, into, *given)
@@ -65,18 +65,18 @@ class LinearAttend(Attend):
         with jax.named_scope("attend_forward"):
             return self.kernel.state(*kv, *self.rates(kv))
 
-    def onward(self, state, own):
+    def advance_state(self, state, own):
         rate_K = self.own_rates(own.shape[HEADS])[:, None, None]
-        return self.kernel.onward(state, own, rate_K, self.pairing.rows)
+        return self.kernel.advance_state(state, own, rate_K, self.pairing.rows)
 
-    def before(self, states, me, by: int = 1):
-        if self.looks_on:
+    def state_before(self, states, me, by: int = 1):
+        if self.sees_future:
             return states.sum(0) - lax.dynamic_index_in_dim(states, me, keepdims=False)
         shards = states.shape[0]
         states, place = (states, me) if by == 1 else (states[::-1], shards - 1 - me)
 
         def onward(before, at):
-            return jnp.where(at < place, self.onward(before, states[at]), before), None
+            return jnp.where(at < place, self.advance_state(before, states[at]), before), None
 
         return lax.scan(onward, jnp.zeros(states.shape[1:], states.dtype), jnp.arange(shards - 1))[0]
 
@@ -85,7 +85,7 @@ class LinearAttend(Attend):
         with jax.named_scope("attend_forward"):
             return out + self.kernel.apply(q, before, self.own_rates(before.shape[HEADS])), before, nothing
 
-    def kept(self, saved: Saved):
+    def saved_state(self, saved: Saved):
         return saved.residual
 
     def dstate(self, saved: Saved, kv):

@@ -14,21 +14,21 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stripectl.compat as compat
 from stripectl.core.plan import Plan
-from stripectl.core.sequence_sharding import dealing, lie, pairing_of
+from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.execute.attention import bound
-from stripectl.execute.xla_flags import typed, unknown_flag
+from stripectl.execute.attention import plan_attention
+from stripectl.execute.xla_flags import typed_flags, unknown_flag
 
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
     """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
     is dealt (`pairing.lie`)."""
-    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in lie(plan, how))
+    used = ([axis for axis in axes if plan.size(axis) > 1] for axes in axes_of(plan, how))
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
-def placed(plan: Plan) -> list[Any]:
+def parameter_specs(plan: Plan) -> list[Any]:
     """The devices here for a plan, in the order of its mesh, as JAX lays meshes on the links it finds."""
     axes = plan.axes or {"ring": 1}
     here = jax.devices()[: plan.devices]
@@ -59,7 +59,7 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
     if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
         flags = {**compat.keep_barriers_on_cpu(), **flags}
     try:
-        return lowered.compile(compiler_options=typed(flags))
+        return lowered.compile(compiler_options=typed_flags(flags))
     except jax.errors.JaxRuntimeError as error:
         if unknown := unknown_flag(str(error), kind):
             raise BadInput(unknown) from error
@@ -67,7 +67,7 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
 
 
 @dataclass(frozen=True)
-class Program:
+class PlanProgram:
     """A plan, which has its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
 
     workload: Workload
@@ -81,7 +81,7 @@ class Program:
     @property
     def specs(self) -> list[PartitionSpec]:
         """Of q, k, v and the cotangent of the output."""
-        queries = dealing(self.workload, self.plan)
+        queries = query_sharding(self.workload, self.plan)
         return [partition(self.plan, how) for how in (queries, "keys", "keys", queries)]
 
     @property
@@ -107,7 +107,7 @@ class Program:
     def body(self, *arrays):
         """One device's part of (q, k, v, cotangent if any, starts if any): out, or (out, dq, dk, dv)."""
         given = len(self.shapes)
-        attend, starts = bound(self.plan, self.workload), arrays[given:]
+        attend, starts = plan_attention(self.plan, self.workload), arrays[given:]
         if given == 3:
             return attend(*arrays)
         out, backward = jax.vjp(lambda q, k, v: attend(q, k, v, *starts), *arrays[:3])
@@ -144,26 +144,26 @@ class Program:
     def own_inputs(self) -> list[Any]:
         """What other programs of the same key could not take: where documents start."""
         starts = np.asarray(self.workload.starts)
-        return [laid(np.broadcast_to(starts, x.shape), x.sharding) for x in self.own_shapes]
+        return [put_on_devices(np.broadcast_to(starts, x.shape), x.sharding) for x in self.own_shapes]
 
     def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
         """All arguments: host arrays in natural order, onto the devices in the layout's order, and its own."""
         given = zip(arrays_BNTH, self.shapes, self.orders, strict=False)
-        return [*(laid(x[:, :, order], like.sharding) for x, like, order in given), *self.own_inputs()]
+        return [*(put_on_devices(x[:, :, order], like.sharding) for x, like, order in given), *self.own_inputs()]
 
     @property
     def orders(self) -> list[np.ndarray]:
         """Of q, k, v and what is like q: stored = natural[order] along positions."""
-        queries, keys = pairing_of(self.workload, self.plan).orders()
+        queries, keys = sequence_sharding(self.workload, self.plan).orders()
         return [queries, keys, keys, queries]
 
 
-def laid(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+def put_on_devices(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
     """A host array that every process has, on the devices."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
-def peak_bytes(compiled: Any) -> int | None:
+def compiled_peak_bytes(compiled: Any) -> int | None:
     """The most memory a device holds while a compiled program runs, arguments and results included."""
     memory = compiled.memory_analysis()
     if memory is None:

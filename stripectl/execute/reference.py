@@ -8,7 +8,7 @@ from stripectl.core.linear_attention import FEATURES
 from stripectl.core.workload import Workload
 
 
-def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
+def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
     """bool (queries, keys): what a mask keeps for queries at the end of the keys' positions, whose documents begin at
     `starts`."""
     position, key = np.arange(keys - queries, keys)[:, None], np.arange(keys)
@@ -22,11 +22,11 @@ def kept(queries: int, keys: int, window: Window, starts: np.ndarray | None = No
     return keep
 
 
-def by_definition(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
+def reference_attention(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
     if workload.rates is None:
         return dense(q, k, v, dout, workload.window, workload.starts)
-    slopes, looks_on = [1.0, 1.0], workload.window.looks_on
+    slopes, looks_on = [1.0, 1.0], workload.window.sees_future
     if workload.features != FEATURES[0]:
         q, k = (np.asarray(x, np.float64) for x in (q, k))
         slopes = [np.where(x > 0, 1.0, np.exp(x)) for x in (q, k)]
@@ -42,7 +42,7 @@ def dense(
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKSH, v_BKSH, dout_BNTH))
     out, dq, dk, dv = np.empty_like(dout), np.empty_like(q), np.zeros_like(k), np.zeros_like(v)
     scale, group = q.shape[3] ** -0.5, q.shape[1] // k.shape[1]
-    keep = kept(q.shape[2], k.shape[2], window, starts)
+    keep = visible_keys(q.shape[2], k.shape[2], window, starts)
     for b, n in np.ndindex(q.shape[:2]):
         m = n // group
         s_TS = np.where(keep, q[b, n] @ k[b, m].T * scale, -np.inf)

@@ -12,14 +12,14 @@ import numpy as np
 
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan
-from stripectl.core.sequence_sharding import dealing, fewest_kv_heads, lie, pairing_of
+from stripectl.core.sequence_sharding import axes_of, min_kv_heads, query_sharding, sequence_sharding
 from stripectl.core.workload import SLIDING, STEP, Workload
-from stripectl.execute.program import Program
-from stripectl.execute.reference import by_definition
-from stripectl.results.measurement import badness
+from stripectl.execute.program import PlanProgram
+from stripectl.execute.reference import reference_attention
+from stripectl.results.measurement import check_error
 
 CHECKED_LEN = 2048  # float64 dense attention of this length takes a second
 TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
@@ -30,40 +30,40 @@ def tolerance(dtype: str, platform: str) -> float:
     return TOLERANCES[dtype if platform == "cpu" else "bfloat16"]
 
 
-def checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
+def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     """The workload cut to a size that dense attention can do, and the plan with its tiles cut in proportion: as many
     devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
     pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
-    unit = math.lcm(kernel.tile_multiple, plan.cut // plan.shards, plan.parts)
+    unit = math.lcm(kernel.tile_multiple, plan.sequence_devices // plan.shards, plan.parts)
     piece = -(-max(16, CHECKED_LEN // pieces) // unit) * unit
-    if kernel.whole:
-        small = smaller(workload, plan, pieces * piece)
+    if kernel.keeps_all_scores:
+        small = cut_workload(workload, plan, pieces * piece)
         return small, with_tile(replace(plan, tile=None), small, "cpu")
     assert plan.tile is not None
     backward = plan.backward or plan.tile
     shrink = min(1.0, piece / 2 / max(*plan.tile, *backward))
 
     def cut(tile: Tile) -> Tile:
-        return kernel.fitting(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
+        return kernel.largest_tile(Tile(int(tile.block_q * shrink), int(tile.block_kv * shrink)), piece)
 
-    small = smaller(workload, plan, pieces * piece)
-    queries = pairing_of(small, plan).query_piece
+    small = cut_workload(workload, plan, pieces * piece)
+    queries = sequence_sharding(small, plan).query_piece
     tile = cut(plan.tile)
     tile = tile._replace(block_q=min(tile.block_q, queries))
     return small, replace(plan, tile=tile, backward=plan.backward and cut(backward))
 
 
-def smaller(workload: Workload, plan: Plan, seq_len: int) -> Workload:
+def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
     """A workload of so many keys, no longer than they are, with as few heads and requests as the plan divides, and
     queries, documents and a sliding window in proportion."""
-    devices = plan.product(lie(plan, dealing(workload, plan))[0])
-    kv_heads, group = fewest_kv_heads(workload, plan), workload.heads // workload.kv_heads
+    devices = plan.product(axes_of(plan, query_sharding(workload, plan))[0])
+    kv_heads, group = min_kv_heads(workload, plan), workload.heads // workload.kv_heads
     part = seq_len / workload.seq_len
 
     def scaled(length: int, unit: int = 1) -> int:
         return max(1, round(length * part / unit)) * unit
 
-    dealt = plan.shards * layouts[plan.layout].pieces if dealing(workload, plan) == "rows" else 1
+    dealt = plan.shards * layouts[plan.layout].pieces if query_sharding(workload, plan) == "rows" else 1
     left = workload.window.left
     return replace(
         workload,
@@ -77,26 +77,26 @@ def smaller(workload: Workload, plan: Plan, seq_len: int) -> Workload:
     )
 
 
-def check(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
+def check_attention(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
     """The plan's attention at a checkable size against dense attention: the largest error of the shards this process
     holds; of a training step that of a layer, of layers of two kinds that of the worse."""
     passes = "forward-backward" if workload.passes == STEP else workload.passes
-    found = [check_layer(own.of_layer(passes), each, devices) for _, own, each in layers_of(workload, plan)]
-    worst = max(found, key=badness)
+    found = [check_layer(own.one_layer(passes), each, devices) for _, own, each in layer_groups(workload, plan)]
+    worst = max(found, key=check_error)
     return worst | {"reference": "; ".join(each["reference"] for each in found)}
 
 
 def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> dict[str, Any]:
     """What `check` says of one layer's attention."""
-    workload, plan = checkable(workload, plan)
-    program = Program(workload, plan, devices)
+    workload, plan = cut_to_checkable(workload, plan)
+    program = PlanProgram(workload, plan, devices)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
     q, k, v = arrays[:3]
     cotangent = arrays[3] if len(arrays) > 3 else np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
     found = program.function(*program.place(arrays))
-    expected = by_definition(workload, q, k, v, cotangent)
-    queries, keys = pairing_of(workload, plan).orders()
+    expected = reference_attention(workload, q, k, v, cotangent)
+    queries, keys = sequence_sharding(workload, plan).orders()
     worst = 0.0
     values = found if isinstance(found, tuple) else (found,)
     for value, reference, order in zip(values, expected, (queries, queries, keys, keys), strict=False):

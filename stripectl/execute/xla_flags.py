@@ -17,7 +17,7 @@ LIBRARIES = {
 UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
 
 
-def typed(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
+def typed_flags(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
     """Compiler flags with the types that some compilers insist on; None where there are none."""
 
     def value(text: str) -> bool | int | float | str:

@@ -77,7 +77,7 @@ print(loss)
 CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config import Model\n"
 
 
-def use(m: Measurement) -> dict[str, Any]:
+def usage_of(m: Measurement) -> dict[str, Any]:
     """What to paste, by where; of MaxText and Transformer Engine `text` is None where they lack it, and `note` says
     what is lacking, or what to mind."""
     plan, kind = parse_plan(m.plan), hardware_kind(m.target)
@@ -94,7 +94,7 @@ def slices(target: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-def options(m: Measurement) -> dict[str, Any]:
+def plan_options(m: Measurement) -> dict[str, Any]:
     """Options of `stripectl bench` by which it computes the same again, by name."""
     work = m.workload
     shape: dict[str, Any] = {"model": work.model}
@@ -118,12 +118,12 @@ def options(m: Measurement) -> dict[str, Any]:
 
 
 def as_yaml(m: Measurement) -> str:
-    return yaml.safe_dump(options(m), sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.safe_dump(plan_options(m), sort_keys=False, allow_unicode=True, width=1000)
 
 
 def command_line(m: Measurement) -> str:
     """The command that obtains this number again."""
-    values = {name: value if isinstance(value, list) else [value] for name, value in options(m).items()}
+    values = {name: value if isinstance(value, list) else [value] for name, value in plan_options(m).items()}
     words = [word for name, each in values.items() for value in each for word in (f"--{name}", str(value))]
     return shlex.join(["stripectl", "bench", *words])
 
@@ -185,7 +185,7 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def lacking(reason: str) -> dict[str, Any]:
+def not_available(reason: str) -> dict[str, Any]:
     return {"text": None, "note": reason}
 
 
@@ -204,17 +204,17 @@ def maxtext(work: Workload, plan: Plan, kind: str, slices: int) -> dict[str, Any
     """The flags of a MaxText run whose attention is the plan's, or why there are none."""
     strategy, strange = MAXTEXT_STRATEGIES.get(plan.scheme), set(plan.axes) - MAXTEXT_AXES.keys()
     if reason := unusual(work):
-        return lacking(reason)
+        return not_available(reason)
     if kind not in ("tpu", "gpu"):
-        return lacking(f"MaxText's context parallelism is for TPUs and GPUs, not {kind}.")
+        return not_available(f"MaxText's context parallelism is for TPUs and GPUs, not {kind}.")
     if strategy is None or strange:
-        return lacking(f"MaxText has no {plan.scheme} on the axes {', '.join(plan.axes)}.")
+        return not_available(f"MaxText has no {plan.scheme} on the axes {', '.join(plan.axes)}.")
     if work.mask != "causal" or plan.shards == 1:
-        return lacking("MaxText's context parallelism is for causal masks and two devices of a sequence or more.")
+        return not_available("MaxText's context parallelism is for causal masks and two devices of a sequence or more.")
     striped = plan.layout == "striped"
     if striped and (kind == "tpu" or strategy != "ring"):
         nearest = replace(plan, layout="zigzag")
-        return lacking(
+        return not_available(
             f"MaxText orders tokens in stripes on GPUs alone, for a ring of packed sequences. The nearest it has is "
             f"{nearest}."
         )
@@ -262,15 +262,15 @@ def transformer_engine(work: Workload, plan: Plan, kind: str) -> dict[str, Any]:
     sequences (BSHD) and the striped one on packed ones (THD)."""
     strategy, strange = TE_STRATEGIES.get(plan.scheme), set(plan.axes) - TE_RESOURCES.keys()
     if reason := unusual(work):
-        return lacking(reason)
+        return not_available(reason)
     if kind != "gpu":
-        return lacking(f"Transformer Engine runs on GPUs, not {kind}.")
+        return not_available(f"Transformer Engine runs on GPUs, not {kind}.")
     if strategy is None or strange or plan.shards == 1:
         axes = f"the axes {', '.join(plan.axes)}" if plan.axes else "one device"
-        return lacking(f"Transformer Engine for JAX has no {plan.scheme} on {axes}.")
+        return not_available(f"Transformer Engine for JAX has no {plan.scheme} on {axes}.")
     causal, packed = work.mask == "causal", plan.layout == "striped"
     if packed and not causal:
-        return lacking("Transformer Engine's packed sequences, which stripes need, take a causal mask alone.")
+        return not_available("Transformer Engine's packed sequences, which stripes need, take a causal mask alone.")
     balanced = causal and plan.layout != "contiguous"
     mask = "PADDING_CAUSAL_MASK" if packed else "CAUSAL_MASK" if causal else "NO_MASK"
     resources = ", ".join(f'{TE_RESOURCES[axis]}="{axis}"' for axis in plan.axes)

@@ -29,7 +29,7 @@ Box = tuple[int, ...]  # chips on each axis of the torus, then cores of a chip
 Place = tuple[int, ...]  # of a chip on each axis of the torus, then of the core
 
 
-class Crossed(NamedTuple):
+class HopPath(NamedTuple):
     """What the hops of an axis cross in one direction: entry i is the hop that leaves place i of the axis, the worst of
     those that run side by side."""
 
@@ -39,7 +39,7 @@ class Crossed(NamedTuple):
     wrapped: np.ndarray  # whether it takes a wrap-around link
 
 
-class Link(NamedTuple):
+class TorusLink(NamedTuple):
     """The link that leads on from a chip along an axis of the torus."""
 
     slice: int
@@ -47,15 +47,15 @@ class Link(NamedTuple):
     dimension: int
 
 
-class Crossings(NamedTuple):
+class LinkLoad(NamedTuple):
     """Transfers over each link, both ways together, and over the network between slices."""
 
-    links: Mapping[Link, int]
+    links: Mapping[TorusLink, int]
     network: int
 
 
 @dataclass(frozen=True)
-class Wiring:
+class MeshPlacement:
     """A mesh on a target. `order[k]` is the index in `target.positions`, and so in JAX's list of such devices, of the
     k-th device of the mesh in row-major order of its axes, the last varying fastest:
     `Mesh(np.array(devices)[order].reshape(sizes), axes)`. `onward` and `back` are by axis."""
@@ -63,11 +63,11 @@ class Wiring:
     target: Target
     mesh: tuple[tuple[str, int], ...]
     order: tuple[int, ...]
-    onward: Mapping[str, Crossed]
-    back: Mapping[str, Crossed]
+    forward: Mapping[str, HopPath]
+    backward: Mapping[str, HopPath]
 
     @cached_property
-    def hops(self) -> dict[str, Hops]:
+    def hop_costs(self) -> dict[str, Hops]:
         """Seconds and bytes/s of every hop of every axis: links add their latency and divide their rate among the
         transfers that share them; the network's latency is not published and not counted. A hop between the cores of
         a chip takes what a link takes.
@@ -77,7 +77,7 @@ class Wiring:
         """
         hardware = self.target.hardware
         link, network = (hardware.figure(f"{name}_bytes_per_s_one_way") for name in ("link", "network"))
-        crosses = [axis for axis, crossed in self.onward.items() if crossed.network.any()]
+        crosses = [axis for axis, crossed in self.forward.items() if crossed.network.any()]
         if link is None or (crosses and network is None):
             lacking = "link" if link is None else "network"
             raise BadInput(
@@ -86,13 +86,13 @@ class Wiring:
             )
         latency_s = hardware.figure("hop_latency_s") or 0.0
 
-        def rates(crossed: Crossed) -> np.ndarray:
+        def rates(crossed: HopPath) -> np.ndarray:
             return np.where(crossed.network, network or link, link / np.maximum(crossed.sharing, 1))
 
-        def latencies(crossed: Crossed) -> np.ndarray:
+        def latencies(crossed: HopPath) -> np.ndarray:
             return np.where(crossed.network, 0.0, latency_s * np.maximum(crossed.links, 1))
 
-        both = {axis: (self.onward[axis], self.back[axis]) for axis, _ in self.mesh}
+        both = {axis: (self.forward[axis], self.backward[axis]) for axis, _ in self.mesh}
         return {
             axis: Hops(np.stack(list(map(rates, ways))), np.stack(list(map(latencies, ways))))
             for axis, ways in both.items()
@@ -103,24 +103,24 @@ class Wiring:
         names, sizes = zip(*self.mesh, strict=True)
         return np.array(self.order).reshape(sizes), names.index(axis)
 
-    def crossings(self, axis: str) -> "Crossings":
+    def link_load(self, axis: str) -> "LinkLoad":
         """What transfers cross when every device sends to the next one of an axis."""
         transfers = _Transfers(self.target, *self._along(axis), 1)
-        found: Counter[Link] = Counter()
-        if torus(self.target):
+        found: Counter[TorusLink] = Counter()
+        if is_torus(self.target):
             ways, shape = _ways(self.target, transfers)[0], self.target.shape
             for way in ways[ways >= 0].tolist():
                 (chip, dimension), onward = divmod(way // 2, len(shape)), way % 2
                 slice, place = divmod(chip, math.prod(shape))
                 at = list(map(int, np.unravel_index(place, shape)))
                 at[dimension] = at[dimension] if onward else (at[dimension] - 1) % shape[dimension]
-                found[Link(slice, tuple(at), dimension)] += 1
-        return Crossings(found, int(transfers.network.sum()))
+                found[TorusLink(slice, tuple(at), dimension)] += 1
+        return LinkLoad(found, int(transfers.network.sum()))
 
     @cached_property
-    def spreads(self) -> dict[frozenset[str], Spread]:
+    def collective_spreads(self) -> dict[frozenset[str], Spread]:
         """How collectives over each choice of axes lie on the links: those whose devices are boxes of the torus."""
-        if not torus(self.target):
+        if not is_torus(self.target):
             return {}
         names = [axis for axis, size in self.mesh if size > 1]
         chosen = (axes for count in range(1, len(names) + 1) for axes in itertools.combinations(names, count))
@@ -152,7 +152,7 @@ class Wiring:
             load = max(load, len(at) / (8 if closed else 4) * stride)
         return Spread(ways, load) if ways else None
 
-    def apart(self, axis: str) -> float:
+    def cross_slice_fraction(self, axis: str) -> float:
         """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in
         another slice, of all devices together."""
         grid, line = self._along(axis)
@@ -161,12 +161,12 @@ class Wiring:
         return float(others.mean(0).sum())
 
 
-def torus(target: Target) -> bool:
+def is_torus(target: Target) -> bool:
     """Whether its chips lie on a torus; else any of a slice reaches any other."""
     return len(target.shape) == target.hardware.torus_dims
 
 
-def wire(target: Target, mesh: Sequence[tuple[str, int]]) -> Wiring:
+def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement:
     """The mesh (axes in the order of plan.AXES) on the target's links, or on as much of the target as it needs.
 
     Raises:
@@ -188,7 +188,7 @@ def wire(target: Target, mesh: Sequence[tuple[str, int]]) -> Wiring:
     pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
     grid = order.reshape([*outer, *inner]).transpose(pairs).reshape(sizes)
     ways = [{axis: _crossed(target, grid, line, by) for line, axis in enumerate(axes)} for by in (1, -1)]
-    return Wiring(target, tuple(mesh), tuple(grid.reshape(-1).tolist()), *ways)
+    return MeshPlacement(target, tuple(mesh), tuple(grid.reshape(-1).tolist()), *ways)
 
 
 def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
@@ -231,7 +231,7 @@ def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, .
             if best is None or tuple(cost) < best[0]:
                 best = tuple(cost), lines
     if best is None:
-        return around(room)[: math.prod(sizes)]
+        return closed_walk(room)[: math.prod(sizes)]
     start = [(0,) * len(room)]
     return [tuple(map(sum, zip(*each, strict=True))) for each in itertools.product(start, *best[1])]
 
@@ -239,7 +239,7 @@ def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, .
 @lru_cache(2**14)
 def _line(box: Box, stride: Box, room: Box, wrap: tuple[bool, ...]) -> tuple[list[Place], int]:
     """The places of an axis whose devices lie in a box, so far apart, and the links of the longest hop round them."""
-    places = [tuple(s * x for s, x in zip(stride, at, strict=True)) for at in around(box)]
+    places = [tuple(s * x for s, x in zip(stride, at, strict=True)) for at in closed_walk(box)]
     return places, _longest(places, room, wrap)
 
 
@@ -262,7 +262,7 @@ def _boxes(devices: int, room: Box) -> Iterator[Box]:
 
 
 @cache
-def around(box: Box) -> list[Place]:
+def closed_walk(box: Box) -> list[Place]:
     """Every place of the box, each a single link from the next, and the last from the first where two sides are longer
     than one and one of them is even: that many rows of a path over the other sides are taken there and back, all but
     their starts, along which it comes home. Cores of a chip follow each other."""
@@ -313,10 +313,10 @@ class _Transfers:
         self.network = self.slices[self.senders] != self.slices[self.receivers]
 
 
-def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> Crossed:
+def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> HopPath:
     """What the hops of one axis of the grid of positions cross when all devices send to their neighbour."""
     transfers = _Transfers(target, grid, line, by)
-    if torus(target):
+    if is_torus(target):
         ways, wrapped = _ways(target, transfers)
         load = np.bincount(ways[ways >= 0], minlength=int(ways.max(initial=0)) + 1)
         links = (ways >= 0).sum(0)
@@ -325,7 +325,7 @@ def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> Crossed:
         links = np.where(transfers.network | (transfers.senders == transfers.receivers), 0, 1)
         sharing, wrapped = np.ones_like(links), np.zeros(len(links), bool)
     alike = tuple(axis for axis in range(grid.ndim) if axis != line)
-    return Crossed(*(each.reshape(grid.shape).max(alike) for each in (links, sharing, transfers.network, wrapped)))
+    return HopPath(*(each.reshape(grid.shape).max(alike) for each in (links, sharing, transfers.network, wrapped)))
 
 
 def _ways(target: Target, transfers: _Transfers) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from stripectl.errors import BadInput
-from stripectl.util.files import profile, profile_names, unknown
+from stripectl.util.files import load_profile, profile_names, unknown_name
 
 Kind = Literal["cpu", "tpu", "gpu"]
 
@@ -80,7 +80,7 @@ class Hardware:
         Raises:
             BadInput: unknown name, or a file that is no profile.
         """
-        path, content = profile("hardware", "hardware", name)
+        path, content = load_profile("hardware", "hardware", name)
         return cls.from_mapping(path, content)
 
     @classmethod
@@ -88,11 +88,11 @@ class Hardware:
         known = {*FIELDS, "figures"}
         for key, value in content.items():
             if key not in known:
-                raise unknown(f"field in the hardware {path}:", key, known)
-            if key in FIELDS and not FIELDS[key].fits(value):
-                raise BadInput(f"the hardware {path} says {key}: {value!r}; it must be {FIELDS[key].what}.")
+                raise unknown_name(f"field in the hardware {path}:", key, known)
+            if key in FIELDS and not FIELDS[key].is_valid(value):
+                raise BadInput(f"the hardware {path} says {key}: {value!r}; it must be {FIELDS[key].description}.")
         if "kind" not in content:
-            raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].what}.")
+            raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].description}.")
         given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
         figures, sources = _figures(path, content.get("figures") or {})
         given |= {name: tuple(given[name]) for name in ("device_kinds", "aliases", "host", "pod")}
@@ -109,12 +109,12 @@ class Hardware:
         return cls(figures=figures, sources=sources, **given)
 
 
-class Field(NamedTuple):
+class ProfileField(NamedTuple):
     """A field of a profile: what it is where it is left out, the test of a value, and the test in words."""
 
     default: Any
-    fits: Callable[[Any], bool]
-    what: str
+    is_valid: Callable[[Any], bool]
+    description: str
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -143,22 +143,24 @@ def _count(least: int, most: int = 4096) -> Callable[[Any], bool]:
 
 
 FIELDS = {
-    "name": Field("", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."),
-    "kind": Field(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
-    "device_kinds": Field([], _names, "a list of names"),
-    "devices_per_chip": Field(1, _count(1, 8), "a number from 1 to 8"),
-    "devices_per_host": Field(1, _count(1), "a positive integer"),
-    "torus_dims": Field(0, _count(0, 3), "a number of dimensions, at most 3"),
-    "wrap": Field(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
-    "host": Field([], _axes, "a list of positive integers"),
-    "pod": Field([], _axes, "a list of positive integers"),
-    "slices": Field([], _shapes, "a list of shapes such as 2x2x4"),
-    "counted": Field(1, _count(1), "a positive integer"),
-    "chip_config": Field(None, lambda x: x is None or isinstance(x, str), "a name"),
-    "aliases": Field([], _names, "a list of names"),
-    "kernel": Field("xla", lambda x: isinstance(x, str), "the name of a kernel"),
-    "overlaps": Field(True, lambda x: isinstance(x, bool), "true or false"),
-    "compiler": Field({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
+    "name": ProfileField(
+        "", lambda x: isinstance(x, str) and bool(re.fullmatch(r"[\w.-]+", x)), "letters, digits, - and ."
+    ),
+    "kind": ProfileField(None, lambda x: x in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
+    "device_kinds": ProfileField([], _names, "a list of names"),
+    "devices_per_chip": ProfileField(1, _count(1, 8), "a number from 1 to 8"),
+    "devices_per_host": ProfileField(1, _count(1), "a positive integer"),
+    "torus_dims": ProfileField(0, _count(0, 3), "a number of dimensions, at most 3"),
+    "wrap": ProfileField(None, lambda x: x in (None, "full_axis", "multiple_of_4"), "full_axis or multiple_of_4"),
+    "host": ProfileField([], _axes, "a list of positive integers"),
+    "pod": ProfileField([], _axes, "a list of positive integers"),
+    "slices": ProfileField([], _shapes, "a list of shapes such as 2x2x4"),
+    "counted": ProfileField(1, _count(1), "a positive integer"),
+    "chip_config": ProfileField(None, lambda x: x is None or isinstance(x, str), "a name"),
+    "aliases": ProfileField([], _names, "a list of names"),
+    "kernel": ProfileField("xla", lambda x: isinstance(x, str), "the name of a kernel"),
+    "overlaps": ProfileField(True, lambda x: isinstance(x, bool), "true or false"),
+    "compiler": ProfileField({}, lambda x: isinstance(x, dict), "a mapping of names to numbers"),
 }
 
 
@@ -187,7 +189,7 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
         raise BadInput(f"the hardware {path} has figures that are not a mapping of names to {{value, source}}.")
     for key, entry in entries.items():
         if key not in FIGURES:
-            raise unknown(f"figure in the hardware {path}:", str(key), FIGURES)
+            raise unknown_name(f"figure in the hardware {path}:", str(key), FIGURES)
         value = entry.get("value") if isinstance(entry, dict) else None
         if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST <= value <= MOST:
             raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
@@ -210,7 +212,7 @@ def named_by_device(device_kind: str) -> Hardware | None:
     return None
 
 
-def hiding_block(
+def min_hiding_rows(
     hardware: Hardware,
     dtype: str,
     dtype_bytes: int,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware, format_shape, hardware_names, parse_shape
-from stripectl.util.files import unknown
+from stripectl.util.files import unknown_name
 
-MOST_CHIPS = 2**16
+MAX_CHIPS = 2**16
 
 
 class Position(NamedTuple):
@@ -136,8 +136,8 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
         found = _behind_a_switch(machine, shape, slices, text)
     else:
         found = Target(machine, _shape(machine, shape, text), slices)
-    if not 1 <= found.slices * math.prod(found.shape) <= MOST_CHIPS:
-        raise BadInput(f"the target {text} has {found.slices * math.prod(found.shape)} chips, not 1 to {MOST_CHIPS}.")
+    if not 1 <= found.slices * math.prod(found.shape) <= MAX_CHIPS:
+        raise BadInput(f"the target {text} has {found.slices * math.prod(found.shape)} chips, not 1 to {MAX_CHIPS}.")
     return found
 
 
@@ -165,7 +165,7 @@ def _hardware(name: str, given: Hardware | None) -> Hardware:
     known = hardware_names()
     named = [found for found in map(Hardware.load, known) if name in (found.name, *found.aliases)]
     if not named:
-        raise unknown("hardware in the target", name, known)
+        raise unknown_name("hardware in the target", name, known)
     if given and given.kind != named[0].kind:
         raise BadInput(f"the profile {given.name} is of a {given.kind}, and {name} is a {named[0].kind}.")
     return given or named[0]
@@ -204,13 +204,13 @@ def _shape(machine: Hardware, shape: tuple[int, ...], text: str) -> tuple[int, .
         reason = None if sold else "no slice of so many chips is sold; name its shape"
         shape = sold[0] if sold else shape
     else:
-        reason = unsupported_shape(machine, shape)
+        reason = why_shape_unsupported(machine, shape)
     if reason:
         raise BadInput(f"{machine.name} does not come as {text}: {reason}. Nearest: {nearest_slices(machine, chips)}.")
     return shape
 
 
-def unsupported_shape(machine: Hardware, shape: tuple[int, ...]) -> str | None:
+def why_shape_unsupported(machine: Hardware, shape: tuple[int, ...]) -> str | None:
     """Why no slice has this shape, or None: it is made of whole hosts, and fits the pod. Where optical switches join
     4x4x4 cubes, a slice of whole cubes may be as long as there are cubes."""
     if len(shape) != machine.torus_dims:

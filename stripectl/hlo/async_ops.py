@@ -30,20 +30,20 @@ def base(opcode: str) -> str:
     return opcode.removesuffix("-start").removesuffix("-done").removesuffix("-update")
 
 
-def inside(module: Module, instruction: Instruction) -> list[Instruction]:
+def instructions_inside(module: Module, instruction: Instruction) -> list[Instruction]:
     """What a fusion or an asynchronous call holds, fusions in it too."""
     found = []
     for name in instruction.called:
         for line in module.computations.get(name, ()):
-            found += [line, *inside(module, line)]
+            found += [line, *instructions_inside(module, line)]
     return found
 
 
-def sent(module: Module, instruction: Instruction) -> tuple[Instruction, ...]:
+def collectives_inside(module: Module, instruction: Instruction) -> tuple[Instruction, ...]:
     """The collectives that an instruction is or holds; what loops and calls hold has a place of its own."""
     if instruction.opcode in CONTAINERS:
         return ()
-    lines = [instruction, *inside(module, instruction)]
+    lines = [instruction, *instructions_inside(module, instruction)]
     return tuple(line for line in lines if base(line.opcode) in (*OPCODES, *PEERS))
 
 
@@ -56,7 +56,7 @@ def operands(lines: Sequence[Instruction]) -> dict[str, list[str]]:
 def spans(module: Module, lines: Sequence[Instruction]) -> dict[str, Span]:
     """The transfers of a computation by the instruction that begins them."""
     at = {line.name: index for index, line in enumerate(lines)}
-    held = {line.name: (line, sent(module, line), inside(module, line)) for line in lines}
+    held = {line.name: (line, collectives_inside(module, line), instructions_inside(module, line)) for line in lines}
     moves = {name: collectives for name, (_, collectives, _) in held.items() if collectives}
     used = operands(lines)
     begun = {name for name, (line, _, within) in held.items() if name in moves and _begins(line, within)}

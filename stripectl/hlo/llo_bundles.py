@@ -103,7 +103,7 @@ def kernel(name: str, text: str) -> KernelBundles:
     Raises:
         StripectlError: a format that is not known.
     """
-    bundles = list(parse(text.splitlines()))
+    bundles = list(parse_bundles(text.splitlines()))
     first, last, turns = the_loop(name, bundles)
     inside = bundles[first : last + 1]
     regions = [region for region in guarded(bundles) if first <= region.start and region.end <= last + 1]
@@ -116,7 +116,7 @@ def kernel(name: str, text: str) -> KernelBundles:
     if not most:
         raise StripectlError(f"the bundles of {name} hold no matmul that is known. Its format is not known.")
     tiles = [region for region, count in matmuls.items() if count == most]
-    around = {region for region in regions for tile in tiles if tile and region != tile and covers(region, tile)}
+    around = {region for region in regions for tile in tiles if tile and region != tile and encloses(region, tile)}
     step = sum(sizes[region] for region in {None, *around} - {*tiles})
     computed = sorted(sizes[region] for region in tiles)
     row = sizes.total() - step - sum(computed)
@@ -124,7 +124,7 @@ def kernel(name: str, text: str) -> KernelBundles:
     return KernelBundles(name, steps, computed[0], computed[-1], step, row, masked=bool(around))
 
 
-def parse(lines: Iterable[str]) -> Iterator[Bundle]:
+def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:
     """Bundles in order; one may be written over several lines."""
     head, text = (-1, "", 0), list[str]()
     for line in [*lines, "0 :"]:
@@ -162,5 +162,5 @@ def innermost(regions: list[Region], address: int) -> Region | None:
     return min(around, key=lambda region: region.end - region.start, default=None)
 
 
-def covers(outer: Region, inner: Region) -> bool:
+def encloses(outer: Region, inner: Region) -> bool:
     return outer.start <= inner.start and inner.end <= outer.end

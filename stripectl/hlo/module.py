@@ -75,7 +75,7 @@ class Instruction(NamedTuple):
         return sum(size_bytes(dtype, sizes) for dtype, sizes in SHAPE.findall(self.result))
 
 
-class Reached(NamedTuple):
+class ReachedComputation(NamedTuple):
     """A computation on one way from the entry to it: how often it runs, and the instructions that lead there."""
 
     name: str
@@ -107,17 +107,21 @@ class Module:
     entry: str
     computations: dict[str, list[Instruction]]
 
-    def reached(self, enter: Callable[[Instruction], list[str]] = lambda line: line.called) -> Iterator[Reached]:
+    def reached(
+        self, enter: Callable[[Instruction], list[str]] = lambda line: line.called
+    ) -> Iterator[ReachedComputation]:
         """Every way to a computation, the entry last; `enter` says which of those that an instruction calls are gone
         to. A loop that does not say how often it runs counts as once a turn of what is around it."""
 
-        def visit(at: Reached) -> Iterator[Reached]:
+        def visit(at: ReachedComputation) -> Iterator[ReachedComputation]:
             for line in self.computations[at.name]:
                 for called in enter(line):
-                    yield from visit(Reached(called, at.times * (self.trips(line) or 1), (*at.callers, line)))
+                    yield from visit(
+                        ReachedComputation(called, at.times * (self.trips(line) or 1), (*at.callers, line))
+                    )
             yield at
 
-        return visit(Reached(self.entry, 1, ()))
+        return visit(ReachedComputation(self.entry, 1, ()))
 
     def trips(self, instruction: Instruction) -> int | None:
         """How often a loop runs, by the compiler's word or the one constant of its condition; 1 for what is no loop,
@@ -132,7 +136,7 @@ class Module:
         return constants[0] if len(constants) == 1 else None
 
     @cached_property
-    def talks(self) -> dict[str, bool]:
+    def communicates(self) -> dict[str, bool]:
         """Whether a collective is reached from each computation."""
         known: dict[str, bool] = {}
 
@@ -153,7 +157,7 @@ def has_entry(text: str) -> bool:
     return any((found := COMPUTATION.match(line)) and found[1] for line in text.splitlines())
 
 
-def parse(text: str) -> Module:
+def parse_module(text: str) -> Module:
     """The program that a compiler printed.
 
     Raises:
@@ -183,28 +187,30 @@ def collectives(module: Module) -> list[Collective]:
     Raises:
         StripectlError: a loop around a collective does not say how often it runs.
     """
-    return [each for each, _ in located(module, lambda line, callers: None)]
+    return [each for each, _ in located_collectives(module, lambda line, callers: None)]
 
 
-def located(module: Module, tell: Callable[[Instruction, Sequence[Instruction]], Any]) -> list[tuple[Collective, Any]]:
+def located_collectives(
+    module: Module, tell: Callable[[Instruction, Sequence[Instruction]], Any]
+) -> list[tuple[Collective, Any]]:
     """Every collective with what `tell` says of its instruction and of those that lead to it."""
     found: list[tuple[Collective, Any]] = []
     for name, times, callers in module.reached():
-        lines = begun(module.computations[name])
+        lines = started_collectives(module.computations[name])
         if silent := [line.name for line in callers if lines and module.trips(line) is None]:
             raise StripectlError(f"the loop {silent[0]} holds a collective and does not say how often.")
         found += [(each, tell(line, callers)) for line in lines for each in _collective(line, times)]
     return found
 
 
-def begun(lines: Sequence[Instruction]) -> list[Instruction]:
+def started_collectives(lines: Sequence[Instruction]) -> list[Instruction]:
     """The collectives that a computation begins. A TPU may print one several times, in a chain of fusions that start
     it, carry it on beside their own work, and end it; only the first begins it."""
     starts = any(CHAIN_START in line.rest for line in lines)
     return [line for line in lines if is_collective(line) and (starts or CHAINED not in line.rest)]
 
 
-def sent_bytes(found: list[Collective]) -> dict[str, int]:
+def sent_bytes_by_opcode(found: list[Collective]) -> dict[str, int]:
     """Bytes a device sends, by opcode."""
     total: dict[str, int] = {}
     for each in found:
@@ -212,7 +218,7 @@ def sent_bytes(found: list[Collective]) -> dict[str, int]:
     return total
 
 
-def sends(instruction: Instruction) -> int:
+def sent_bytes_of(instruction: Instruction) -> int:
     """Bytes a device sends each time a collective runs; of one that this cannot tell, its result's."""
     return sum(each.sent_bytes for each in _collective(instruction, 1))
 

@@ -13,7 +13,7 @@ from stripectl.errors import BadInput
 PAIRS = re.compile(r"source_target_pairs=\{((?:\{\d+,\d+\},?)*)\}")
 LISTED = re.compile(r"replica_groups=\{((?:\{[\d,]*\},?)*)\}")
 IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
-MOST_DEVICES = 2**20
+MAX_DEVICES = 2**20
 NUMBERS = re.compile(r"\{([\d,]+)\}")
 MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\]([^{]*)\{([^}]*)\}")
 
@@ -24,7 +24,7 @@ def groups_of(attributes: str) -> list[list[int]]:
         return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
     if found := IOTA.search(attributes):
         shape, dimensions = ([int(each) for each in found[at].split(",")] for at in (1, 2))
-        order = devices(math.prod(dimensions)).reshape(dimensions)
+        order = listed_devices(math.prod(dimensions)).reshape(dimensions)
         if found[3]:
             order = order.transpose([int(each) for each in found[3].split(",")])
         return order.reshape(shape).tolist()
@@ -50,21 +50,21 @@ def _groups_by_axes(mesh: str, order: str, chosen: str) -> list[list[int]]:
     return grid.transpose([*rest, *last]).reshape(-1, math.prod(grid.shape[at] for at in last)).tolist()
 
 
-def devices(count: int) -> np.ndarray:
+def listed_devices(count: int) -> np.ndarray:
     """So many, in order.
 
     Raises:
         BadInput: more than any machine has.
     """
-    if count > MOST_DEVICES:
-        raise BadInput(f"a collective of the program names {count} devices, more than {MOST_DEVICES}.")
+    if count > MAX_DEVICES:
+        raise BadInput(f"a collective of the program names {count} devices, more than {MAX_DEVICES}.")
     return np.arange(count)
 
 
 def _laid(order: str, count: int) -> np.ndarray:
     """Devices in the order of a mesh: as they come, or by an iota's shape and transposition."""
     found = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", order)
-    laid = devices(count)
+    laid = listed_devices(count)
     if found:
         laid = laid.reshape([int(each) for each in found[1].split(",")])
         laid = laid.transpose([int(each) for each in found[2].split(",")]) if found[2] else laid
@@ -91,11 +91,11 @@ def axis_of(attributes: str, axes: Mapping[str, int]) -> str:
         places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
         moved = np.any([(place != place[:, :1]).any(axis=1) for place in places], axis=0)
         return "+".join(name for name, moves in zip(axes, moved, strict=True) if moves) or "itself"
-    most = sorted(max(joined(groups), key=len))
+    most = sorted(max(connected_devices(groups), key=len))
     return f"{len(most)} devices, stride {min((b - a for a, b in itertools.pairwise(most)), default=0)}"
 
 
-def joined(groups: Iterable[Iterable[int]]) -> list[set[int]]:
+def connected_devices(groups: Iterable[Iterable[int]]) -> list[set[int]]:
     """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
     found: dict[int, set[int]] = {}
     for group in groups:

@@ -45,7 +45,7 @@ def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]
         sizes = {size: (program.get((opcode, elements, size), 0), compiled[opcode, elements, size]) for size in (2, 4)}
         merges = opcode == "collective-permute" and workload.passes != "forward"
         named += _resized(elements, sizes, merges)
-    return total(named)
+    return total_bytes(named)
 
 
 def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) -> list[Rewrite]:
@@ -66,7 +66,7 @@ def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) 
     return found
 
 
-def total(named: Iterable[Rewrite]) -> list[Rewrite]:
+def total_bytes(named: Iterable[Rewrite]) -> list[Rewrite]:
     """One entry a name."""
     sums: dict[str, Rewrite] = {}
     for each in named:

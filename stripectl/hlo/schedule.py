@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from stripectl.hlo.async_ops import CONTAINERS, MATMULS, sent, spans
-from stripectl.hlo.module import Collective, Instruction, Module, located
+from stripectl.hlo.async_ops import CONTAINERS, MATMULS, collectives_inside, spans
+from stripectl.hlo.module import Collective, Instruction, Module, located_collectives
 from stripectl.hlo.replica_groups import axis_of
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -53,7 +53,7 @@ def computes(instruction: Instruction) -> bool:
 
 
 @dataclass(frozen=True)
-class Window:
+class CollectiveWindow:
     """How a collective is scheduled: split into a start and a done, and whether tiles, or anything that takes time,
     are computed between the two."""
 
@@ -62,14 +62,14 @@ class Window:
     beside_work: bool
 
 
-IN_KERNEL = Window(True, True, True)  # of a hop that a kernel makes beside its tiles
+IN_KERNEL = CollectiveWindow(True, True, True)  # of a hop that a kernel makes beside its tiles
 
 
-def windows(module: Module) -> dict[str, Window]:
+def windows(module: Module) -> dict[str, CollectiveWindow]:
     """How every collective is scheduled, by the instruction's name. Of one that ends in another computation we do not
     see what is beside it."""
     return {
-        collective.name: Window(
+        collective.name: CollectiveWindow(
             not span.blocks, any(map(computes, span.between)), any(works(module, each) for each in span.between)
         )
         for lines in module.computations.values()
@@ -81,11 +81,11 @@ def windows(module: Module) -> dict[str, Window]:
 def works(module: Module, line: Instruction) -> bool:
     """Whether it is work that a transfer may hide behind."""
     runs = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and ALLOCATES not in line.rest
-    return runs and not sent(module, line)
+    return runs and not collectives_inside(module, line)
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class ScheduledCollective:
     """Transfers that are alike: which part of a training step they are of and which axes of the mesh they go along,
     what a device sends each time, how often, and how they are scheduled."""
 
@@ -106,14 +106,16 @@ class Scheduled:
         return content
 
 
-def scheduled(module: Module, axes: Mapping[str, int]) -> tuple[list[Collective], list[Scheduled]]:
+def scheduled_collectives(
+    module: Module, axes: Mapping[str, int]
+) -> tuple[list[Collective], list[ScheduledCollective]]:
     """(every collective, the same with how they are scheduled; those that are alike together), on a mesh of such axes.
 
     Raises:
         StripectlError: a loop around a collective does not say how often it runs.
     """
     how = windows(module)
-    synchronous = Window(False, False, False)
+    synchronous = CollectiveWindow(False, False, False)
     counted: Counter[tuple[Any, ...]] = Counter()
 
     def tell(line: Instruction, callers: Sequence[Instruction]) -> tuple[Any, ...]:
@@ -122,11 +124,11 @@ def scheduled(module: Module, axes: Mapping[str, int]) -> tuple[list[Collective]
             return section, line.hop.axis, line.hop.passes, IN_KERNEL
         return section, axis_of(line.rest, axes), pass_of(line.scope) or "forward", how.get(line.name, synchronous)
 
-    every = located(module, tell)
+    every = located_collectives(module, tell)
     for each, (section, axis, passes, window) in every:
         counted[section, axis, each.opcode, passes, each.dtype, each.sent_bytes, window] += each.times
     alike = [
-        Scheduled(
+        ScheduledCollective(
             section, axis, opcode, passes, dtype, sent_bytes, times, how.asynchronous, how.beside_tiles, how.beside_work
         )
         for (section, axis, opcode, passes, dtype, sent_bytes, how), times in counted.items()
@@ -165,8 +167,8 @@ def cycles(module: Module, step: bool) -> tuple[dict[str, Cycles] | None, dict[s
     Of a step, a pass of attention holds every layer's.
     """
     found, beside = {"forward": Cycles(), "backward": Cycles()}, Counter[str]()
-    for name, times, callers in module.reached(dearest_of(module)):
-        lines, (part, passes) = module.computations[name], context(callers)
+    for name, times, callers in module.reached(costliest_callees(module)):
+        lines, (part, passes) = module.computations[name], scope_of_callers(callers)
         if step:
             own = [(section_of(line.scope) or section_around(callers) or "other", line) for line in lines]
             lines = [line for section, line in own if section == ATTENTION]
@@ -195,7 +197,7 @@ def own_cycles(lines: Sequence[Instruction]) -> int:
     return sum(int(known[1]) for line in lines if (known := CYCLES.search(line.rest)))
 
 
-def dearest_of(module: Module) -> Callable[[Instruction], list[str]]:
+def costliest_callees(module: Module) -> Callable[[Instruction], list[str]]:
     """What an instruction enters: loops, calls, and of branches, one of which runs, the dearest."""
 
     def enter(line: Instruction) -> list[str]:
@@ -206,7 +208,7 @@ def dearest_of(module: Module) -> Callable[[Instruction], list[str]]:
     return enter
 
 
-def context(callers: Sequence[Instruction]) -> tuple[str | None, str]:
+def scope_of_callers(callers: Sequence[Instruction]) -> tuple[str | None, str]:
     """(the kernel's part or None, the pass) of what these lead to; a branch is a part too where it is in no other."""
     part, passes = None, "forward"
     for line in callers:
@@ -220,7 +222,7 @@ def copies(module: Module, step: bool) -> dict[str, int]:
     rounds = [
         name
         for name, times, callers in module.reached()
-        if times > 1 and module.talks[name] and (not step or section_around(callers[-1:]) == ATTENTION)
+        if times > 1 and module.communicates[name] and (not step or section_around(callers[-1:]) == ATTENTION)
     ]
     found = [
         line.nbytes

@@ -10,23 +10,32 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput, Missing
-from stripectl.hardware.placement import Wiring, wire
+from stripectl.hardware.placement import MeshPlacement, place_mesh
 from stripectl.hardware.profile import Hardware, named_by_device
 from stripectl.hardware.target import Target, parse_target, target_of
 from stripectl.results.environment import cores
-from stripectl.simulate.calibration import HOP_BYTES, Block, block_shape, blocks_for, fit_hop, measured_machine
-from stripectl.simulate.cost_model import Machine
-from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
-from stripectl.simulate.datasheet import datasheet_machine
+from stripectl.simulate.calibration import (
+    HOP_BYTES,
+    CalibrationBlock,
+    block_shape,
+    blocks_for,
+    fit_hop,
+    measured_cost_model,
+)
+from stripectl.simulate.cost_model import CostModel
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
+from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-RING = 8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
+DEFAULT_RING_DEVICES = (
+    8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
+)
 
 
 @dataclass(frozen=True)
-class Place:
+class LocalTarget:
     """A target, how much of it is here, and the processes that drive what is here."""
 
     target: Target
@@ -34,25 +43,25 @@ class Place:
     processes: int | None = None
 
 
-class Devices:
+class DevicePool:
     """The device sets a bench has started, and what was timed on them; ended together. What JAX finds in each set is
     added to `found`. They are those of this host, or of all hosts of a cluster."""
 
     def __init__(self, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None) -> None:
-        self.say, self.found, self.cluster = say, [] if found is None else found, cluster
-        self.sets: dict[int | None, DeviceSet] = {}
-        self.kinds: dict[int | None, dict[str, Any]] = {}
-        self.timed: dict[Any, dict[Block, float]] = {}
+        self.say, self.discovered, self.cluster = say, [] if found is None else found, cluster
+        self.groups: dict[int | None, WorkerGroup] = {}
+        self.info: dict[int | None, dict[str, Any]] = {}
+        self.timed: dict[Any, dict[CalibrationBlock, float]] = {}
         self.hops: dict[int | None, tuple[float, float] | None] = {}
         self.rates: dict[str, float] = {}
         self.compilers_missing: dict[str, str | None] = {}
-        self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], Wiring] = {}
+        self.wirings: dict[tuple[str, tuple[tuple[str, int], ...]], MeshPlacement] = {}
 
-    def __enter__(self) -> "Devices":
+    def __enter__(self) -> "DevicePool":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for each in self.sets.values():
+        for each in self.groups.values():
             each.stop()
 
     @property
@@ -60,25 +69,25 @@ class Devices:
         """Of all hosts."""
         return sum(map(len, self.cluster.cores)) if self.cluster else len(cores())
 
-    def of(self, processes: int | None) -> DeviceSet:
-        if processes not in self.sets:
+    def group(self, processes: int | None) -> WorkerGroup:
+        if processes not in self.groups:
             self.say("look for devices", 0, 1)
-            started = self.sets[processes] = DeviceSet(processes, cluster=self.cluster)
-            self.kinds[processes] = {"processes": processes or 1, **self._first(started)}
-            if self.kinds[processes] not in self.found:  # as it is in a run that is resumed
-                self.found.append(self.kinds[processes])
-        return self.sets[processes]
+            started = self.groups[processes] = WorkerGroup(processes, cluster=self.cluster)
+            self.info[processes] = {"processes": processes or 1, **self._first(started)}
+            if self.info[processes] not in self.discovered:  # as it is in a run that is resumed
+                self.discovered.append(self.info[processes])
+        return self.groups[processes]
 
-    def _first(self, started: DeviceSet, again: bool = True) -> dict[str, Any]:
+    def _first(self, started: WorkerGroup, again: bool = True) -> dict[str, Any]:
         """What a set says of its devices; a worker that somebody kills meanwhile is started once more."""
         try:
             return started.ask("devices")[0]
-        except PlanFailed as failure:
+        except WorkerError as failure:
             if again and not failure.alive and not failure.late:
                 return self._first(started, again=False)
             raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
 
-    def place(self, name: str, profile: Hardware | None) -> Place:
+    def local_target(self, name: str, profile: Hardware | None) -> LocalTarget:
         """The target by its name; `local` is asked what it has.
 
         Raises:
@@ -88,20 +97,20 @@ class Devices:
             target = parse_target(name, profile)
             if target.hardware.kind == "cpu":
                 here = min(target.devices, self.cores)
-                return Place(target, here if here == target.devices else 0, here)
-            return Place(target)
-        before = list(self.found)
-        self.of(None)
-        found = self.kinds[None]
+                return LocalTarget(target, here if here == target.devices else 0, here)
+            return LocalTarget(target)
+        before = list(self.discovered)
+        self.group(None)
+        found = self.info[None]
         if found["platform"] == "cpu":
-            self.sets.pop(None).stop()
-            self.found[:] = before
+            self.groups.pop(None).stop()
+            self.discovered[:] = before
             here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides the sequences that people ask about
-            return Place(Target(profile or Hardware.load("cpu"), (max(RING, here),)), here, here)
+            return LocalTarget(Target(profile or Hardware.load("cpu"), (max(DEFAULT_RING_DEVICES, here),)), here, here)
         bare = {"name": found["platform"], "kind": found["platform"]}
         known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
-        devices = found["count"] if found["count"] > 1 else RING
-        return Place(target_of(known, devices), found["count"])
+        devices = found["count"] if found["count"] > 1 else DEFAULT_RING_DEVICES
+        return LocalTarget(target_of(known, devices), found["count"])
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
         """(latency, rate) of a hop between the devices here, or None where there is one."""
@@ -109,21 +118,21 @@ class Devices:
             timed = []
             for done, nbytes in enumerate(HOP_BYTES if count > 1 else ()):
                 self.say(f"time a hop of {nbytes >> 10} KiB", done, len(HOP_BYTES))
-                timed.append(max(self.of(processes).ask("time_hop", nbytes=nbytes)))
+                timed.append(max(self.group(processes).ask("time_hop", nbytes=nbytes)))
             self.hops[processes] = fit_hop(HOP_BYTES, timed) if timed else None
         return self.hops[processes]
 
-    def machine(self, place: Place, workload: Workload, plan: Plan) -> Machine:
+    def cost_model(self, place: LocalTarget, workload: Workload, plan: Plan) -> CostModel:
         """What tiles and hops cost: timed here where the target's device is here, else by the table that ships for it,
         else from its datasheet."""
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
-            wired = self.wiring(place.target, plan.mesh or ())
+            wired = self.placement(place.target, plan.mesh or ())
             if known := shipped_costs(hardware, workload, plan):
-                return tabled_machine(hardware, workload, plan, known, wired)
-            return datasheet_machine(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
-        if kernels[plan.kernel].whole:
+                return table_cost_model(hardware, workload, plan, known, wired)
+            return datasheet_cost_model(hardware, workload, tile, wired, plan.backward, kernels[plan.kernel])
+        if kernels[plan.kernel].keeps_all_scores:
             raise BadInput(
                 f"{plan.kernel} has no tile that could be timed for a simulation. Try --method measured, or a --target "
                 "with a datasheet."
@@ -131,16 +140,16 @@ class Devices:
         both = plan.tiles if workload.passes != "forward" else {"forward": tile}
         times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
         group = workload.heads // workload.kv_heads
-        machine = measured_machine(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
+        machine = measured_cost_model(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
         return replace(machine, torus=bool(hardware.torus_dims))
 
-    def wiring(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> Wiring:
+    def placement(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:
         """Where a mesh lies on the links of a target, found once."""
         if (str(target), mesh) not in self.wirings:
-            self.wirings[str(target), mesh] = wire(target, mesh)
+            self.wirings[str(target), mesh] = place_mesh(target, mesh)
         return self.wirings[str(target), mesh]
 
-    def why_not_compiled(self, place: Place) -> str | None:
+    def why_not_compiled(self, place: LocalTarget) -> str | None:
         """Why the target's compiler is not here, found once; None where it is, or where nothing needs it."""
         kind = place.target.hardware.kind
         if place.here or kind not in TOOLCHAINS:
@@ -149,33 +158,35 @@ class Devices:
             self.compilers_missing[kind] = TOOLCHAINS[kind].missing
         return self.compilers_missing[kind]
 
-    def hop_of(self, place: Place) -> tuple[float, float] | None:
+    def hop_of(self, place: LocalTarget) -> tuple[float, float] | None:
         """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
         hardware, hop = place.target.hardware, self.hop(place.processes, place.processes or place.here)
         if hop is None and (link := hardware.figure("link_bytes_per_s_one_way")):
             return hardware.figure("hop_latency_s") or 0.0, link
         return hop
 
-    def hardware(self, place: Place, dtype: str) -> Hardware:
+    def hardware(self, place: LocalTarget, dtype: str) -> Hardware:
         """The target's hardware, with the rate of a large matmul timed on it where it is here."""
         known = place.target.hardware
         if place.processes is None and not place.here:
             return known
         if dtype not in self.rates:
             self.say("time a matmul", 0, 1)
-            self.rates[dtype] = min(self.of(place.processes).ask("time_matmul", 300, dtype=dtype))
+            self.rates[dtype] = min(self.group(place.processes).ask("time_matmul", 300, dtype=dtype))
         return replace(known, figures={**known.figures, f"achievable_flops_per_s_{dtype}": self.rates[dtype]})
 
-    def tile_times(self, place: Place, kernel: str, tile: Tile, workload: Workload, passes: str) -> dict[Block, float]:
+    def tile_times(
+        self, place: LocalTarget, kernel: str, tile: Tile, workload: Workload, passes: str
+    ) -> dict[CalibrationBlock, float]:
         """Seconds of the blocks of a tile in one pass: timed once."""
         shape = block_shape(workload)
         which = (place.processes, kernel, tile, passes, *shape.values())
         if which not in self.timed:
-            (fitted, held_out), times = blocks_for(tile), dict[Block, float]()
+            (fitted, held_out), times = blocks_for(tile), dict[CalibrationBlock, float]()
             for done, block in enumerate([*fitted, held_out]):
                 self.say(f"time tiles of {tile}, {passes}: {block.rows} {block.band}", done, len(fitted) + 1)
                 request = {"rows": block.rows, "band": block.band, "passes": [passes], "shape": shape}
-                answers = self.of(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
+                answers = self.group(place.processes).ask("time_block", 600, kernel=kernel, tile=str(tile), **request)
                 times[block] = sum(answer[passes] for answer in answers) / len(answers)
             self.timed[which] = times
         return self.timed[which]

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from stripectl.compile.compiler import COMPILE_LIMIT_S
+from stripectl.compile.compiler import COMPILE_TIMEOUT_S
 from stripectl.profiling.profiler import Tracer
-from stripectl.results.measurement import Measurement, badness, median_interval
-from stripectl.results.noise import RETAKEN, Watch
+from stripectl.results.measurement import Measurement, check_error, median_interval
+from stripectl.results.noise import MAX_RETAKES, Disturbances
 from stripectl.util.progress import Say
-from stripectl.workers.failure import why
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.failure import failure_reason
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
 UNFINISHED = "its sampling was cut short"  # the reason of one that has a time, and gets more samples by --resume
-NARROW = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
-MOST_SAMPLES = 30  # noise that so many samples do not average out, more will not either
-TOLD_EVERY_S = 1.0  # what has been sampled so far
-LEAST_LIMIT_S = 60.0  # of a sample, beside many times what the plan took to warm up
+NARROW_INTERVAL = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
+MAX_SAMPLES = 30  # noise that so many samples do not average out, more will not either
+REPORT_EVERY_S = 1.0  # what has been sampled so far
+MIN_SAMPLE_TIMEOUT_S = 60.0  # of a sample, beside many times what the plan took to warm up
 
 
 class Interrupted(KeyboardInterrupt):
@@ -32,56 +32,56 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True)
-class Effort:
+class SamplingOptions:
     """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
     are not cut short. `compile_limit_s` is for one plan."""
 
     budget_s: float = 180.0
     min_samples: int = 5
     warmup: int = 1
-    compile_limit_s: float = COMPILE_LIMIT_S
+    compile_timeout_s: float = COMPILE_TIMEOUT_S
     tracer: Tracer | None = None  # captures a profile of every plan
     so_far: Callable[[Measurement], None] | None = None  # hears of plans that are still being sampled
 
 
 @dataclass
-class Sampled:
+class SamplingState:
     """A measurement in the making."""
 
     measurement: Measurement
     key: str
     samples_s: list[float]
-    warm_s: float = 0.0
-    open: bool = True
-    watch: Watch = field(default_factory=Watch)
+    warmup_s: float = 0.0
+    is_active: bool = True
+    watch: Disturbances = field(default_factory=Disturbances)
 
     def fail(self, reason: str, status: Literal["failed", "refused"] = "failed") -> None:
         self.measurement = replace(self.measurement, status=status, reason=reason)
-        self.open = False
+        self.is_active = False
 
-    def sample(self, devices: DeviceSet) -> float:
+    def sample(self, devices: WorkerGroup) -> float:
         """Seconds of a run, taken again where something was compiled within it.
 
         Raises:
-            PlanFailed: it could not be run, or compiles in every run.
+            WorkerError: it could not be run, or compiles in every run.
         """
-        for _ in range(RETAKEN):
+        for _ in range(MAX_RETAKES):
             seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
             if seconds is not None:
                 return seconds
-        raise PlanFailed("every run of it compiles something, so none is a sample", alive=True)
+        raise WorkerError("every run of it compiles something, so none is a sample", alive=True)
 
     @property
     def limit_s(self) -> float:
         """Of one sample."""
-        return LEAST_LIMIT_S + 20 * self.warm_s
+        return MIN_SAMPLE_TIMEOUT_S + 20 * self.warmup_s
 
     @property
-    def narrow(self) -> bool:
+    def is_narrow(self) -> bool:
         median, interval = median_interval(self.samples_s)
-        return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW * median
+        return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW_INTERVAL * median
 
-    def finish(self, least: int = 0) -> Measurement:
+    def to_measurement(self, least: int = 0) -> Measurement:
         """The measurement with its samples; one with fewer than `least` is unfinished."""
         kept = replace(self.measurement, samples_s=tuple(self.samples_s))
         if kept.status != "ok":
@@ -90,13 +90,13 @@ class Sampled:
             return replace(kept, status="failed", reason="no sample was taken before the run ended")
         median, interval = median_interval(self.samples_s)
         reason = UNFINISHED if len(self.samples_s) < least else None
-        return replace(kept, median_s=median, ci95_s=interval, reason=reason, guards=self.watch.to_json())
+        return replace(kept, median_s=median, ci95_s=interval, reason=reason, noise=self.watch.to_json())
 
 
 def measure(
-    devices: DeviceSet,
+    devices: WorkerGroup,
     wanted: Sequence[Measurement],
-    effort: Effort,
+    effort: SamplingOptions,
     budget_s: float,
     say: Say,
     link_bytes_per_s: float | None = None,
@@ -112,14 +112,14 @@ def measure(
     Raises:
         Interrupted: with what has been sampled so far.
     """
-    bare = {"samples_s": (), "median_s": None, "ci95_s": None, "guards": None}
+    bare = {"samples_s": (), "median_s": None, "ci95_s": None, "noise": None}
     cases = [
-        Sampled(replace(m, **bare), str(index), list(m.samples_s), watch=Watch.before(m))
+        SamplingState(replace(m, **bare), str(index), list(m.samples_s), watch=Disturbances.before(m))
         for index, m in enumerate(wanted)
     ]
 
     def known() -> list[Measurement]:
-        return [case.finish(effort.min_samples) for case in cases if case.samples_s or not case.open]
+        return [case.to_measurement(effort.min_samples) for case in cases if case.samples_s or not case.is_active]
 
     try:
         for done, case in enumerate(cases):
@@ -130,25 +130,25 @@ def measure(
         so_far(known())
         _trace(devices, cases, effort, say, link_bytes_per_s)
         if devices.workers:
-            with contextlib.suppress(PlanFailed):  # nothing is asked of them any more
+            with contextlib.suppress(WorkerError):  # nothing is asked of them any more
                 devices.ask("release")
     except KeyboardInterrupt as interrupt:
         raise Interrupted(known()) from interrupt
-    return [case.finish() for case in cases]
+    return [case.to_measurement() for case in cases]
 
 
-def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = True) -> None:
+def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:
     """Check the plan, unless it was before, compile it and run it until it is warm; it may fail, or be refused."""
     wanted = case.measurement
     request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "flags": dict(wanted.flags or {})}
     request |= {} if verify else {"verify": False}
     try:
-        answers = devices.ask("prepare", effort.compile_limit_s, key=case.key, warmup=effort.warmup, **request)
-    except PlanFailed as failure:
-        return case.fail(*why(failure))
+        answers = devices.ask("prepare", effort.compile_timeout_s, key=case.key, warmup=effort.warmup, **request)
+    except WorkerError as failure:
+        return case.fail(*failure_reason(failure))
     checks = [answer["check"] for answer in answers if answer["check"]] or [wanted.check or {}]
-    worst: dict[str, Any] = dict(max(checks, key=badness))
-    case.warm_s = max(answer["warm_s"] for answer in answers)
+    worst: dict[str, Any] = dict(max(checks, key=check_error))
+    case.warmup_s = max(answer["warm_s"] for answer in answers)
     case.measurement = replace(
         wanted,
         check=worst,
@@ -161,49 +161,56 @@ def prepare(devices: DeviceSet, case: Sampled, effort: Effort, verify: bool = Tr
         case.fail(f"{WRONG_NUMBERS}: error {found} against {worst['reference']}; {allowed} is allowed")
 
 
-def prepare_again(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort) -> None:
+def prepare_again(devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions) -> None:
     """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
-    while not devices.workers and (left := [case for case in cases if case.open]):
+    while not devices.workers and (left := [case for case in cases if case.is_active]):
         for case in left:
             prepare(devices, case, effort, verify=case.measurement.check is None)
             if not devices.workers:
                 break
 
 
-def _trace(devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, say: Say, link: float | None) -> None:
+def _trace(
+    devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions, say: Say, link: float | None
+) -> None:
     """Profiles of the plans that have samples, where they are asked for."""
-    live = [case for case in cases if case.open]
+    live = [case for case in cases if case.is_active]
     for done, case in enumerate(live if effort.tracer else ()):
         assert effort.tracer
         say(f"profile {case.measurement.plan}", done, len(live))
-        limit_s = LEAST_LIMIT_S + 20 * case.warm_s * (effort.tracer.steps + 1)
+        limit_s = MIN_SAMPLE_TIMEOUT_S + 20 * case.warmup_s * (effort.tracer.steps + 1)
         case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
         prepare_again(devices, live, effort)
 
 
 def _sample(
-    devices: DeviceSet, cases: Sequence[Sampled], effort: Effort, budget_s: float, say: Say, tell: Callable[[], None]
+    devices: WorkerGroup,
+    cases: Sequence[SamplingState],
+    effort: SamplingOptions,
+    budget_s: float,
+    say: Say,
+    tell: Callable[[], None],
 ) -> None:
     """Samples of all that are open, in turns, until they are enough; of those to go on from, first the ones that have
     fewest."""
     told_s = time.monotonic()
     deadline = told_s + budget_s
-    while live := [case for case in cases if case.open]:
+    while live := [case for case in cases if case.is_active]:
         turns = min(len(case.samples_s) for case in live)
-        spent = time.monotonic() + sum(case.warm_s for case in live) > deadline
-        enough = turns >= effort.min_samples and all(case.narrow for case in live)
-        if turns and (spent or enough or turns >= max(MOST_SAMPLES, effort.min_samples)):
+        spent = time.monotonic() + sum(case.warmup_s for case in live) > deadline
+        enough = turns >= effort.min_samples and all(case.is_narrow for case in live)
+        if turns and (spent or enough or turns >= max(MAX_SAMPLES, effort.min_samples)):
             return
         for position, case in enumerate(live):
-            if not case.open or len(case.samples_s) > turns:
+            if not case.is_active or len(case.samples_s) > turns:
                 continue
             done = turns * len(live) + position
             say(f"sample {turns + 1} of {case.measurement.plan}", done, max(effort.min_samples * len(live), done + 1))
             try:
                 case.samples_s.append(case.sample(devices))
-            except PlanFailed as failure:
+            except WorkerError as failure:
                 case.fail(str(failure))
                 prepare_again(devices, live, effort)
-            if time.monotonic() - told_s > TOLD_EVERY_S:
+            if time.monotonic() - told_s > REPORT_EVERY_S:
                 tell()
                 told_s = time.monotonic()

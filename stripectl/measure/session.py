@@ -25,14 +25,14 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan, parse_tile
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
-from stripectl.execute.comm import Comm
-from stripectl.execute.program import peak_bytes, placed
-from stripectl.execute.verification import check
-from stripectl.hlo.module import collectives, parse, sent_bytes
-from stripectl.measure.yardstick import Watch
+from stripectl.execute.comm import JaxComm
+from stripectl.execute.program import compiled_peak_bytes, parameter_specs
+from stripectl.execute.verification import check_attention
+from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
-from stripectl.simulate.calibration import Block
+from stripectl.simulate.calibration import CalibrationBlock
 from stripectl.training.program import program_of
 
 TYPICAL_S = 1.0
@@ -40,7 +40,7 @@ MATMUL_SIZE = {"cpu": 2048, "gpu": 8192, "tpu": 8192}
 
 
 @dataclass
-class Ready:
+class ReadyProgram:
     """A compiled plan with its inputs, ready to be sampled."""
 
     function: Callable[..., Any]
@@ -60,7 +60,7 @@ class Ready:
 def bytes_of(compiled: Any) -> dict[str, int] | None:
     """Bytes a device sends, from the compiled program; None where its text does not say."""
     try:
-        return sent_bytes(collectives(parse(compiled.as_text())))
+        return sent_bytes_by_opcode(collectives(parse_module(compiled.as_text())))
     except (StripectlError, RuntimeError, KeyError):
         return None
 
@@ -90,7 +90,7 @@ def typical(function: Callable[..., Any], *inputs: Any) -> float:
 def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSharding]:
     """A program that passes its argument `hops` times round a ring of all devices, and the argument's sharding."""
     mesh = jax.make_mesh((len(devices),), ("ring",), (AxisType.Auto,), devices=list(devices))
-    comm = Comm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
+    comm = JaxComm(Plan("ring", "contiguous", "xla", (("ring", len(devices)),)))
     spec = PartitionSpec("ring")
 
     def pass_round(x):
@@ -100,7 +100,7 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 
 
 def block_programs(
-    kernel: str, tile: Tile, block: Block, group: int, head_dim: int, v_head_dim: int, dtype: str
+    kernel: str, tile: Tile, block: CalibrationBlock, group: int, head_dim: int, v_head_dim: int, dtype: str
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
     """The passes of a kernel for one key/value group on a block of scores: a jitted function and its inputs, each."""
     module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
@@ -134,13 +134,13 @@ def block_programs(
 class Session:
     """The requests a worker answers; every argument and result is JSON."""
 
-    ready: dict[str, Ready | None] = field(default_factory=dict)  # None: a plan without devices of this process
+    ready: dict[str, ReadyProgram | None] = field(default_factory=dict)  # None: a plan without devices of this process
     inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
     blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
     @cached_property
-    def watch(self) -> Watch:
-        return Watch()
+    def watch(self) -> Yardstick:
+        return Yardstick()
 
     def devices(self) -> dict[str, Any]:
         """What JAX finds here."""
@@ -163,14 +163,14 @@ class Session:
     ) -> dict[str, Any]:
         """Check the plan unless it was before, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
-        devices, warmup = placed(parsed), max(1, warmup)
+        devices, warmup = parameter_specs(parsed), max(1, warmup)
         step = work.passes == STEP
         if all(device.process_index != jax.process_index() for device in devices):
             self.ready[key] = None
             for _ in range(warmup):
                 self.run(key)
             return {"check": None, "compile_s": 0.0, "warm_s": 0.0, "bytes": None, "peak_bytes": None}
-        checked = check(work, parsed, devices) if verify else None
+        checked = check_attention(work, parsed, devices) if verify else None
         program = program_of(work, parsed, devices)
         start = time.perf_counter()
         compiled = program.compile(flags)
@@ -178,14 +178,14 @@ class Session:
         which = str(program.key)
         if which not in self.inputs:
             self.inputs[which] = program.random_inputs()
-        self.ready[key] = Ready(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
+        self.ready[key] = ReadyProgram(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
         warm_s = [self.run(key) for _ in range(warmup)]
         return {
             "check": checked,
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
             "bytes": bytes_of(compiled),
-            "peak_bytes": peak_bytes(compiled),
+            "peak_bytes": compiled_peak_bytes(compiled),
         }
 
     def run(self, key: str) -> float:
@@ -236,14 +236,14 @@ class Session:
     ) -> dict[str, float]:
         """Seconds of a kernel for one key/value group on a block of scores, whose shape is that of `block_programs`, by
         pass."""
-        programs = block_programs(kernel, parse_tile(tile), Block(rows, band), **shape)
+        programs = block_programs(kernel, parse_tile(tile), CalibrationBlock(rows, band), **shape)
         return {each: typical(*programs[each]) for each in passes}
 
     def prepare_block(
         self, key: str, passes: str, kernel: str, tile: str, rows: int, band: str, shape: Mapping[str, Any]
     ) -> None:
         """Compile one pass of such a block, and run it until it is warm."""
-        function, *inputs = block_programs(kernel, parse_tile(tile), Block(rows, band), **shape)[passes]
+        function, *inputs = block_programs(kernel, parse_tile(tile), CalibrationBlock(rows, band), **shape)[passes]
         shared = self.inputs.setdefault(f"{passes} {rows} {band} {dict(shape)}", inputs)
         self.blocks[key] = partial(function, *shared)
         seconds(self.blocks[key])

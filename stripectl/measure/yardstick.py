@@ -9,21 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-SIZE = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul: a few milliseconds
+YARDSTICK_ROWS = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul: a few milliseconds
 REPEATS = 2
 COMPILED = "/jax/core/compile/backend_compile_duration"
 THROTTLES = "/sys/devices/system/cpu/cpu{}/thermal_throttle/core_throttle_count"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Watch:
+class Yardstick:
     """Counts from when it is made; `beside` runs something and says what else there was."""
 
     def __init__(self) -> None:
         self.compiled = 0
         jax.monitoring.register_event_duration_secs_listener(self._heard)
         device = jax.local_devices()[0]
-        a = jax.device_put(jnp.ones((SIZE[device.platform],) * 2, jnp.float32), device)
+        a = jax.device_put(jnp.ones((YARDSTICK_ROWS[device.platform],) * 2, jnp.float32), device)
         product = jax.jit(jnp.matmul).lower(a, a).compile()
         self.run: Callable[[], Any] = lambda: product(a, a)
         self.yardstick_s()

@@ -13,20 +13,20 @@ import numpy as np
 
 from stripectl.core.intervals import NONE, common, length, minus, overlap, union
 from stripectl.profiling.events import Device, Execution
-from stripectl.profiling.program import Program
-from stripectl.profiling.steps import HopKey, Step, step_of
+from stripectl.profiling.program import ProfiledProgram
+from stripectl.profiling.steps import DeviceStep, HopKey, device_step
 
 
 @dataclass(frozen=True)
-class Seen:
+class DeviceSteps:
     """A step on all devices: what each did, and how long each waited for slower ones, by hop and at the end."""
 
-    steps: list[Step]
+    steps: list[DeviceStep]
     skews: list[dict[HopKey, float]]
     end_s: float
 
     @classmethod
-    def of(cls, steps: list[Step]) -> "Seen":
+    def of(cls, steps: list[DeviceStep]) -> "DeviceSteps":
         exposed = [{key: length(minus(windows, each.compute)) for key, windows in each.hops.items()} for each in steps]
         least: dict[HopKey, float] = {}
         for each in exposed:
@@ -77,20 +77,22 @@ def leading(intervals: np.ndarray, seconds: float) -> np.ndarray:
     )
 
 
-def seen_steps(processes: Sequence[Sequence[Device]], module: str, program: Program) -> list[Seen]:
+def device_steps(processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram) -> list[DeviceSteps]:
     """Every step that all devices have, in order."""
     devices = [(process, device) for process, found in enumerate(processes) for device in found]
     found = []
-    for together in matched([device.runs(module) for _, device in devices]):
+    for together in match_runs([device.runs(module) for _, device in devices]):
         bases: dict[int, float] = {}
         for (process, _), execution in zip(devices, together, strict=True):
             bases[process] = min(execution.start_s, bases.get(process, np.inf))
         parts = zip(devices, together, strict=True)
-        found.append(Seen.of([step_of(device, run, program, bases[process]) for (process, device), run in parts]))
+        found.append(
+            DeviceSteps.of([device_step(device, run, program, bases[process]) for (process, device), run in parts])
+        )
     return found
 
 
-def matched(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...]]:
+def match_runs(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...]]:
     """The runs that belong together, one a device: by their number where the profile tells it, else by their order."""
     numbered = [{each.run: each for each in found} for found in runs]
     if all(None not in known and len(known) == len(found) for known, found in zip(numbered, runs, strict=True)):
@@ -107,23 +109,23 @@ def main_module(devices: Sequence[Device], named: str | None) -> str:
         last = device.operations.end_s.max(initial=0.0)
         for run in device.executions:
             total[run.module] += (run.end_s if np.isfinite(run.end_s) else last) - run.start_s
-    own = [module for module in total if name_of(module) == named]
+    own = [module for module in total if device_name(module) == named]
     return max(own or total, key=lambda module: total[module])
 
 
-def that_ran(processes: Sequence[Sequence[Device]], module: str) -> list[list[Device]]:
+def devices_that_ran(processes: Sequence[Sequence[Device]], module: str) -> list[list[Device]]:
     """The devices that ran a module, by process, with those runs alone. A process numbers its programs itself, and one
     that found some in a compile cache gives the same program another number: there, the longest of that name."""
     found = []
     for devices in processes:
         busy = [device for device in devices if device.executions]
-        own = module if not busy or any(each.runs(module) for each in busy) else main_module(busy, name_of(module))
-        ran = [(each, each.runs(own)) for each in busy if name_of(own) == name_of(module)]
+        own = module if not busy or any(each.runs(module) for each in busy) else main_module(busy, device_name(module))
+        ran = [(each, each.runs(own)) for each in busy if device_name(own) == device_name(module)]
         runs = [(each, [run._replace(module=module) for run in runs]) for each, runs in ran if runs]
         found.append([replace(each, executions=executions) for each, executions in runs])
     return list(filter(None, found))
 
 
-def name_of(module: str) -> str:
+def device_name(module: str) -> str:
     """Without its number."""
     return module.partition("(")[0]

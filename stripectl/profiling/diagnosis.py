@@ -8,7 +8,7 @@ import numpy as np
 from stripectl.profiling.program import Site
 from stripectl.util.units import duration, nbytes, rate
 
-MOSTLY = 0.5  # of what is exposed: waiting for slower peers
+SKEW_SHARE = 0.5  # of what is exposed: waiting for slower peers
 UNEVEN = 0.05  # of a step: devices that wait longer at its end have too little work
 NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
 TPU_FLAGS = {
@@ -18,7 +18,7 @@ TPU_FLAGS = {
     "reduce-scatter": "xla_enable_async_reduce_scatter_fusion",
     "all-to-all": "xla_tpu_enable_async_all_to_all",
 }
-LONGER = "a longer block on each device (a longer sequence, fewer devices on this axis)"
+LONGER_BLOCK = "a longer block on each device (a longer sequence, fewer devices on this axis)"
 
 
 def cause(
@@ -33,9 +33,9 @@ def cause(
     rated = told.get("link_bytes_per_s")
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
     exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
-    took = taken(sent_bytes, transfer_s, rated)
+    took = transfer_label(sent_bytes, transfer_s, rated)
     beside = f"{duration(compute_s)} of compute follow it in its round"
-    if skew_s > MOSTLY * exposed_s:
+    if skew_s > SKEW_SHARE * exposed_s:
         why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
         return {"cause": "skew", "why": why, "advice": layout_advice(told)}
     if compute_s < NOTHING_LEFT * least_s:
@@ -52,7 +52,7 @@ def cause(
         advice = unroll_advice(told) or "issue it before the compute that does not need it"
         return {"cause": "late", "why": why, "advice": advice}
     why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
-    return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER}
+    return {"cause": "short", "why": why, "advice": unroll_advice(told) or LONGER_BLOCK}
 
 
 def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> dict[str, str] | None:
@@ -67,7 +67,7 @@ def end_cause(devices: Sequence[Mapping[str, Any]], told: Mapping[str, Any]) -> 
     return {"cause": "skew", "why": why, "advice": layout_advice(told)}
 
 
-def taken(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
+def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
     """What a hop moves, in which time, at which rate of how much."""
     took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
     if not sent_bytes or not transfer_s:
@@ -100,7 +100,7 @@ def link_advice(told: Mapping[str, Any]) -> str:
     """What makes it shorter than the compute beside it."""
     if told.get("layout") is None:
         return "send less, compute more between transfers, or lay this axis on faster links (stripectl topology)"
-    return f"{LONGER}, shared key/value heads, or this axis on faster links (stripectl topology)"
+    return f"{LONGER_BLOCK}, shared key/value heads, or this axis on faster links (stripectl topology)"
 
 
 def unroll_advice(told: Mapping[str, Any]) -> str:

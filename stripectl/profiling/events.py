@@ -92,7 +92,7 @@ class Device:
         return [each for each in self.executions if each.module == module]
 
 
-def read(path: Path) -> list[Device]:
+def read_profile(path: Path) -> list[Device]:
     """The devices of one process.
 
     Raises:
@@ -111,7 +111,7 @@ def read(path: Path) -> list[Device]:
     readers = {"TPU": read_tpu, "GPU": read_gpu}
     devices = [readers[kind](planes[name], f"{kind} {at}") for kind, at, name in accelerators]
     gpus = [device for device in devices if device.kind == "gpu" and len(device.operations.which)]
-    steps = marked(planes[HOST]) if gpus and HOST in planes else []
+    steps = marked_steps(planes[HOST]) if gpus and HOST in planes else []
     if steps and all(divide(steps, device.operations) for device in gpus):
         ends = [*(step.start_s for step in steps[1:]), np.inf]
         for device in gpus:
@@ -120,7 +120,7 @@ def read(path: Path) -> list[Device]:
     return devices
 
 
-def marked(plane: Any) -> list[Execution]:
+def marked_steps(plane: Any) -> list[Execution]:
     """Steps that the program marked (`StepTraceAnnotation`), in order. Events of a name are alike, so the first says
     whether to look at the others."""
     found, others = [], set[str]()
@@ -160,7 +160,7 @@ def read_tpu(plane: Any, name: str) -> Device:
             for event in line.events:
                 columns[line.name].add(event.name, 0, event)
     operations, asynchronous = (each.done() for each in columns.values())
-    return Device(name, "tpu", operations, asynchronous, executions or whole(operations))
+    return Device(name, "tpu", operations, asynchronous, executions or whole_execution(operations))
 
 
 def read_gpu(plane: Any, name: str) -> Device:
@@ -179,7 +179,7 @@ def read_gpu(plane: Any, name: str) -> Device:
             columns.add(known, at, event)
     operations = columns.done()
     module = max(modules, key=lambda each: modules[each]) if modules else ""
-    return Device(name, "gpu", operations, Columns().done(), whole(operations, module), peers)
+    return Device(name, "gpu", operations, Columns().done(), whole_execution(operations, module), peers)
 
 
 def read_cpu(plane: Any) -> Iterator[Device]:
@@ -211,6 +211,6 @@ def module_name(module: Any, stats: dict[str, Any]) -> str:
     return f"{module}({stats['program_id']})" if "program_id" in stats else str(module)
 
 
-def whole(events: Events, module: str = "") -> list[Execution]:
+def whole_execution(events: Events, module: str = "") -> list[Execution]:
     """All events as one run, where nothing divides them."""
     return [Execution(module, None, events.start_s[0], events.end_s.max() + NS)] if len(events.which) else []

@@ -38,7 +38,7 @@ def profile_files(path: Path) -> list[Path]:
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))
 
 
-def others(path: Path) -> int:
+def other_files(path: Path) -> int:
     """How many other profiles a folder holds beside the one that is taken."""
     return max(0, len({file.parent for file in path.rglob(f"*{SUFFIX}")}) - 1)
 
@@ -50,11 +50,11 @@ def in_order(name: str) -> list[tuple[int, str]]:
 
 def named_module(files: Sequence[Path]) -> str | None:
     """The name of the program that was kept beside a profile, whatever else ran beside it; None where none was."""
-    found = MODULE.match(beside(files) or "")
+    found = MODULE.match(program_beside(files) or "")
     return found[1] if found else None
 
 
-def beside(files: Sequence[Path]) -> str | None:
+def program_beside(files: Sequence[Path]) -> str | None:
     """The program that was kept beside a profile.
 
     Raises:
@@ -71,7 +71,7 @@ def beside(files: Sequence[Path]) -> str | None:
 
 def program_text(file: Path, module: str) -> str | None:
     """The HLO of a module that a file shows: kept beside it, or what it holds itself; None where neither is."""
-    kept = beside([file])
+    kept = program_beside([file])
     if kept and named_module([file]) == module.partition("(")[0]:
         return kept
     name = _level(module.encode()).decode()
@@ -107,7 +107,7 @@ def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str 
     """A tool's answer as text; None where xprof cannot read the profile or lacks the tool."""
     from xprof.convert import raw_to_tool_data
 
-    with copied(files) as copies:
+    with copied_files(files) as copies:
         try:
             raw_to_tool_data.xspace_to_tool_names(copies)  # what a profile holds of its programs, put beside it
             found, _ = raw_to_tool_data.xspace_to_tool_data(copies, tool, options)
@@ -117,7 +117,7 @@ def ask_xprof(files: Sequence[Path], tool: str, options: dict[str, Any]) -> str 
 
 
 @contextmanager
-def copied(files: Sequence[Path]) -> Iterator[list[str]]:
+def copied_files(files: Sequence[Path]) -> Iterator[list[str]]:
     """Copies for xprof, which puts each program that a profile holds beside it, in a file by the program's name."""
     with tempfile.TemporaryDirectory(prefix="stripectl-xprof-") as folder:
         copies = [Path(folder) / file.name for file in files]

@@ -14,25 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from stripectl.core.intervals import Overlap, busiest, common, length, overlap, union
-from stripectl.profiling.device_steps import Seen, seen_steps
+from stripectl.core.intervals import Overlap, busiest_device, common, length, overlap, union
+from stripectl.profiling.device_steps import DeviceSteps, device_steps
 from stripectl.profiling.diagnosis import cause, end_cause
 from stripectl.profiling.events import Device
-from stripectl.profiling.program import Program
+from stripectl.profiling.program import ProfiledProgram
 from stripectl.profiling.steps import HopKey
-from stripectl.profiling.timeline import BINS, joined, moments
+from stripectl.profiling.timeline import BINS, merge_moments, moments
 
-MOST_HOPS = 64  # that are told apart; of more, those most exposed
-MOST_OPERATIONS = 12
+MAX_HOPS = 64  # that are told apart; of more, those most exposed
+MAX_OPERATIONS = 12
 EXPOSED = 0.05  # of a hop's window: with less exposed it hides
 
 
 def analyse(
-    processes: Sequence[Sequence[Device]], module: str, program: Program, told: Mapping[str, Any]
+    processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is said of a profile (`results.schema.is_trace`). `told` holds what a cause is judged by: the link's rate
     (`link_bytes_per_s`), the platform, the plan's layout and unrolling, where they are known."""
-    steps = seen_steps(processes, module, program)
+    steps = device_steps(processes, module, program)
     found: dict[str, Any] = {"module": module, "steps": len(steps), "overlap": None}
     found |= {"devices": [], "hops": [], "axes": [], "timeline": None}
     if not steps:
@@ -42,7 +42,7 @@ def analyse(
     devices = [{"name": name, **device_row(each)} for name, each in zip(names, figures, strict=True)]
     found |= {
         "devices": devices,
-        "timeline": timeline(in_the_middle(steps, lambda seen: seen.end_s)),
+        "timeline": step_timeline(in_the_middle(steps, lambda seen: seen.end_s)),
         "end": end_cause(devices, told),
     }
     if program.hops:
@@ -50,17 +50,17 @@ def analyse(
     if not any(step.hops for seen in steps for step in seen.steps):
         return found | {"reason": "the profile holds no collective of the program"}
     hops = hop_rows(steps, told)
-    exposed = sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MOST_HOPS]
-    at = busiest(devices)
+    exposed = sorted(hops, key=lambda hop: -max(hop["exposed_s"]))[:MAX_HOPS]
+    at = busiest_device(devices)
     return found | {
-        "overlap": whole(devices, at),
+        "overlap": all_devices_row(devices, at),
         "hops": sorted(exposed, key=lambda hop: hop["start_s"]),
         "hops_left_out": len(hops) - len(exposed),
         "axes": axis_rows(steps, at),
     }
 
 
-def whole(devices: Sequence[Mapping[str, Any]], at: int) -> dict[str, float | None]:
+def all_devices_row(devices: Sequence[Mapping[str, Any]], at: int) -> dict[str, float | None]:
     """The figures of all devices together."""
     stalls = [device["stall_s"] for device in devices if "stall_s" in device]
     return {
@@ -92,18 +92,18 @@ def median(values: Any) -> float:
     return float(np.median(list(values)))
 
 
-def in_the_middle(steps: Sequence[Seen], figure: Callable[[Seen], float]) -> Seen:
+def in_the_middle(steps: Sequence[DeviceSteps], figure: Callable[[DeviceSteps], float]) -> DeviceSteps:
     """The step whose figure is the median."""
     return sorted(steps, key=figure)[len(steps) // 2]
 
 
-def timeline(seen: Seen) -> dict[str, Any]:
+def step_timeline(seen: DeviceSteps) -> dict[str, Any]:
     """A step of every device as (kind, start, end), as fine as `BINS`."""
-    rows = [joined(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps))]
+    rows = [merge_moments(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps))]
     return {"end_s": seen.end_s, "devices": rows}
 
 
-def hop_rows(steps: Sequence[Seen], told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def hop_rows(steps: Sequence[DeviceSteps], told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every hop: its figures by device, and what exposes it, in the order in which hops begin. A hop's figures are all
     of one step, that of median exposure, so that they belong together."""
     devices = range(len(steps[0].steps))
@@ -146,7 +146,7 @@ def hop_row(key: HopKey, by_device: dict[str, list[float]], sent: int, told: Map
     return row | cause(key.site, figures, transfer_s, sent, told)
 
 
-def own_operations(devices: Sequence[Device], module: str, program: Program) -> list[dict[str, Any]]:
+def own_operations(devices: Sequence[Device], module: str, program: ProfiledProgram) -> list[dict[str, Any]]:
     """The operations of a module that took longest, from the events of all devices; what runs others is left out."""
     total: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for device, run in ((each, run) for each in devices for run in each.runs(module)):
@@ -158,7 +158,7 @@ def own_operations(devices: Sequence[Device], module: str, program: Program) -> 
             if count and (role is None or role.kind not in ("container", "none")):
                 total[name] = [total[name][0] + count, total[name][1] + seconds]
     every_s = sum(seconds for _, seconds in total.values())
-    longest = sorted(total.items(), key=lambda item: -item[1][1])[:MOST_OPERATIONS]
+    longest = sorted(total.items(), key=lambda item: -item[1][1])[:MAX_OPERATIONS]
     return [
         {
             "name": name,
@@ -171,7 +171,7 @@ def own_operations(devices: Sequence[Device], module: str, program: Program) -> 
     ]
 
 
-def round_compute_s(seen: Seen, at: int, key: HopKey) -> float:
+def round_compute_s(seen: DeviceSteps, at: int, key: HopKey) -> float:
     """What a device computes from a hop's start to the first hop that starts after it has ended."""
     step = seen.steps[at]
     start, end = step.hops[key][0, 0], step.hops[key][-1, 1]
@@ -179,7 +179,7 @@ def round_compute_s(seen: Seen, at: int, key: HopKey) -> float:
     return length(common(step.compute, np.array([[start, min(later, default=step.end_s)]])))
 
 
-def exposed_s(seen: Seen, at: int, key: HopKey) -> float:
+def exposed_s(seen: DeviceSteps, at: int, key: HopKey) -> float:
     windows = seen.steps[at].hops.get(key)
     return 0.0 if windows is None else overlap(seen.steps[at].compute, windows).exposed_s
 
@@ -193,7 +193,7 @@ HOP_FIGURES = {
 }
 
 
-def axis_rows(steps: Sequence[Seen], at: int) -> list[dict[str, Any]]:
+def axis_rows(steps: Sequence[DeviceSteps], at: int) -> list[dict[str, Any]]:
     """Communication along each axis of the mesh, on one device: time, bytes, and the rate while any is under way."""
     rows = []
     for axis in dict.fromkeys(key.site.axis for seen in steps for step in seen.steps for key in step.hops):

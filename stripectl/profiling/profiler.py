@@ -23,12 +23,12 @@ from stripectl.profiling.folder import PROFILES, profile_files
 from stripectl.results.environment import memory_bytes
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import nbytes
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-LIMIT_S = 600.0
+READ_TIMEOUT_S = 600.0
 FOLDER = "profiles"  # in the folder of a run
 UNPROFILED = "no profile"  # how the reason of a plan begins that was to be profiled and could not be
-LONGEST_NAME = 180
+MAX_NAME_CHARACTERS = 180
 OUT_OF_MEMORY = re.compile(r"MemoryError|bad_alloc")
 
 
@@ -38,8 +38,8 @@ class Tracer:
 
     folder: Path  # of the run
     steps: int = 3
-    reader: DeviceSet = field(
-        default_factory=lambda: DeviceSet(
+    reader: WorkerGroup = field(
+        default_factory=lambda: WorkerGroup(
             session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=memory_bytes() // 2
         )
     )
@@ -52,9 +52,9 @@ class Tracer:
     ) -> None:
         self.reader.stop()
 
-    def trace(self, devices: DeviceSet, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
+    def trace(self, devices: WorkerGroup, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
         """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
-        folder = self.folder.absolute() / FOLDER / name_of(m)
+        folder = self.folder.absolute() / FOLDER / profile_name(m)
         plan = parse_plan(m.plan)
         told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
         told |= {"turns": plan.shards - 1} if plan.scheme == "ring" else {}
@@ -62,20 +62,20 @@ class Tracer:
             self.capture(devices, key, folder, limit_s)
             found = self.read(profile_files(folder), plan.axes, told)
         except BadInput as error:
-            return replace(m, trace={"reason": f"{UNPROFILED}: {error}"})
-        except (PlanFailed, OSError) as failure:
+            return replace(m, profile={"reason": f"{UNPROFILED}: {error}"})
+        except (WorkerError, OSError) as failure:
             shutil.rmtree(folder, ignore_errors=True)  # what nobody has read, nobody should take for a whole one
             why = f"cannot write {folder}: {failure.strerror}" if isinstance(failure, OSError) else failure
-            return replace(m, trace={"reason": f"{UNPROFILED}: {why}"})
+            return replace(m, profile={"reason": f"{UNPROFILED}: {why}"})
         except KeyboardInterrupt:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         found["profile"] = str(folder.relative_to(self.folder.absolute()))
         shown = found.pop("overlap")
         source = f"XLA profile, {found['steps']} steps"
-        return replace(m, trace=found, overlap=shown and shown | {"source": source})
+        return replace(m, profile=found, overlap=shown and shown | {"source": source})
 
-    def capture(self, devices: DeviceSet, key: str, folder: Path, limit_s: float) -> None:
+    def capture(self, devices: WorkerGroup, key: str, folder: Path, limit_s: float) -> None:
         """A profile of a prepared plan in a folder: written there by the processes that see it, sent by the others."""
         shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was killed
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,14 +87,16 @@ class Tracer:
                 file.write_bytes(base64.b64decode(sent["content"]))
 
     def read(self, files: Sequence[Path], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
-        """What a profile says (`trace.session.Session.analyse`).
+        """What a profile says (`profiling.session.Session.analyse`).
 
         Raises:
             BadInput: it is no profile, or one that cannot be read.
         """
         try:
-            return self.reader.ask("analyse", LIMIT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told))[0]
-        except PlanFailed as failure:
+            return self.reader.ask(
+                "analyse", READ_TIMEOUT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told)
+            )[0]
+        except WorkerError as failure:
             raise BadInput(str(failure) if failure.refused else self.unreadable(files[0], str(failure))) from failure
 
     def unreadable(self, file: Path, reason: str) -> str:
@@ -105,7 +107,7 @@ class Tracer:
         return f"cannot read {file}: {reason}"
 
 
-def name_of(m: Measurement) -> str:
+def profile_name(m: Measurement) -> str:
     """A folder's name for the profile of a measurement, which nothing else in its run has."""
     work = m.workload
     heads = (
@@ -117,5 +119,7 @@ def name_of(m: Measurement) -> str:
     parts = [format_length(work.seq_len), heads, str(work.batch), work.dtype, work.mask, work.passes, m.plan, *flags]
     name = re.sub(r"[^\w.]+", "-", "-".join(parts))
     return (
-        name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        name
+        if len(name) <= MAX_NAME_CHARACTERS
+        else f"{name[:MAX_NAME_CHARACTERS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     )

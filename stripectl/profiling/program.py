@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from stripectl.hlo.async_ops import CONTAINERS, MATMULS, Span, base, inside, operands, spans
-from stripectl.hlo.module import INSTRUCTION, Instruction, Module, sends
+from stripectl.hlo.async_ops import CONTAINERS, MATMULS, Span, base, instructions_inside, operands, spans
+from stripectl.hlo.module import INSTRUCTION, Instruction, Module, sent_bytes_of
 from stripectl.hlo.replica_groups import axis_of, groups_of
 from stripectl.hlo.schedule import pass_of, works
 
@@ -58,7 +58,7 @@ def module_of(names: Iterable[Iterable[str]]) -> Module:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProfiledProgram:
     """A module's instructions by name, on a mesh that may not be known."""
 
     module: Module
@@ -124,10 +124,10 @@ class Program:
                 not span.blocks,
                 any(works(self.module, each) for each in span.between),
             )
-            fused = any(each.opcode in MATMULS for each in inside(self.module, line))
-            return Role("move" if span.blocks else "start", site, sum(map(sends, span.sent)), computes=fused)
+            fused = any(each.opcode in MATMULS for each in instructions_inside(self.module, line))
+            return Role("move" if span.blocks else "start", site, sum(map(sent_bytes_of, span.sent)), computes=fused)
 
-        return together({line.name: role(line) for line in lines})
+        return merged_roles({line.name: role(line) for line in lines})
 
 
 def kind_of(line: Instruction) -> str:
@@ -138,7 +138,7 @@ def kind_of(line: Instruction) -> str:
     return "none" if line.opcode in NO_WORK or parts else "compute"
 
 
-def together(roles: Mapping[str, Role]) -> dict[str, Role]:
+def merged_roles(roles: Mapping[str, Role]) -> dict[str, Role]:
     """The roles with the transfers of a place at one site: asynchronous, or beside compute, where all of them are."""
     sites: dict[tuple[str, ...], Site] = {}
     for site in (role.site for role in roles.values() if role.site):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.errors import BadInput
-from stripectl.hlo.module import parse
-from stripectl.profiling.device_steps import main_module, that_ran
-from stripectl.profiling.events import read
+from stripectl.hlo.module import parse_module
+from stripectl.profiling.device_steps import devices_that_ran, main_module
+from stripectl.profiling.events import read_profile
 from stripectl.profiling.folder import named_module, operations, program_text
 from stripectl.profiling.overlap import analyse, own_operations
-from stripectl.profiling.program import Program, module_of
+from stripectl.profiling.program import ProfiledProgram, module_of
 from stripectl.util.files import printable
 
 DIGITS = 6
@@ -28,17 +28,17 @@ class Session:
             BadInput: it is not a profile.
         """
         paths = list(map(Path, files))
-        processes = [[device for device in found if len(device.operations.which)] for found in map(read, paths)]
+        processes = [[device for device in found if len(device.operations.which)] for found in map(read_profile, paths)]
         devices = [device for found in processes for device in found]
         nothing = {"overlap": None, "steps": 0, "devices": [], "hops": [], "axes": [], "operations": []}
         if not any(device.executions for device in devices):
             return nothing | {"reason": "the profile holds no operation of any device"}
         module = main_module(devices, named_module(paths))
         source = next(path for path, found in zip(paths, processes, strict=True) if any(d.runs(module) for d in found))
-        processes = that_ran(processes, module)
+        processes = devices_that_ran(processes, module)
         devices = [device for found in processes for device in found]
         text = program_text(source, module)
-        program = Program(parse(text) if text else module_of(device.texts for device in devices), axes)
+        program = ProfiledProgram(parse_module(text) if text else module_of(device.texts for device in devices), axes)
         check_mesh(program)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
             return nothing | {
@@ -52,7 +52,7 @@ class Session:
         return printable(rounded(found))
 
 
-def check_mesh(program: Program) -> None:
+def check_mesh(program: ProfiledProgram) -> None:
     """That a mesh is as large as the program.
 
     Raises:

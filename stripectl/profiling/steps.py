@@ -9,7 +9,7 @@ import numpy as np
 
 from stripectl.core.intervals import NONE, minus, union
 from stripectl.profiling.events import HOST_COPY, Device, Events, Execution
-from stripectl.profiling.program import Program, Role, Site
+from stripectl.profiling.program import ProfiledProgram, Role, Site
 
 
 class HopKey(NamedTuple):
@@ -20,7 +20,7 @@ class HopKey(NamedTuple):
 
 
 @dataclass
-class Step:
+class DeviceStep:
     """Intervals in seconds since the step began in this process. `stall` is when the device does nothing but wait for
     a transfer; None where its profile does not show that."""
 
@@ -45,7 +45,7 @@ class Transfer(NamedTuple):
     end_s: float
 
 
-def step_of(device: Device, execution: Execution, program: Program, base_s: float) -> Step:
+def device_step(device: Device, execution: Execution, program: ProfiledProgram, base_s: float) -> DeviceStep:
     """A device's part of one run of the program."""
     events = device.operations.between(execution.start_s, execution.end_s)
     roles = roles_of(device, events, program)
@@ -62,7 +62,7 @@ def step_of(device: Device, execution: Execution, program: Program, base_s: floa
         sent[key] += each.role.sent_bytes
     busy = compute_of(events, roles, kinds)
     waits = np.isin(kinds, ["done", "move"])
-    return Step(
+    return DeviceStep(
         compute=busy - base_s,
         hops={key: lasting for key, windows in hops.items() if len(lasting := union(windows))},
         sent_bytes=dict(sent),
@@ -76,7 +76,7 @@ def end_of(device: Device, events: Events, execution: Execution) -> float:
     return float(last if device.kind == "gpu" else max(last, execution.end_s))
 
 
-def roles_of(device: Device, events: Events, program: Program) -> list[Role]:
+def roles_of(device: Device, events: Events, program: ProfiledProgram) -> list[Role]:
     """The role of each of the events' names. A GPU's kernels that the program does not know compute, but for its
     copies to and from the host and those of its communication library."""
     compute, none = Role("compute"), Role("none")
@@ -109,7 +109,7 @@ def compute_of(events: Events, roles: list[Role], kinds: np.ndarray) -> np.ndarr
 
 
 def transfers(
-    device: Device, events: Events, roles: list[Role], kinds: np.ndarray, execution: Execution, program: Program
+    device: Device, events: Events, roles: list[Role], kinds: np.ndarray, execution: Execution, program: ProfiledProgram
 ) -> Iterator[Transfer]:
     """Every transfer: on a GPU an event of its stream, elsewhere one that blocks, a window on the line of asynchronous
     operations, or from a start to its done."""
@@ -121,21 +121,21 @@ def transfers(
     aside = device.asynchronous.between(execution.start_s, execution.end_s)
     known = [program.role(name) or Role("none") for name in aside.names]
     if any(role.kind == "done" for role in known):
-        yield from paired(aside, known)
+        yield from start_done_pairs(aside, known)
         return
     seen = set()
     for which, start, end in zip(aside.which, aside.start_s, aside.end_s, strict=True):
         if known[which].kind == "start":
             seen.add(instruction_name(aside.names[which]))
             yield Transfer(aside.names[which], known[which], start, end)
-    yield from (each for each in paired(events, roles) if instruction_name(each.name) not in seen)
+    yield from (each for each in start_done_pairs(events, roles) if instruction_name(each.name) not in seen)
 
 
 def instruction_name(name: str) -> str:
     return name.lstrip("%").partition(" ")[0]
 
 
-def paired(events: Events, roles: list[Role]) -> Iterator[Transfer]:
+def start_done_pairs(events: Events, roles: list[Role]) -> Iterator[Transfer]:
     """From each start to its done, first come first served; a start whose done is not there is left out."""
     opened: dict[str, list[tuple[str, Role, float]]] = defaultdict(list)
     for which, start, end in zip(events.which, events.start_s, events.end_s, strict=True):

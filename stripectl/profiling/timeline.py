@@ -28,7 +28,7 @@ def moments(parts: Mapping[str, np.ndarray], end_s: float, count: int) -> list[s
     return [KINDS[at] for at in shares.argmax(axis=0)]
 
 
-def joined(kinds: Sequence[str], end_s: float) -> list[list[Any]]:
+def merge_moments(kinds: Sequence[str], end_s: float) -> list[list[Any]]:
     """Equal moments as (kind, start, end), neighbours of one kind together."""
     edges = np.linspace(0.0, end_s, len(kinds) + 1).tolist()
     turns = [0, *(at for at in range(1, len(kinds)) if kinds[at] != kinds[at - 1]), len(kinds)]
@@ -37,10 +37,10 @@ def joined(kinds: Sequence[str], end_s: float) -> list[list[Any]]:
 
 def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
     """How many seconds of intervals lie before each moment."""
-    return before(intervals[:, 0], at) - before(intervals[:, 1], at)
+    return seconds_before(intervals[:, 0], at) - seconds_before(intervals[:, 1], at)
 
 
-def before(moments_s: np.ndarray, at: np.ndarray) -> np.ndarray:
+def seconds_before(moments_s: np.ndarray, at: np.ndarray) -> np.ndarray:
     """The seconds from each of `moments_s` that has passed to `at`, added up."""
     ordered = np.sort(moments_s)
     passed = np.searchsorted(ordered, at)

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree as xml
 
-from stripectl.results.labels import describe, plan_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8, write_atomically
 from stripectl.util.units import rate
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 SUMMARY = "GITHUB_STEP_SUMMARY"  # names the file that GitHub Actions shows
-MOST_SUMMARY_BYTES = 2**20  # GitHub shows nothing of a longer one
+MAX_SUMMARY_BYTES = 2**20  # GitHub shows nothing of a longer one
 MORE = b"\nMore did not fit.\n"
-LONGEST_NAME = 1000  # characters; Bencher takes 1024
+MAX_NAME_CHARACTERS = 1000  # characters; Bencher takes 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class JUnitCase:
     """One verdict. `name` is unique in its `group` (a workload, say), `message` one line, `detail` as many as it takes,
     `time_s` the time that it is about."""
 
@@ -40,7 +40,7 @@ class Case:
     time_s: float | None = None
 
 
-def write_junit(path: Path, suite_name: str, cases: Sequence[Case], properties: Mapping[str, str]) -> None:
+def write_junit(path: Path, suite_name: str, cases: Sequence[JUnitCase], properties: Mapping[str, str]) -> None:
     """The cases as one suite of JUnit XML, as GitLab, Jenkins and the reporters of GitHub read it: by the elements and
     attributes of Jenkins' junit-10.xsd (jenkinsci/xunit-plugin) that docs.gitlab.com/ci/testing/unit_test_reports names
     as well. GitLab shows the first of several cases with one name, so a name that comes again gets a number; and
@@ -57,7 +57,7 @@ def write_junit(path: Path, suite_name: str, cases: Sequence[Case], properties: 
     held = xml.SubElement(suite, "properties")
     for name, value in properties.items():
         xml.SubElement(held, "property", _attributes(name=name, value=value))
-    names = distinct((in_xml(case.group), in_xml(case.name)) for case in cases)
+    names = distinct_names((in_xml(case.group), in_xml(case.name)) for case in cases)
     for case, (group, name) in zip(cases, names, strict=True):
         time = f"{case.time_s or 0.0:.6f}"
         _tell(xml.SubElement(suite, "testcase", _attributes(name=name, classname=group, time=time)), case)
@@ -65,7 +65,7 @@ def write_junit(path: Path, suite_name: str, cases: Sequence[Case], properties: 
     write_atomically(path, f'<?xml version="1.0" encoding="UTF-8"?>\n{xml.tostring(root, encoding="unicode")}\n')
 
 
-def _tell(element: xml.Element, case: Case) -> None:
+def _tell(element: xml.Element, case: JUnitCase) -> None:
     """The verdict inside its case: a passed one has no element of its own, and prints."""
     told = in_xml("\n".join(filter(None, (f"{case.verdict}: {case.message}", case.detail))))
     if case.outcome == "passed":
@@ -84,7 +84,7 @@ def in_xml(text: str) -> str:
     return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def distinct(names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def distinct_names(names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """(group, name) in their order; a name that was there before in its group gets the first number that is free."""
     seen = set[tuple[str, str]]()
     for group, name in names:
@@ -104,7 +104,7 @@ def step_summary(text: str) -> None:
         return
     try:
         with open(os.environ[SUMMARY], "ab") as file:
-            file.write(_fitting(text.encode("utf-8", "replace"), MOST_SUMMARY_BYTES - file.tell()))
+            file.write(_fitting(text.encode("utf-8", "replace"), MAX_SUMMARY_BYTES - file.tell()))
     except OSError:
         return
 
@@ -126,7 +126,7 @@ def write_github_benchmark(path: Path, measurements: Iterable[Measurement]) -> N
     """
     entries = [
         {"name": name, "unit": "s", "value": m.median_s, **_range(m), "extra": _extra(m)}
-        for name, m in timed(measurements).items()
+        for name, m in timed_by_name(measurements).items()
     ]
     write_atomically(path, json.dumps(entries, indent=1) + "\n")
 
@@ -148,7 +148,7 @@ def write_bencher(path: Path, measurements: Iterable[Measurement]) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
-    written = {name: {"latency": _latency(m)} for name, m in timed(measurements).items()}
+    written = {name: {"latency": _latency(m)} for name, m in timed_by_name(measurements).items()}
     write_atomically(path, json.dumps(written, indent=1) + "\n")
 
 
@@ -157,15 +157,15 @@ def _latency(m: Measurement) -> dict[str, float]:
     return {name: value * 1e9 for name, value in seconds.items() if value is not None}
 
 
-def timed(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
+def timed_by_name(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
     """Those that have a time, by name."""
     found = list({m.key: m for m in measurements if m.status == "ok" and m.median_s}.values())
-    names = distinct(("", name_of(m)) for m in found)
+    names = distinct_names(("", benchmark_name(m)) for m in found)
     return {name: m for (_, name), m in zip(names, found, strict=True)}
 
 
-def name_of(m: Measurement) -> str:
+def benchmark_name(m: Measurement) -> str:
     """What a measurement is of, in a line."""
-    name = utf8(f"{plan_cell(m)} | {m.workload.passes} | {describe(m.workload)} | {m.target} | {m.method}")
+    name = utf8(f"{plan_label(m)} | {m.workload.passes} | {workload_label(m.workload)} | {m.target} | {m.method}")
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - len(digest) - 1]} {digest}"
+    return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - len(digest) - 1]} {digest}"

@@ -4,100 +4,107 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stripectl.analysis.claim_verdicts import VERDICTS, Finding, Judgement
-from stripectl.reporters.ci import Case
-from stripectl.reporters.markdown import fitting, folded, plain, table, text
+from stripectl.analysis.claim_verdicts import VERDICTS, ClaimFinding, Judgement
+from stripectl.reporters.ci import JUnitCase
+from stripectl.reporters.markdown import collapsed_details, fit_comment, markdown_table, markdown_text, plain_text
 
 SCHEMA = "stripectl.check/1"
 COLUMNS = ("#", "verdict", "claim", "found", "holds", "plan")
-WORDS = ("claim", "verdict", "found", "plan")
+TEXT_COLUMNS = ("claim", "verdict", "found", "plan")
 MOST_REASONS, MOST_TOLD = 5, 100  # of a claim, on a screen and in a file: GitLab reads 30 MB
 
 
-def failing(judged: Judgement, strict: bool) -> bool:
+def is_failing(judged: Judgement, strict: bool) -> bool:
     """Whether the command fails by it."""
     return judged.verdict == "FAILS" or (strict and judged.verdict == "UNSURE")
 
 
-def called(judged: Judgement) -> str:
+def claim_name(judged: Judgement) -> str:
     """Its number and its name, or else its text."""
     return f"{judged.claim.number}. {judged.claim.name or judged.claim.text}"
 
 
-def row(judged: Judgement) -> dict[str, str]:
+def claim_row(judged: Judgement) -> dict[str, str]:
     """The cells of a claim, by column: what it found where it is worst, and of how many measurements it holds."""
     worst = judged.findings[0] if judged.findings else None
     return {
         "#": str(judged.claim.number),
         "verdict": judged.verdict,
         "claim": ": ".join(filter(None, (judged.claim.name, judged.claim.text))),
-        "found": plain(worst.said) if worst else "nothing",
+        "found": plain_text(worst.said) if worst else "nothing",
         "holds": f"{judged.holding} of {len(judged.findings)}",
-        "plan": plain(worst.plan) if worst else "",
+        "plan": plain_text(worst.plan) if worst else "",
     }
 
 
-def told(finding: Finding) -> str:
+def finding_line(finding: ClaimFinding) -> str:
     """A finding in a line."""
     reason = f", {finding.reason}" if finding.reason else ""
-    return plain(f"{finding.said}{reason}: {finding.plan} ({finding.where})")
+    return plain_text(f"{finding.said}{reason}: {finding.plan} ({finding.where})")
 
 
-def reasons(judged: Judgement) -> list[str]:
+def claim_reasons(judged: Judgement) -> list[str]:
     """Why a claim does not hold, or is not sure, the worst first; and what its author says of it."""
-    found = few((told(each) for each in judged.findings if each.verdict != "HOLDS"), MOST_REASONS)
-    lines = [plain(judged.reason)] if judged.reason else found
+    found = first_lines((finding_line(each) for each in judged.findings if each.verdict != "HOLDS"), MOST_REASONS)
+    lines = [plain_text(judged.reason)] if judged.reason else found
     return [*lines, *([f"why: {judged.claim.why}"] if lines and judged.claim.why else [])]
 
 
-def few(lines: Iterable[str], most: int) -> list[str]:
+def first_lines(lines: Iterable[str], most: int) -> list[str]:
     """The first of them, and how many more there are."""
     kept = list(lines)
     return [*kept[:most], *([f"and {len(kept) - most} more"] if len(kept) > most else [])]
 
 
-def said(judged: Sequence[Judgement]) -> str:
+def verdict_counts(judged: Sequence[Judgement]) -> str:
     """How many hold, fail and are unsure."""
     counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in VERDICTS[::-1]}
     words = {"HOLDS": ("holds", "hold"), "UNSURE": ("is unsure", "are unsure"), "FAILS": ("fails", "fail")}
     return ", ".join(f"{count} {words[verdict][count != 1]}" for verdict, count in counts.items() if count)
 
 
-def as_markdown(about: str, judged: Sequence[Judgement]) -> str:
+def claims_markdown(about: str, judged: Sequence[Judgement]) -> str:
     """For a comment on a pull request and for the summary of a job."""
-    lines = [f"### stripectl check: {said(judged)}", ""]
+    lines = [f"### stripectl check: {verdict_counts(judged)}", ""]
     if about:
-        lines += [text(about), ""]
-    lines += table(COLUMNS, [list(row(each).values()) for each in judged])
+        lines += [markdown_text(about), ""]
+    lines += markdown_table(COLUMNS, [list(claim_row(each).values()) for each in judged])
     for each in judged:
-        if told_of := reasons(each):
-            lines += ["", *folded(f"{called(each)}: {each.verdict}", [f"- {text(line)}" for line in told_of])]
-    return fitting(lines, "More in the output of stripectl check.")
+        if told_of := claim_reasons(each):
+            lines += [
+                "",
+                *collapsed_details(
+                    f"{claim_name(each)}: {each.verdict}", [f"- {markdown_text(line)}" for line in told_of]
+                ),
+            ]
+    return fit_comment(lines, "More in the output of stripectl check.")
 
 
-def cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[Case]:
+def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[JUnitCase]:
     """One a claim; what is unsure was skipped, but for --strict."""
     return [
-        Case(
-            name=called(each),
+        JUnitCase(
+            name=claim_name(each),
             group=group,
             verdict=each.verdict,
-            outcome="failed" if failing(each, strict) else "skipped" if each.verdict == "UNSURE" else "passed",
-            message=next(iter(reasons(each)), f"{row(each)['found']}, {row(each)['holds']}"),
+            outcome="failed" if is_failing(each, strict) else "skipped" if each.verdict == "UNSURE" else "passed",
+            message=next(iter(claim_reasons(each)), f"{claim_row(each)['found']}, {claim_row(each)['holds']}"),
             detail="\n".join(
-                filter(None, [each.claim.text, each.claim.why, *few(map(told, each.findings), MOST_TOLD)])
+                filter(
+                    None, [each.claim.text, each.claim.why, *first_lines(map(finding_line, each.findings), MOST_TOLD)]
+                )
             ),
         )
         for each in judged
     ]
 
 
-def as_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[str, Any]:
+def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[str, Any]:
     """Everything that was judged, as plain data."""
     return {
         "schema": SCHEMA,
         "about": about,
-        "holds": not any(failing(each, strict) for each in judged),
+        "holds": not any(is_failing(each, strict) for each in judged),
         "claims": [_claim(each) for each in judged],
     }
 

@@ -7,53 +7,53 @@ from markupsafe import escape
 
 from stripectl.util.files import utf8
 
-MOST_CHARACTERS = 60_000  # of a comment: GitHub takes 65,536
+MAX_COMMENT_CHARACTERS = 60_000  # of a comment: GitHub takes 65,536
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 # What GitHub makes a link, a name that is told, or an issue, of plain text: a space of no width breaks it.
 LINKED = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?<![a-z0-9]@)(?<=@)|(?<=#)(?=\d)")
 CODE = ("plan",)  # what is set as code: columns, and rows by their first cell
 
 
-def text(words: str) -> str:
+def markdown_text(words: str) -> str:
     """As markdown shows it and never as markup: nothing of it is a link, a tag, a name to be told or a cell's end."""
-    return LINKED.sub("\u200b", SPECIAL.sub(r"\\\1", plain(words)))
+    return LINKED.sub("\u200b", SPECIAL.sub(r"\\\1", plain_text(words)))
 
 
-def plain(words: str) -> str:
+def plain_text(words: str) -> str:
     """One line: a blank one would end a table, or what is folded."""
     return utf8(" ".join(str(words).split()))
 
 
-def code(words: str) -> str:
+def inline_code(words: str) -> str:
     """As code, in a cell of a table."""
-    shown = plain(words).replace("`", "'").replace("|", "\\|")
+    shown = plain_text(words).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`" if shown else ""
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table."""
     lines = []
     for row in rows:
         cells = [
-            code(cell) if name in CODE or (at and row[0] in CODE) else text(cell)
+            inline_code(cell) if name in CODE or (at and row[0] in CODE) else markdown_text(cell)
             for at, (name, cell) in enumerate(zip(columns, row, strict=True))
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return [f"| {' | '.join(map(text, columns))} |", "|---" * len(columns) + "|", *lines]
+    return [f"| {' | '.join(map(markdown_text, columns))} |", "|---" * len(columns) + "|", *lines]
 
 
-def folded(title: str, lines: Sequence[str]) -> list[str]:
+def collapsed_details(title: str, lines: Sequence[str]) -> list[str]:
     """Lines that show when their title is clicked."""
-    summary = LINKED.sub("\u200b", str(escape(plain(title))))
+    summary = LINKED.sub("\u200b", str(escape(plain_text(title))))
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
-def fitting(lines: Sequence[str], more: str) -> str:
+def fit_comment(lines: Sequence[str], more: str) -> str:
     """As many whole lines as fit in a comment, what is folded closed, and `more` where some do not."""
     kept, size = list[str](), 0
     for line in lines:
         size += len(line) + 1
-        if size > MOST_CHARACTERS:
+        if size > MAX_COMMENT_CHARACTERS:
             opened = sum(each.startswith("<details>") for each in kept) - kept.count("</details>")
             kept += ["", "</details>"] * opened + ["", more]
             break

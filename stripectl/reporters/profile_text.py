@@ -3,33 +3,43 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.core.intervals import busiest
+from stripectl.core.intervals import busiest_device
 from stripectl.util.units import NOTHING, duration, nbytes, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
-WORDS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")  # columns that hold no number
+TEXT_COLUMNS = (
+    "device",
+    "hop",
+    "pass",
+    "axis",
+    "moves",
+    "on",
+    "cause",
+    "operation",
+    "kind",
+)  # columns that hold no number
 PORT = 8791
 SLOWED = 0.1  # a profile that costs more is worth a word
 
 
-def summary(trace: Mapping[str, Any], predicted: float | None) -> str:
+def profile_summary(trace: Mapping[str, Any], predicted: float | None) -> str:
     """The share that hides, measured and predicted, or why it is not known."""
     if trace.get("reason") or not trace.get("devices"):
         return f"overlap {NOTHING}: {trace.get('reason') or 'the profile holds no device'}"
-    share = percent(trace["devices"][longest(trace)].get("ratio"))
-    schedule = "" if predicted is None else f" (the compiled schedule predicts {percent(predicted)})"
+    share = share_text(trace["devices"][longest_device(trace)].get("ratio"))
+    schedule = "" if predicted is None else f" (the compiled schedule predicts {share_text(predicted)})"
     return f"{share} of the communication hides on the device that computes longest{schedule}"
 
 
-def longest(trace: Mapping[str, Any]) -> int:
+def longest_device(trace: Mapping[str, Any]) -> int:
     """The device that computes longest."""
-    return busiest(trace["devices"])
+    return busiest_device(trace["devices"])
 
 
-def source(trace: Mapping[str, Any], median_s: float | None) -> str:
+def profile_source(trace: Mapping[str, Any], median_s: float | None) -> str:
     """How much the figures stand on, and what the profile cost where the time without it is known."""
     steps, module = trace.get("steps") or 0, str(trace.get("module") or "a program").partition("(")[0]
     longest_s = max((device["step_s"] for device in trace.get("devices") or ()), default=0.0)
@@ -43,34 +53,40 @@ def opening(logdir: str) -> str:
     return f"xprof --logdir {logdir} --port {PORT}"
 
 
-def percent(share: float | None) -> str:
+def share_text(share: float | None) -> str:
     return NOTHING if share is None else f"{share:.0%}"
 
 
 def device_cells(device: Mapping[str, Any]) -> tuple[str, ...]:
     times = {name: duration(device.get(f"{name}_s")) for name in DEVICES[1:]}
-    return (device["name"], *(times | {"overlap": percent(device.get("ratio"))}).values())
+    return (device["name"], *(times | {"overlap": share_text(device.get("ratio"))}).values())
 
 
 def axis_cells(axis: Mapping[str, Any]) -> tuple[str, ...]:
     moved = nbytes(axis["sent_bytes"]), rate(axis.get("bytes_per_s"), "B/s")
-    return (axis["axis"], *moved, duration(axis["hidden_s"]), duration(axis["exposed_s"]), percent(axis.get("ratio")))
+    return (
+        axis["axis"],
+        *moved,
+        duration(axis["hidden_s"]),
+        duration(axis["exposed_s"]),
+        share_text(axis.get("ratio")),
+    )
 
 
 def operation_cells(operation: Mapping[str, Any]) -> tuple[str, ...]:
-    timed = duration(operation["self_s"]), percent(operation.get("share"))
+    timed = duration(operation["self_s"]), share_text(operation.get("share"))
     return operation["name"], operation["category"], str(operation["count"]), *timed
 
 
-def worst(hop: Mapping[str, Any]) -> int:
+def worst_hop_share(hop: Mapping[str, Any]) -> int:
     """The device on which most of a hop is exposed."""
     return max(range(len(hop["exposed_s"])), key=lambda at: hop["exposed_s"][at])
 
 
 def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What the hop takes and its rate are of the device that needs least for it; the others of the worst."""
-    at = worst(hop)
-    share = f" ({percent(hop['of_link'])} of a link)" if hop.get("of_link") else ""
+    at = worst_hop_share(hop)
+    share = f" ({share_text(hop['of_link'])} of a link)" if hop.get("of_link") else ""
     moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
     times = (duration(hop[name][at]) for name in ("hidden_s", "exposed_s", "skew_s"))
     what = hop.get("what") or hop["opcode"]
@@ -78,7 +94,7 @@ def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> t
     return (*which, *times, *moved, devices[at]["name"])
 
 
-def causes(trace: Mapping[str, Any]) -> list[dict[str, str]]:
+def cause_lines(trace: Mapping[str, Any]) -> list[dict[str, str]]:
     """What devices wait for at the end of a step, and what exposes hops: {cause, which, why, advice}, hops that are
     alike once, with the figures of the most exposed."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}

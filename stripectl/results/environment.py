@@ -73,18 +73,18 @@ def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def differing(
+def differing_parts(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], parts: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
     """(name, ours, theirs) of what differs in these parts of two environments."""
     for part in parts:
-        mine, other = named(ours.get(part)), named(theirs.get(part))
+        mine, other = part_label(ours.get(part)), part_label(theirs.get(part))
         for name in sorted({*mine, *other}):
             if mine.get(name) != other.get(name):
                 yield name, str(mine.get(name) or "none"), str(other.get(name) or "none")
 
 
-def named(part: Any) -> dict[str, Any]:
+def part_label(part: Any) -> dict[str, Any]:
     """A part of an environment by name; of devices which there are, by how many processes drive them."""
     if isinstance(part, list):
         devices = (each for each in part if isinstance(each, dict))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stripectl.results.measurement import Measurement
 
-SMALLER = "Try more devices, a shorter sequence or a smaller batch."
+TRY_SMALLER = "Try more devices, a shorter sequence or a smaller batch."
 
 
 def check_memory(case: Measurement) -> Measurement:
@@ -14,5 +14,5 @@ def check_memory(case: Measurement) -> Measurement:
     over = (case.peak_bytes - case.hbm_bytes) / 2**30
     needs = "is predicted to need" if case.method == "simulated" else "needs"
     has = f"the {case.hbm_bytes / 2**30:.2f} GiB of a device"
-    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {SMALLER}"
+    reason = f"does not fit: it {needs} {over:.2f} GiB more than {has}. {TRY_SMALLER}"
     return replace(case, status="refused", reason=reason)

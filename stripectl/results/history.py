@@ -49,12 +49,19 @@ TABLES = (
     UNIQUE (workload, plan, target, method, run)
 )""",
 )
-NEWEST = (
+NEWEST_VERSION = (
     'SELECT number, id, created, command, environment, "schema" FROM runs ORDER BY time_s DESC, number DESC LIMIT ?'
 )
 OURS = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"  # and not SQLite's own
 KEY: tuple[str, ...] = ("workload", "plan", "target", "method")  # of `Measurement.key`
-HEAVY = ("tiles", "program", "trace", "scaling", "limits", "parts")  # of a measurement, and no metric
+HEAVY = (
+    "tiles",
+    "compiled_program",
+    "profile",
+    "scaling",
+    "bottleneck_shares",
+    "step_parts",
+)  # of a measurement, and no metric
 OTHERS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL)
 
 
@@ -142,7 +149,7 @@ class History:
             db.execute("BEGIN")
             if not self._made(db):
                 return []
-            heads = db.execute(NEWEST, (-1 if last is None else last,)).fetchall()
+            heads = db.execute(NEWEST_VERSION, (-1 if last is None else last,)).fetchall()
             for columns in wanted:
                 for number, content in _select(db, columns, within or {}):
                     found.setdefault(number, []).append(content)
@@ -229,8 +236,8 @@ class History:
 
 def _row(m: Measurement) -> tuple[Any, ...]:
     """The values of a measurement's columns."""
-    source = (m.calibration or {}).get("source")
-    light = replace(m, calibration={"source": source} if source else None, **dict.fromkeys(HEAVY))
+    source = (m.cost_source or {}).get("source")
+    light = replace(m, cost_source={"source": source} if source else None, **dict.fromkeys(HEAVY))
     return *map(utf8, m.key), m.workload.passes, m.status, m.median_s, json.dumps(light.to_json())
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from stripectl.core.method import METHODS
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import check
-from stripectl.util.files import unwritten
+from stripectl.results.schema import check_fields
+from stripectl.util.files import cannot_write
 
 FILE = "run.json.journal"
 
 
-class Latest:
+class MeasurementIndex:
     """Measurements in the order in which their `by` first came, each in the place of the one before it by the same or a
     weaker method. `by`: `key`, or `what`, of which only the strongest stays unless a weaker one came after it."""
 
@@ -55,7 +55,7 @@ def append(folder: Path, run: str, by: str, m: Measurement) -> None:
             if m.method != "simulated":
                 os.fsync(file.fileno())
     except OSError as error:
-        raise unwritten(folder / FILE, error) from error
+        raise cannot_write(folder / FILE, error) from error
 
 
 def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> list[Measurement]:
@@ -72,9 +72,9 @@ def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> lis
         raise BadInput(f"cannot read {folder / FILE}: {error.strerror}.") from error
     told = [each for each in map(_parsed, lines) if each.get("run") == run]
     try:
-        latest = Latest(told[-1]["by"] if told else "key", measurements)
+        latest = MeasurementIndex(told[-1]["by"] if told else "key", measurements)
         for each in told:
-            latest.put(Measurement.from_json(check(each["measurement"])))
+            latest.put(Measurement.from_json(check_fields(each["measurement"])))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadInput(f"{folder / FILE} is not a whole journal: {type(error).__name__}: {error}") from error
     return list(latest)

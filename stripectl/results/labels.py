@@ -3,10 +3,10 @@
 from stripectl.core.linear_attention import ATTENTIONS, FEATURES
 from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
-from stripectl.results.measurement import Measurement, spelled
+from stripectl.results.measurement import Measurement, flags_text
 
 
-def describe(workload: Workload, tokens: str | None = None) -> str:
+def workload_label(workload: Workload, tokens: str | None = None) -> str:
     """A workload in a line; `tokens` in place of its length."""
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
@@ -19,10 +19,10 @@ def describe(workload: Workload, tokens: str | None = None) -> str:
     lengths = ",".join(map(format_length, workload.documents or ()))
     documents = f", documents of {lengths}" if lengths else ""
     length = f"{queries}{tokens or format_length(workload.seq_len)} tokens"
-    return f"{model}{length}, {heads}, {attention(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
+    return f"{model}{length}, {heads}, {attention_label(workload)}{workload.dtype}, {workload.mask}{documents}{batch}"
 
 
-def attention(of: Workload | Model) -> str:
+def attention_label(of: Workload | Model) -> str:
     """What the attention is, before other words; nothing where it is softmax."""
     if of.attention == ATTENTIONS[0]:
         return ""
@@ -31,6 +31,6 @@ def attention(of: Workload | Model) -> str:
     return f"{of.attention} attention{decay}{features}, "
 
 
-def plan_cell(m: Measurement) -> str:
+def plan_label(m: Measurement) -> str:
     """The plan, and what beside it tells two rows apart."""
-    return f"{m.plan}{spelled(m.flags)}" + " (one device)" * (m.devices == 1)
+    return f"{m.plan}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1)

@@ -16,9 +16,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name
-from stripectl.statistics.bootstrap import interval, medians
+from stripectl.statistics.bootstrap import medians, percentile_interval
 
-ROUGH = ("one_block", "short_run")  # what a search of tiles tried first
+SEARCH_PROBES = ("one_block", "short_run")  # what a search of tiles tried first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +44,20 @@ class Measurement:
     hbm_bytes: int | None = None
     overlap: Mapping[str, Any] | None = None
     check: Mapping[str, Any] | None = None
-    calibration: Mapping[str, Any] | None = None
+    cost_source: Mapping[str, Any] | None = None
     flags: Mapping[str, str] | None = None  # of the compiler, beyond those of the environment
-    program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
-    trace: Mapping[str, Any] | None = None  # what a profile says of a measured one
-    guards: Mapping[str, Any] | None = None  # what was beside its samples (`stripectl.results.noise`)
-    parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
+    compiled_program: Mapping[str, Any] | None = None  # what the compiler says of a compiled plan
+    profile: Mapping[str, Any] | None = None  # what a profile says of a measured one
+    noise: Mapping[str, Any] | None = None  # what was beside its samples (`stripectl.results.noise`)
+    step_parts: Mapping[str, float] | None = None  # seconds of the parts of a training step
     memory: Mapping[str, int] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
-    limits: Mapping[str, float] | None = None  # what is saved were part of the machine twice as fast: a share
+    bottleneck_shares: Mapping[str, float] | None = (
+        None  # what is saved were part of the machine twice as fast: a share
+    )
     scaling: Sequence[Mapping[str, float]] | None = None  # the same plan at other lengths: seq_len, median_s
 
     @functools.cached_property
-    def what(self) -> tuple[str, ...]:
+    def identity(self) -> tuple[str, ...]:
         """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
         flags = json.dumps(self.flags or {}, sort_keys=True)
         return f"[{_text_of(self.workload)}, {flags}]", self.plan, self.target
@@ -63,12 +65,12 @@ class Measurement:
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for the same plan, workload, target, flags and method in two runs."""
-        return *self.what, self.method
+        return *self.identity, self.method
 
     @property
-    def rough(self) -> bool:
+    def is_search_probe(self) -> bool:
         """Whether its time stands on too little to be called the fastest by."""
-        return (self.calibration or {}).get("source") in ROUGH
+        return (self.cost_source or {}).get("source") in SEARCH_PROBES
 
     @functools.cached_property
     def devices(self) -> int:
@@ -77,7 +79,7 @@ class Measurement:
     @property
     def slowest_bytes_per_s(self) -> float | None:
         """Of the hops that its time stands on."""
-        known = self.calibration or {}
+        known = self.cost_source or {}
         hop = (known.get("hop") or {}).get("bytes_per_s_one_way")
         slower = [
             each["slowest_bytes_per_s"]
@@ -131,13 +133,13 @@ def plan_of(m: Measurement) -> Plan | None:
         return None
 
 
-def readable(m: Measurement) -> Measurement:
+def is_readable(m: Measurement) -> Measurement:
     """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
     try:
         parse_plan(m.plan)
     except (BadInput, ValueError) as error:
         unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {error}"}
-        figures = dict.fromkeys(("median_s", "peak_bytes", "program", "tiles"))
+        figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
         return replace(m, **(unread if m.status == "ok" else {}), **figures)
     return m
 
@@ -157,13 +159,13 @@ def _text_of(workload: Workload) -> str:
     return json.dumps(_content_of(workload), sort_keys=True)
 
 
-def badness(check: Mapping[str, Any]) -> float:
+def check_error(check: Mapping[str, Any]) -> float:
     """The error that a check found, the larger the worse: one that is no number, or that nothing says, is infinite."""
     error = check.get("max_rel_error", float("nan"))
     return float("inf") if error != error else error
 
 
-def spelled(flags: Mapping[str, str] | None) -> str:
+def flags_text(flags: Mapping[str, str] | None) -> str:
     """The compiler's flags, after a plan."""
     return "".join(f" {name}={value}" for name, value in (flags or {}).items())
 
@@ -171,7 +173,7 @@ def spelled(flags: Mapping[str, str] | None) -> str:
 def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
     """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
     median = statistics.median(samples_s)
-    return median, interval(medians(samples_s)) if len(samples_s) >= 3 else None
+    return median, percentile_interval(medians(samples_s)) if len(samples_s) >= 3 else None
 
 
 def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
@@ -183,21 +185,21 @@ def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[fl
 
 @functools.lru_cache(2**18)  # each is asked for several times
 def _ratio_interval(slow_s: tuple[float, ...], fast_s: tuple[float, ...]) -> tuple[float, float]:
-    return interval(medians(slow_s) / medians(fast_s))
+    return percentile_interval(medians(slow_s) / medians(fast_s))
 
 
-class Together(list[Measurement]):
+class MeasurementSet(list[Measurement]):
     """Measurements of a run, with what others are looked up by: a large run is looked through once."""
 
     @functools.cached_property
     def simulated(self) -> dict[Any, Measurement]:
         """By what they are of, the first of each."""
-        return {m.what: m for m in reversed(self) if m.method == "simulated"}
+        return {m.identity: m for m in reversed(self) if m.method == "simulated"}
 
     @functools.cached_property
     def alone(self) -> dict[Any, Measurement]:
         """Those of one device that have a time."""
-        return {beside(m): m for m in reversed(self) if m.median_s and m.devices == 1}
+        return {device_scaling_key(m): m for m in reversed(self) if m.median_s and m.devices == 1}
 
     @functools.cached_property
     def contiguous(self) -> dict[Any, Measurement]:
@@ -206,29 +208,29 @@ class Together(list[Measurement]):
         for m in reversed(self):
             plan = plan_of(m) if m.median_s else None
             if plan and plan.layout == "contiguous":
-                found[(*beside(m), m.target, plan)] = m
+                found[(*device_scaling_key(m), m.target, plan)] = m
         return found
 
     @functools.cached_property
     def overlaps(self) -> dict[Any, Measurement]:
         """Those of compiled schedules."""
         return {
-            (m.what[0], m.plan, hardware_name(m.target)): m
+            (m.identity[0], m.plan, hardware_name(m.target)): m
             for m in reversed(self)
             if m.method == "compiled" and m.overlap
         }
 
 
-def together(run: Iterable[Measurement]) -> Together:
-    return run if isinstance(run, Together) else Together(run)
+def measurement_set(run: Iterable[Measurement]) -> MeasurementSet:
+    return run if isinstance(run, MeasurementSet) else MeasurementSet(run)
 
 
-def beside(m: Measurement) -> tuple[Any, ...]:
+def device_scaling_key(m: Measurement) -> tuple[Any, ...]:
     """What one device and several are compared by."""
-    return hardware_name(m.target), m.workload, m.method, spelled(m.flags)
+    return hardware_name(m.target), m.workload, m.method, flags_text(m.flags)
 
 
-def with_speedups(measurements: Iterable[Measurement]) -> Together:
+def with_speedups(measurements: Iterable[Measurement]) -> MeasurementSet:
     """Every measurement with its speed-up over the contiguous ring of the same workload, target, method and number of
     devices (where there is none, over the first contiguous plan, else the first)."""
     measurements = list(measurements)
@@ -241,7 +243,7 @@ def with_speedups(measurements: Iterable[Measurement]) -> Together:
     known = set(map(id, timed))
     for m in sorted(timed, key=lambda m: (not m.plan.startswith("ring/contiguous"), "/contiguous" not in m.plan)):
         baselines.setdefault(group(m), m)
-    return Together(_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements)
+    return MeasurementSet(_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements)
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
@@ -264,24 +266,24 @@ def over_one_device(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """How many times faster than the same workload on one device of the same target, by the same method."""
     if not m.median_s or m.devices == 1:
         return None
-    base = together(run).alone.get(beside(m))
+    base = measurement_set(run).alone.get(device_scaling_key(m))
     return base.median_s / m.median_s if base and base.median_s else None
 
 
-def twin(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
+def simulation_of(m: Measurement, run: Iterable[Measurement]) -> Measurement | None:
     """The simulation of what was measured, or None where there is none."""
     if m.method != "measured":
         return None
-    return together(run).simulated.get(m.what)
+    return measurement_set(run).simulated.get(m.identity)
 
 
 def simulation_error(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """How far the simulation of what was measured is off: simulated over measured, minus 1."""
-    other = twin(m, run)
+    other = simulation_of(m, run)
     return other.median_s / m.median_s - 1 if other and other.median_s and m.median_s else None
 
 
-def without_time(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
+def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     """Those that were refused or failed, together where their reasons differ in numbers only."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
@@ -290,7 +292,7 @@ def without_time(measurements: Iterable[Measurement]) -> list[list[Measurement]]
     return list(groups.values())
 
 
-def verdict(speedup: Mapping[str, Any] | None) -> str | None:
+def speedup_verdict(speedup: Mapping[str, Any] | None) -> str | None:
     """faster, slower or ambiguous (the interval holds 1), or None where there is no interval."""
     if not speedup or not speedup.get("ci95"):
         return None
@@ -300,5 +302,5 @@ def verdict(speedup: Mapping[str, Any] | None) -> str | None:
 
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
-    other = together(run).overlaps.get((m.what[0], m.plan, hardware_name(m.target)))
+    other = measurement_set(run).overlaps.get((m.identity[0], m.plan, hardware_name(m.target)))
     return other.overlap.get("ratio") if other and other.overlap else None

@@ -11,16 +11,16 @@ from typing import Any
 
 from stripectl.results.measurement import Measurement
 
-UNSTEADY = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
-BUSY = 0.05  # share of the cores that other programs may take
+UNSTEADY_SPREAD = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
+BUSY_CORE_SHARE = 0.05  # share of the cores that other programs may take
 DRIFT, SURE = 0.05, 0.01  # change from the first sample to the last, and how unlikely it must be by chance
-FEWEST = 8  # samples to see a drift in
-MOST_NAMED = 2  # plans of a run
-RETAKEN = 3  # times that a sample with a compilation in it is taken again
+MIN_DRIFT_SAMPLES = 8  # samples to see a drift in
+MAX_NAMED_PLANS = 2  # plans of a run
+MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
 
 
 @dataclass
-class Watch:
+class Disturbances:
     """What is seen beside the samples of a measurement."""
 
     yardstick_s: list[float] = field(default_factory=list)
@@ -30,9 +30,9 @@ class Watch:
     compiled: int = 0
 
     @classmethod
-    def before(cls, m: Measurement) -> "Watch":
+    def before(cls, m: Measurement) -> "Disturbances":
         """What was seen beside the samples that a measurement has."""
-        seen, elapsed_s = m.guards or {}, sum(m.samples_s) * m.devices
+        seen, elapsed_s = m.noise or {}, sum(m.samples_s) * m.devices
         counts = (seen.get(name) or 0 for name in ("throttled", "compiled"))
         return cls(list(seen.get("yardstick_s") or ()), elapsed_s, elapsed_s * (seen.get("others") or 0.0), *counts)
 
@@ -58,10 +58,10 @@ class Watch:
 
 def disturbances(m: Measurement) -> list[str]:
     """What disturbed a measurement, in words."""
-    seen, found = m.guards or {}, list[str]()
-    if (spread := unsteadiness(seen.get("yardstick_s") or ())) > UNSTEADY:
+    seen, found = m.noise or {}, list[str]()
+    if (spread := unsteadiness(seen.get("yardstick_s") or ())) > UNSTEADY_SPREAD:
         found.append(f"the machine's own speed varied by {spread:.0%}")
-    if (share := seen.get("others") or 0.0) > BUSY:
+    if (share := seen.get("others") or 0.0) > BUSY_CORE_SHARE:
         found.append(f"other programs took {share:.0%} of its cores")
     if count := seen.get("throttled"):
         found.append(f"the clock was throttled {count:g} times")
@@ -72,14 +72,14 @@ def disturbances(m: Measurement) -> list[str]:
     return found
 
 
-def told(measurements: Iterable[Measurement]) -> list[str]:
+def noise_warnings(measurements: Iterable[Measurement]) -> list[str]:
     """A line on what disturbed a run, where something did: of how many plans, and the first few of them."""
     sampled = [m for m in measurements if m.samples_s]
     found = [(m, said) for m in sampled if (said := disturbances(m))]
     if not found:
         return []
-    named = [f"{m.plan} {m.workload.passes}: {', '.join(said)}" for m, said in found[:MOST_NAMED]]
-    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    named = [f"{m.plan} {m.workload.passes}: {', '.join(said)}" for m, said in found[:MAX_NAMED_PLANS]]
+    more = f"; and {len(found) - MAX_NAMED_PLANS} more" if len(found) > MAX_NAMED_PLANS else ""
     return [f"{len(found)} of {len(sampled)} plans were disturbed while they ran. {'; '.join(named)}{more}"]
 
 
@@ -96,7 +96,7 @@ def unsteadiness(yardstick_s: Sequence[float]) -> float:
 def drift(samples_s: Sequence[float]) -> float:
     """By how much of their median samples change from the first to the last (Theil-Sen), or 0 where chance may have
     ordered them so (Kendall's tau)."""
-    if len(samples_s) < FEWEST:
+    if len(samples_s) < MIN_DRIFT_SAMPLES:
         return 0.0
     from scipy import stats
 

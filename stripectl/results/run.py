@@ -1,6 +1,6 @@
-"""Everything one command found, and the file it is kept in: run.json, schema `stripectl.run/1`.
+"""Everything one command found, and the file it is kept in: run.json, schema `stripectl.run/2`; `/1` is read too.
 
-The file is written whole, beside it a journal where that is slow (`kept`), so a killed run keeps what it measured.
+The file is written whole, beside it a journal where that is slow (`writer`), so a killed run keeps what it measured.
 """
 
 import base64
@@ -16,12 +16,12 @@ from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.results import journal
-from stripectl.results.measurement import Measurement, readable, with_speedups
-from stripectl.results.schema import MOST_MEASUREMENTS, check, is_shallow, is_small
-from stripectl.results.search_table import Search
+from stripectl.results.measurement import Measurement, is_readable, with_speedups
+from stripectl.results.schema import MAX_MEASUREMENTS, check_fields, is_shallow, is_small
+from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
 
-SCHEMA, VERSION = "stripectl.run/", 1
+SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
@@ -38,7 +38,7 @@ class Run:
     environment: dict[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
     recommendation: dict[str, Any] | None = None
-    searches: list[Search] = field(default_factory=list)
+    searches: list[SearchTable] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         measured = [m.to_json() for m in with_speedups(self.measurements)]
@@ -67,7 +67,7 @@ class Run:
     def readable(self) -> "Run":
         """The run with its speed-ups; a measurement whose plan means nothing to this stripectl has no time and says
         so."""
-        return replace(self, measurements=with_speedups(map(readable, self.measurements)))
+        return replace(self, measurements=with_speedups(map(is_readable, self.measurements)))
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Run":
@@ -89,16 +89,16 @@ class Run:
             raise BadInput(f"{where} is not a stripectl run: it holds lists in lists that no run has.")
         content = printable(content)
         try:
-            if len(content["measurements"]) > MOST_MEASUREMENTS:
-                raise ValueError(f"it has more than {MOST_MEASUREMENTS:,} measurements")
+            if len(content["measurements"]) > MAX_MEASUREMENTS:
+                raise ValueError(f"it has more than {MAX_MEASUREMENTS:,} measurements")
             if not is_small(content["environment"]):
                 raise ValueError("its environment holds a number that is too large")
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
-                measurements=[Measurement.from_json(check(m)) for m in content["measurements"]],
+                measurements=[Measurement.from_json(check_fields(m)) for m in content["measurements"]],
                 recommendation=None,
-                searches=[Search.from_json(each) for each in content.get("searches", ())],
+                searches=[SearchTable.from_json(each) for each in content.get("searches", ())],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise BadInput(f"{where} is not a whole stripectl run: {type(error).__name__}: {error}") from error

@@ -6,12 +6,12 @@ from typing import Any
 
 from stripectl.core.method import METHODS
 
-MOST_MEASUREMENTS = 2**17  # of a run
-MOST_ASKED = 2**13  # of a command
-MOST_SIMULATED = 2**16  # plans of a workload that a command simulates to find the best
-MOST_SAMPLES = 10_000  # of a measurement
+MAX_MEASUREMENTS = 2**17  # of a run
+MAX_ASKED_PLANS = 2**13  # of a command
+MAX_SIMULATED_PLANS = 2**16  # plans of a workload that a command simulates to find the best
+MAX_SAMPLES = 10_000  # of a measurement
 LEAST, MOST = 1e-60, 1e60  # of numbers
-DEEPEST = 32
+MAX_NESTING = 32
 DEVICE_FIGURES = ("step_s", "compute_s", "hidden_s", "exposed_s", "skew_s", "idle_s")
 HOP_FIGURES = ("window_s", "hidden_s", "exposed_s", "skew_s")  # of a hop, a list by device
 # What the parts of a trace hold: numbers, texts, numbers and texts that may be absent.
@@ -42,7 +42,7 @@ def is_shallow(value: Any) -> bool:
     """Whether lists and mappings lie in each other no deeper than DEEPEST; what is deeper, functions that call
     themselves cannot read."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_NESTING):
         parts = [part.values() if isinstance(part, dict) else part for part in level]
         level = [each for part in parts for each in part if isinstance(each, dict | list)]
     return not level
@@ -68,7 +68,7 @@ def has(part: Any, numbers: Sequence[str], others: Sequence[str]) -> bool:
     return isinstance(part, dict) and all(is_number(part.get(n)) for n in numbers) and part.keys() >= {*others}
 
 
-def is_program(value: Any) -> bool:
+def is_compiled_program(value: Any) -> bool:
     """What a compiler said, as far as it is shown: lists of mappings with all their fields."""
     if not isinstance(value, dict):
         return False
@@ -84,7 +84,7 @@ def is_program(value: Any) -> bool:
     )
 
 
-def is_trace(value: Any) -> bool:
+def is_profile(value: Any) -> bool:
     """What a profile says: why it says nothing, or figures by device, hop and axis, and the timeline of a step."""
     if not isinstance(value, dict) or not is_plain(value):
         return False
@@ -125,7 +125,7 @@ def is_check(value: Any) -> bool:
     return all(isinstance(each, int | float) for each in numbers) and isinstance(value.get("reference"), str)
 
 
-def is_guards(value: Any) -> bool:
+def is_noise(value: Any) -> bool:
     """What was beside samples: the yardstick's seconds, a share, and counts."""
     return has(value, ("others", "throttled", "compiled"), ()) and is_numbers(value.get("yardstick_s"))
 
@@ -153,7 +153,7 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **{name: (lambda x: isinstance(x, str), "a text") for name in ("plan", "target", "reason")},
     "method": (lambda x: x in METHODS, "a method"),
     "status": (lambda x: x in ("ok", "refused", "failed"), "a status"),
-    "samples_s": (lambda x: is_numbers(x) and len(x) <= MOST_SAMPLES, f"a list of at most {MOST_SAMPLES:,} seconds"),
+    "samples_s": (lambda x: is_numbers(x) and len(x) <= MAX_SAMPLES, f"a list of at most {MAX_SAMPLES:,} seconds"),
     "ci95_s": (lambda x: is_numbers(x) and len(x) == 2, "two numbers"),
     **dict.fromkeys(("median_s", "compile_s", "peak_flops_per_s", "peak_bytes", "hbm_bytes"), (is_number, "a number")),
     "tiles": (is_counts, "counts of tiles"),
@@ -161,16 +161,19 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bound": (lambda x: isinstance(x, dict) and all(v is None or is_number(v) for v in x.values()), "bounds"),
     "check": (is_check, "a check"),
     "overlap": (is_overlap, "an overlap"),
-    "guards": (is_guards, "what was beside samples"),
+    "noise": (is_noise, "what was beside samples"),
     **dict.fromkeys(
-        ("speedup", "calibration", "flags"),
+        ("speedup", "cost_source", "flags"),
         (lambda x: isinstance(x, dict) and is_plain(x), "a mapping of plain values"),
     ),
-    "program": (is_program, "what a compiler said"),
-    "trace": (is_trace, "what a profile says"),
+    "compiled_program": (is_compiled_program, "what a compiler said"),
+    "profile": (is_profile, "what a profile says"),
     "memory": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "bytes by part"),
-    "parts": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "seconds by part"),
-    "limits": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "shares by part of the machine"),
+    "step_parts": (lambda x: isinstance(x, dict) and all(map(is_number, x.values())), "seconds by part"),
+    "bottleneck_shares": (
+        lambda x: isinstance(x, dict) and all(map(is_number, x.values())),
+        "shares by part of the machine",
+    ),
     "scaling": (
         lambda x: isinstance(x, list) and all(has(each, ("seq_len", "median_s"), ()) for each in x),
         "times by length",
@@ -178,12 +181,24 @@ FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def check(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields of a measurement as they are.
+# Fields by their names in schema `stripectl.run/1`.
+RENAMED = {
+    "calibration": "cost_source",
+    "guards": "noise",
+    "limits": "bottleneck_shares",
+    "parts": "step_parts",
+    "program": "compiled_program",
+    "trace": "profile",
+}
+
+
+def check_fields(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a measurement, by the names that they have in the newest schema.
 
     Raises:
         TypeError: one is not what it must be.
     """
+    measurement = {RENAMED.get(name, name): value for name, value in measurement.items()}
     for name, (fits, what) in FIELDS.items():
         if measurement.get(name) is not None and not fits(measurement[name]):
             raise TypeError(f"{name} is {reprlib.repr(measurement[name])}, not {what}")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stripectl.core.workload import Workload
-from stripectl.results.measurement import Measurement, without_time
-from stripectl.results.schema import MOST_MEASUREMENTS, is_number
+from stripectl.results.measurement import Measurement, refusals_and_failures
+from stripectl.results.schema import MAX_MEASUREMENTS, is_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SearchTable:
     """The plans of a workload on a target that have a simulated time, the fastest first: seconds, and peak bytes of a
     device. `refused` says how many have none, by a reason that one of them was given; `took_s` how long it took."""
 
@@ -24,7 +24,7 @@ class Search:
     refused: Mapping[str, int]
 
     @classmethod
-    def of(cls, measurements: Sequence[Measurement], took_s: float) -> "Search":
+    def of(cls, measurements: Sequence[Measurement], took_s: float) -> "SearchTable":
         """A search by all that it made, of one workload and target."""
         timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
         return cls(
@@ -34,10 +34,10 @@ class Search:
             plans=[m.plan for m in timed],
             median_s=[m.median_s or 0.0 for m in timed],
             peak_bytes=[m.peak_bytes or 0 for m in timed],
-            refused={each[0].reason or each[0].status: len(each) for each in without_time(measurements)},
+            refused={each[0].reason or each[0].status: len(each) for each in refusals_and_failures(measurements)},
         )
 
-    def among(self, searches: Sequence["Search"]) -> list["Search"]:
+    def replacing(self, searches: Sequence["SearchTable"]) -> list["SearchTable"]:
         """The searches of a run with this one in place of an earlier one of its workload and target."""
         others = (each for each in searches if (each.workload, each.target) != (self.workload, self.target))
         return [*others, self]
@@ -46,7 +46,7 @@ class Search:
         return {**vars(self), "workload": self.workload.to_json()}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Search":
+    def from_json(cls, content: Mapping[str, Any]) -> "SearchTable":
         """A search from its JSON.
 
         Raises:
@@ -56,8 +56,8 @@ class Search:
         columns = made.plans, made.median_s, made.peak_bytes
         if not all(isinstance(column, list) and len(column) == len(made.plans) for column in columns):
             raise ValueError("the columns of a search are lists of one length")
-        if len(made.plans) > MOST_MEASUREMENTS or not all(isinstance(plan, str) for plan in made.plans):
-            raise ValueError(f"a search holds at most {MOST_MEASUREMENTS:,} plans, as text")
+        if len(made.plans) > MAX_MEASUREMENTS or not all(isinstance(plan, str) for plan in made.plans):
+            raise ValueError(f"a search holds at most {MAX_MEASUREMENTS:,} plans, as text")
         numbers = (made.took_s, *made.median_s, *made.peak_bytes, *dict(made.refused).values())
         if not all(map(is_number, numbers)) or not isinstance(made.target, str):
             raise ValueError("a search holds numbers that a run can have, and a target")

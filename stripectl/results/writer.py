@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stripectl.errors import BadInput
-from stripectl.results.journal import FILE, Latest, append
+from stripectl.results.journal import FILE, MeasurementIndex, append
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 
@@ -22,25 +22,25 @@ SLOW_S, SHARE = 0.25, 0.1  # writing that takes longer gets this share of the ti
 
 
 @dataclass
-class Kept:
-    """A run and its folder. Each measurement stands in the place of one with the same `by` (`journal.Latest`)."""
+class RunWriter:
+    """A run and its folder. A measurement replaces the earlier one of the same `by` (`journal.MeasurementIndex`)."""
 
     run: Run
     folder: Path
     by: str = "key"
     warn: Callable[[str], None] = print
-    latest: Latest = field(init=False)
+    latest: MeasurementIndex = field(init=False)
     began_s: float = float("-inf")  # writing it whole, and how long that took
     took_s: float = 0.0
     trouble: bool = False
 
     def __post_init__(self) -> None:
-        self.latest = Latest(self.by, self.run.measurements)
+        self.latest = MeasurementIndex(self.by, self.run.measurements)
 
     def add(self, m: Measurement) -> None:
         """Keep a measurement that is done, or what is known of one that goes on."""
         self.latest.put(m)
-        self._keep(m)
+        self._write(m)
 
     def gathered(self) -> Run:
         """The run with all of them."""
@@ -77,7 +77,7 @@ class Kept:
             self.folder = folder
             return BadInput(f"{error} The run is in {folder} instead: go on with it by --resume --output {folder}")
 
-    def _keep(self, m: Measurement) -> None:
+    def _write(self, m: Measurement) -> None:
         rest_s = max(SAVE_EVERY_S * (m.method == "simulated"), self.took_s / SHARE * (self.took_s > SLOW_S))
         due = time.monotonic() - self.began_s >= rest_s
         try:

@@ -10,20 +10,20 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.defaults import with_tile
-from stripectl.core.kernel import LEAST_SIDE, kernels
-from stripectl.core.layer_groups import joined, layers_of
+from stripectl.core.kernel import MIN_TILE_ROWS, kernels
+from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
-from stripectl.core.workload import LONGEST, Workload, format_length
-from stripectl.measure.device_pool import Devices, Place
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import MAX_SEQ_LEN, Workload, format_length
+from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import simulated
+from stripectl.runner.backends import simulate_case
 from stripectl.runner.request import Request
 from stripectl.runner.search import time_plans
-from stripectl.runner.static_facts import described
+from stripectl.runner.static_facts import with_static_facts
 
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
@@ -33,43 +33,43 @@ def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
 
     def tiled(plan: Plan) -> Plan:
         kernel = kernels[plan.kernel]
-        return plan if plan.tile or kernel.whole else replace(plan, tile=kernel.default_tile(kind))
+        return plan if plan.tile or kernel.keeps_all_scores else replace(plan, tile=kernel.default_tile(kind))
 
-    return joined([tiled(each) for _, _, each in layers_of(workload, plan)])
+    return join_plans([tiled(each) for _, _, each in layer_groups(workload, plan)])
 
 
-def step_of(plan: Plan, workload: Workload) -> int:
+def length_step(plan: Plan, workload: Workload) -> int:
     """The smallest sequence that fills every device with whole tiles, and holds the queries; the answer is a multiple
     of it."""
-    tiles = [tile for _, _, each in layers_of(workload, plan) for tile in (each.tile, each.backward) if tile]
-    sides = itertools.chain.from_iterable(tiles or [Tile(LEAST_SIDE, LEAST_SIDE)])
-    piece = math.lcm(*sides, plan.cut // plan.shards)
+    tiles = [tile for _, _, each in layer_groups(workload, plan) for tile in (each.tile, each.backward) if tile]
+    sides = itertools.chain.from_iterable(tiles or [Tile(MIN_TILE_ROWS, MIN_TILE_ROWS)])
+    piece = math.lcm(*sides, plan.sequence_devices // plan.shards)
     step = plan.shards * layouts[plan.layout].pieces * piece
     return step * -(-(workload.query_len or 1) // step)
 
 
-def longest_cases(request: Request, place: Place) -> list[Measurement]:
+def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
     """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
     found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
-        usual = with_default_tile(request.meshed(plan, workload, place), workload, kind)
-        shorter = replace(workload, seq_len=step_of(usual, workload))
-        meshed = with_default_tile(request.meshed(plan, shorter, place), workload, kind)
-        shortest = replace(workload, seq_len=step_of(meshed, workload))
+        usual = with_default_tile(request.with_mesh_and_kernel(plan, workload, place), workload, kind)
+        shorter = replace(workload, seq_len=length_step(usual, workload))
+        meshed = with_default_tile(request.with_mesh_and_kernel(plan, shorter, place), workload, kind)
+        shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
         case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method=method)
-        reason = unsupported(meshed, shortest, kind, place.target.devices)
+        reason = why_unsupported(meshed, shortest, kind, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
     return found
 
 
-def longest_of(
-    request: Request, place: Place, devices: Devices, compilers: Compilers, compiling: bool
+def max_length(
+    request: Request, place: LocalTarget, devices: DevicePool, compilers: CompilerPool, compiling: bool
 ) -> Iterator[Measurement]:
     """The longest sequence of every plan, by pass, as the compiler says or clocks do; those that a run that is resumed
     holds are not sought again."""
     hardware = place.target.hardware
-    for case in longest_cases(request, place):
+    for case in max_length_cases(request, place):
 
         def at_length(longer: Workload, case: Measurement = case) -> Measurement:
             full = with_tile(parse_plan(case.plan), longer, hardware.kind)
@@ -78,29 +78,29 @@ def longest_of(
         def compile_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
             asked = at_length(longer)
             compilers.say(f"compile {longer.passes} of {asked.plan} at {format_length(longer.seq_len)}", 0, 1)
-            return compiled(described(asked, hardware), place.target, compilers)
+            return compile_case(with_static_facts(asked, hardware), place.target, compilers)
 
         def simulate_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
             return next(time_plans([at_length(longer)], place, devices))
 
-        sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.done)
-        if any(m.what == case.what and (m.program or {}).get("longest") for m in sought):
+        sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.previous)
+        if any(m.identity == case.identity and (m.compiled_program or {}).get("longest") for m in sought):
             continue
         if case.status != "ok" or compiling:
-            yield longest(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
+            yield search_max_length(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
             continue
-        found = longest(case, parse_plan(case.plan), simulate_length)
-        whole = simulated(described(at_length(found.workload), hardware), place, devices)
-        yield replace(whole, program=found.program)
+        found = search_max_length(case, parse_plan(case.plan), simulate_length)
+        whole = simulate_case(with_static_facts(at_length(found.workload), hardware), place, devices)
+        yield replace(whole, compiled_program=found.compiled_program)
 
 
-def longest(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
+def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
     """The measurement of the longest sequence that fits; refused where not even the shortest does.
 
-    `program.longest` says the step, the length one step on, and why that is refused; where the compiler fails at a
-    length, the search ends there with what is known to fit.
+    `compiled_program["longest"]` says the step, the length one step on, and why that is refused; where the compiler
+    fails at a length, the search ends there with what is known to fit.
     """
-    step, workload = step_of(plan, template.workload), template.workload
+    step, workload = length_step(plan, template.workload), template.workload
     known: dict[int, Measurement] = {}
 
     def fits(steps: int) -> bool:
@@ -110,7 +110,7 @@ def longest(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
 
     if not fits(1):
         return known[1]
-    low, high = 1, LONGEST // step + 1  # the first fits, the second does not or cannot be
+    low, high = 1, MAX_SEQ_LEN // step + 1  # the first fits, the second does not or cannot be
     guess = 2
     while high - low > 1:
         low, high = (guess, high) if fits(guess) else (low, guess)
@@ -120,12 +120,12 @@ def longest(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
     refused = known.get(high)
     return replace(
         known[low],
-        program={
-            **(known[low].program or {}),
+        compiled_program={
+            **(known[low].compiled_program or {}),
             "longest": {
                 "step": step,
                 "refused": high * step,
-                "reason": refused.reason if refused else f"positions are 32-bit: at most {format_length(LONGEST)}",
+                "reason": refused.reason if refused else f"positions are 32-bit: at most {format_length(MAX_SEQ_LEN)}",
             },
         },
     )

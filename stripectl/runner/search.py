@@ -7,54 +7,59 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from stripectl.core.defaults import with_tile
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import Plan, make_mesh, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_kind
-from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import with_counts
-from stripectl.simulate.cost_model import Machine
-from stripectl.simulate.simulation import Times, times_of
-from stripectl.simulate.step_memory import memory_of_step, peak_bytes
-from stripectl.simulate.step_work import of_step
-from stripectl.simulate.training_step import lacking, sent_bytes, simulated_parts, told
-from stripectl.workers.worker_group import PlanFailed
+from stripectl.simulate.cost_model import CostModel
+from stripectl.simulate.simulation import GroupTimes, simulate_times
+from stripectl.simulate.step_memory import predicted_peak_bytes, step_memory
+from stripectl.simulate.step_work import step_work
+from stripectl.simulate.training_step import (
+    attention_cost_source,
+    simulated_step_model,
+    step_sent_bytes,
+    with_missing_parts,
+)
+from stripectl.workers.worker_group import WorkerError
 
 MAX_WIDENING = 2**6  # how many times the devices of a case are looked at
 
 
-def with_machines(case: Measurement, place: Place, devices: Devices) -> tuple[Measurement, list[Machine]]:
+def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
     """The case, which says what its time stands on, and the machine of each kind of its layers; refused or failed where
     there is none."""
     if case.flags:
         reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
         return replace(case, status="refused", reason=reason), []
     try:
-        alike = layers_of(case.workload, parse_plan(case.plan))
-        machines = [devices.machine(place, own, plan) for _, own, plan in alike]
+        alike = layer_groups(case.workload, parse_plan(case.plan))
+        machines = [devices.cost_model(place, own, plan) for _, own, plan in alike]
         if case.workload.passes == STEP:
             devices.hardware(place, case.workload.dtype)
     except BadInput as error:
         return replace(case, status="refused", reason=str(error)), []
-    except PlanFailed as failure:
+    except WorkerError as failure:
         return replace(case, status="failed", reason=f"its tiles could not be timed: {failure}"), []
     missing = devices.why_not_compiled(place)
-    said = told(machines) | ({"not_compiled": missing} if missing else {})
-    return replace(case, method="simulated", calibration=said), machines
+    said = attention_cost_source(machines) | ({"not_compiled": missing} if missing else {})
+    return replace(case, method="simulated", cost_source=said), machines
 
 
-def time_plans(cases: Sequence[Measurement], place: Place, devices: Devices) -> Iterator[Measurement]:
+def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: DevicePool) -> Iterator[Measurement]:
     """The cases, in their order, with time, memory and bytes; those that are not to be run as they are."""
     groups: dict[tuple[Workload, Plan], list[tuple[Measurement, Plan]]] = {}
     for case in cases:
         if case.status == "ok":
             plan = parse_plan(case.plan)
-            groups.setdefault((case.workload, but_for_tiles(plan)), []).append((case, plan))
+            groups.setdefault((case.workload, without_tiles(plan)), []).append((case, plan))
     found = dict[int, Measurement]()
     for group in groups.values():
         devices.say("simulate plans", len(found), len(cases))
@@ -73,35 +78,35 @@ def enough_devices(case: Measurement) -> Plan | None:
         mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
         wider = replace(plan, mesh=mesh, tile=None, backward=None)
         kind = hardware_kind(case.target)
-        if unsupported(wider, case.workload, kind):
+        if why_unsupported(wider, case.workload, kind):
             return None
         wider = with_tile(wider, case.workload, kind)
-        if peak_bytes(case.workload, wider, kind) <= case.hbm_bytes:
+        if predicted_peak_bytes(case.workload, wider, kind) <= case.hbm_bytes:
             return wider
     return None
 
 
-def but_for_tiles(plan: Plan) -> Plan:
+def without_tiles(plan: Plan) -> Plan:
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     return replace(plan, tile=None, backward=None, softmax=softmax)
 
 
 def _group(
-    group: Sequence[tuple[Measurement, Plan]], place: Place, devices: Devices
+    group: Sequence[tuple[Measurement, Plan]], place: LocalTarget, devices: DevicePool
 ) -> Iterator[tuple[Measurement, Measurement]]:
     """Each case of plans that differ in their tiles alone, and what was made of it."""
-    prepared = [(case, plan, *with_machines(case, place, devices)) for case, plan in group]
+    prepared = [(case, plan, *with_cost_models(case, place, devices)) for case, plan in group]
     yield from ((case, made) for case, _, made, _ in prepared if made.status != "ok")
     runnable = [each for each in prepared if each[2].status == "ok"]
     if not runnable:
         return
     first, step = runnable[0][0], runnable[0][0].workload.passes == STEP
-    kinds = list[Times]()
-    for at, (_, alike, _) in enumerate(layers_of(first.workload, runnable[0][1])):
-        plans = [layers_of(case.workload, plan)[at].plan for case, plan, *_ in runnable]
-        work = alike.of_layer("forward-backward") if step else alike
+    kinds = list[GroupTimes]()
+    for at, (_, alike, _) in enumerate(layer_groups(first.workload, runnable[0][1])):
+        plans = [layer_groups(case.workload, plan)[at].plan for case, plan, *_ in runnable]
+        work = alike.one_layer("forward-backward") if step else alike
         try:
-            kinds.append(times_of(work, plans, [machines[at] for *_, machines in runnable], layer=step))
+            kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
         except Exception as error:  # a scheme may be anybody's code; one that breaks must not take the others along
             reason = f"its program fails on clocks: {type(error).__name__}: {error}"
             yield from ((case, replace(case, status="failed", reason=reason)) for case, *_ in runnable)
@@ -111,7 +116,7 @@ def _group(
         yield asked, _step(case, plan, machines, kinds, at, place, devices) if step else _attention(case, kinds[0], at)
 
 
-def _attention(case: Measurement, times: Times, at: int) -> Measurement:
+def _attention(case: Measurement, times: GroupTimes, at: int) -> Measurement:
     case = check_memory(replace(case, peak_bytes=int(times.peak_bytes[at])))
     return replace(case, median_s=float(times.seconds[at])) if case.status == "ok" else case
 
@@ -119,18 +124,20 @@ def _attention(case: Measurement, times: Times, at: int) -> Measurement:
 def _step(
     case: Measurement,
     plan: Plan,
-    machines: Sequence[Machine],
-    attention: Sequence[Times],
+    machines: Sequence[CostModel],
+    attention: Sequence[GroupTimes],
     at: int,
-    place: Place,
-    devices: Devices,
+    place: LocalTarget,
+    devices: DevicePool,
 ) -> Measurement:
     """As `training_time.simulated_step` times it."""
     workload, hardware = case.workload, devices.hardware(place, case.workload.dtype)
-    memory = memory_of_step(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
+    memory = step_memory(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
     case = check_memory(replace(case, memory=memory, peak_bytes=sum(memory.values())))
     if case.status != "ok":
         return case
-    step, parts = of_step(workload, plan), simulated_parts(workload, plan, hardware, machines)
-    case = lacking(replace(case, bytes=sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops)
+    step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
+    case = with_missing_parts(
+        replace(case, bytes=step_sent_bytes(workload, plan, step.sent, attention)), parts.beside, step.flops
+    )
     return replace(case, median_s=parts.seconds(attention, at))

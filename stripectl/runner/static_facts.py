@@ -9,16 +9,16 @@ import numpy as np
 
 from stripectl.core.bounds import layer_speedup, ring_work
 from stripectl.core.kernel import kernels
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, count_pairs, count_tiles, layouts
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.results.measurement import Measurement
-from stripectl.simulate.attend import Round
+from stripectl.simulate.attend import KernelCall
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
 from stripectl.util.units import nbytes
@@ -26,10 +26,10 @@ from stripectl.util.units import nbytes
 SCORE_BYTES = 4
 
 
-def described(case: Measurement, hardware: Hardware) -> Measurement:
+def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
     """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is; of a model with
     layers of two kinds, of its linear ones."""
-    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
+    _, workload, plan = layer_groups(case.workload, parse_plan(case.plan))[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
@@ -40,7 +40,7 @@ def described(case: Measurement, hardware: Hardware) -> Measurement:
 
 def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
     """As `described`, from the tiles that a forward pass computes, of all heads and devices, without those by round."""
-    _, workload, plan = layers_of(case.workload, parse_plan(case.plan))[0]
+    _, workload, plan = layer_groups(case.workload, parse_plan(case.plan))[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
     computed //= every
@@ -58,13 +58,13 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
             "efficiency": useful / scores if scores else 1.0,
         },
         bytes=dict(sent),
-        bound=bounds_of(workload, plan),
+        bound=bounds(workload, plan),
         hbm_bytes=int(memory) if memory else None,
         peak_flops_per_s=hardware.flops_per_s(workload.dtype),
     )
 
 
-def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:
+def whole_rounds(rounds: Sequence[KernelCall]) -> list[list[int]]:
     """Tiles of every device by round, those of a head; calls for some of the heads together as one round."""
     found, part = list[tuple[np.ndarray, int]](), 1.0
     for each in rounds:
@@ -81,15 +81,15 @@ def whole_rounds(rounds: Sequence[Round]) -> list[list[int]]:
 
 def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
     """(scores that the mask keeps, scores computed) of a shard with its own keys, of linear attention."""
-    bands, area = pairing_of(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
+    bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
     counted = count_tiles(bands, tile)
     return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
 
 
-def crowded(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
+def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
     """Why the scores that a device keeps do not fit its memory, of a kernel that keeps them, or None."""
     memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
-    if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layers_of(workload, plan)):
+    if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layer_groups(workload, plan)):
         return None
     whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
     if whole <= memory:
@@ -104,13 +104,13 @@ def host_bytes(hardware: Hardware) -> int | None:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hardware.kind == "cpu" else None
 
 
-def bounds_of(workload: Workload, plan: Plan) -> dict[str, float | None]:
+def bounds(workload: Workload, plan: Plan) -> dict[str, float | None]:
     """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
     where queries are fewer than keys, or packed, or attention is linear, which no layout balances."""
     if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
         return {"attention_only": None, "layer": None}
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)
-    if layouts["contiguous"].unsupported(workload.seq_len, plan.shards):
+    if layouts["contiguous"].why_unsupported(workload.seq_len, plan.shards):
         return {"attention_only": None, "layer": None}
     slow, fast = (
         float(ring_work(each, plan.shards, rows, workload.window, tile).critical_tiles * tile.block_q * tile.block_kv)

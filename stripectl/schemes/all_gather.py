@@ -30,5 +30,5 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2407.21783",
     axes=("ring",),
     forward=forward,
-    splits=True,
+    splits_kv=True,
 )

@@ -7,14 +7,14 @@ ends the ring for keys that travel onward, those that travel back would go all t
 
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
-from stripectl.schemes.ring import around, around_and_home, onward
+from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 
 WAYS = (1, -1)
 
 
 def both(comm):
     """Each half moves its way."""
-    ways = [onward(comm, "ring", by) for by in WAYS]
+    ways = [mover(comm, "ring", by) for by in WAYS]
     return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
 
 
@@ -32,7 +32,7 @@ def forward(q, kv, attend, comm):
             state = attend(q, half, me, (me - by * hop) % shards, into=state, part=(i, len(WAYS)))
         return state
 
-    return around(comm, attend.rounds(), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
+    return ring_rounds(comm, attend.rounds(), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
 
 
 def backward(saved, kv, attend, comm):
@@ -48,11 +48,11 @@ def backward(saved, kv, attend, comm):
         return dq, tuple(found)
 
     halves, zeros = tuple(attend.split(kv, len(WAYS))), attend.zeros(saved)
-    dq, found = around_and_home(comm, attend.rounds(), both(comm), meet, attend.add, halves, zeros)
-    return dq, attend.joined(found)
+    dq, found = ring_rounds_backward(comm, attend.rounds(), both(comm), meet, attend.add, halves, zeros)
+    return dq, attend.join(found)
 
 
-def unsupported(workload, mesh):
+def why_unsupported(workload, mesh):
     rows = workload.seq_len // mesh.get("ring", 1)
     return f"the {rows} rows of a shard have no two equal halves. Try an even number." if rows % 2 else None
 
@@ -63,5 +63,5 @@ scheme = Scheme(
     axes=("ring",),
     forward=forward,
     backward=backward,
-    unsupported=unsupported,
+    why_unsupported=why_unsupported,
 )

@@ -69,7 +69,7 @@ def backward(saved, kv, attend, comm):
     return dq, dkv
 
 
-def unsupported(workload, mesh):
+def why_unsupported(workload, mesh):
     if workload.window.right == 0:
         return None
     return "dist_flash balances masks that look back; without one all devices are loaded alike. Try --scheme ring."
@@ -82,5 +82,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    unsupported=unsupported,
+    why_unsupported=why_unsupported,
 )

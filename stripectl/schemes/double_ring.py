@@ -9,7 +9,7 @@ hops and outer. A sliding window leaves out the circles that it does not reach, 
 
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
-from stripectl.schemes.ring import around, around_and_home, onward
+from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 
 
 def places(comm):
@@ -39,11 +39,11 @@ def forward(q, kv, attend, comm):
             def meet(hop, kv, state):
                 return attend(q, kv, me, source(turn, hop), into=state)
 
-            return around(comm, rounds, onward(comm, "inner"), meet, kv, state)
+            return ring_rounds(comm, rounds, mover(comm, "inner"), meet, kv, state)
 
         return turned
 
-    return around(comm, turns, onward(comm, "outer"), circle(rounds), kv, attend.empty(q), last=circle(last))
+    return ring_rounds(comm, turns, mover(comm, "outer"), circle(rounds), kv, attend.empty(q), last=circle(last))
 
 
 def backward(saved, kv, attend, comm):
@@ -54,22 +54,22 @@ def backward(saved, kv, attend, comm):
             def meet(hop, kv, dq):
                 return attend.backward(saved, kv, me, source(turn, hop), into=dq)
 
-            return around_and_home(comm, rounds, onward(comm, "inner"), meet, attend.add, kv, dq)
+            return ring_rounds_backward(comm, rounds, mover(comm, "inner"), meet, attend.add, kv, dq)
 
         return turned
 
-    move, zeros = onward(comm, "outer"), attend.zeros(saved)
-    return around_and_home(comm, turns, move, circle(rounds), attend.add, kv, zeros, last=circle(last))
+    move, zeros = mover(comm, "outer"), attend.zeros(saved)
+    return ring_rounds_backward(comm, turns, move, circle(rounds), attend.add, kv, zeros, last=circle(last))
 
 
 scheme = Scheme(
     "double_ring",
     paper="https://arxiv.org/abs/2406.18485",
     axes=("outer", "inner", "ulysses"),
-    itself=("outer", "inner"),
+    degenerate_axes=("outer", "inner"),
     forward=forward,
     backward=backward,
     enter=ulysses.enter,
     leave=ulysses.leave,
-    unsupported=ulysses.unsupported,
+    why_unsupported=ulysses.why_unsupported,
 )

@@ -14,7 +14,7 @@ def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
     """(what states of all shards before one add up to (`by` 1), or behind it (-1); what work(part, made) made beside
     the hops, a part each)."""
     shards = comm.size("ring")
-    senders = None if attend.looks_on else lambda i: 0 <= i + by < shards
+    senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
 
     def hop(index, sent, made):
         arriving = comm.shift(sent, "ring", "state", by=by, senders=senders)
@@ -22,7 +22,7 @@ def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
 
     def round(index, carried):
         arriving, made = hop(index, *carried)
-        return attend.onward(arriving, own), made
+        return attend.advance_state(arriving, own), made
 
     return hop(shards - 2, *comm.loop(0, shards - 2, round, (own, made)))
 
@@ -33,7 +33,7 @@ def forward(q, kv, attend, comm):
         return attend(q, kv, me, me, into=attend.empty(q))
 
     def local(part, state):
-        return attend.share(q, kv, me, part, into=state)
+        return attend.local_part(q, kv, me, part, into=state)
 
     before, state = chain(attend.state(kv), attend, comm, 1, local, attend.empty(q))
     return attend.apply(q, before, into=state)
@@ -45,9 +45,9 @@ def backward(saved, kv, attend, comm):
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
 
     def local(part, dq):
-        return attend.share_backward(saved, kv, me, part, into=dq)
+        return attend.local_part_backward(saved, kv, me, part, into=dq)
 
-    before = attend.kept(saved)
+    before = attend.saved_state(saved)
     if before is None:
         before, _ = chain(attend.state(kv), attend, comm, 1)
     behind, dq = chain(attend.dstate(saved, kv), attend, comm, -1, local, attend.zeros(saved))
@@ -61,5 +61,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    kernels=("linear",),
+    kernel_families=("linear",),
 )

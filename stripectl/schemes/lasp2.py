@@ -10,7 +10,7 @@ from stripectl.core.scheme import Scheme
 
 def gather(own, attend, comm, by):
     """What states of all shards before one add up to (`by` 1), or behind it (-1)."""
-    return attend.before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
+    return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 
 def forward(q, kv, attend, comm):
@@ -25,7 +25,7 @@ def backward(saved, kv, attend, comm):
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
-    before = attend.kept(saved)
+    before = attend.saved_state(saved)
     if before is None:
         before = gather(attend.state(kv), attend, comm, 1)
     behind = gather(attend.dstate(saved, kv), attend, comm, -1)
@@ -40,5 +40,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    kernels=("linear",),
+    kernel_families=("linear",),
 )

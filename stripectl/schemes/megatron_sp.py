@@ -18,11 +18,11 @@ from stripectl.schemes import memory_efficient
 def enter(arrays, attend, comm):
     q, kv = arrays
     hidden = comm.all_gather(q, "tensor", "hidden", join=ROWS)
-    return attend.own(hidden, comm.index("tensor"), comm.size("tensor")), kv
+    return attend.take_heads(hidden, comm.index("tensor"), comm.size("tensor")), kv
 
 
 def leave(out, attend, comm):
-    summand = attend.spread(out, comm.index("tensor"), comm.size("tensor"))
+    summand = attend.scatter_heads(out, comm.index("tensor"), comm.size("tensor"))
     return comm.reduce_scatter(summand, "tensor", "hidden", split=ROWS)
 
 
@@ -35,6 +35,6 @@ scheme = Scheme(
     enter=enter,
     leave=leave,
     layouts=("contiguous",),
-    rows_over=("tensor",),
+    row_axes=("tensor",),
     chunk=0,
 )

@@ -17,7 +17,7 @@ def forward(q, kv, attend, comm):
         state = attend(here, kv, (me + hop) % shards, me, into=attend.empty(here))
         found.append(attend.partial(here, state))
     if rounds == shards:  # the results of the devices me, me+1, ...; turned, of 0, 1, ...
-        by_owner = attend.turned(attend.joined(found), shards, me)
+        by_owner = attend.rotate_rows(attend.join(found), shards, me)
         arrived = attend.split(comm.all_to_all(by_owner, "ring", "out", split=ROWS, join=ROWS), shards)
     else:
         arrived = [comm.shift(result, "ring", "out", by=hop) for hop, result in enumerate(found)]
@@ -32,5 +32,5 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2411.01783",
     axes=("ring",),
     forward=forward,
-    queries="dealt",
+    query_sharding="dealt",
 )

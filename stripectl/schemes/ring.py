@@ -12,12 +12,12 @@ window on the zigzag layout, whose shards hold both ends of the sequence.
 from stripectl.core.scheme import Scheme
 
 
-def onward(comm, axis, by=1):
+def mover(comm, axis, by=1):
     """How keys travel: move(x, what, by) to the next device of a ring, or to the one before."""
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
 
-def around(comm, rounds, move, meet, kv, state, *, last=None):
+def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
     """The state after meet(hop, kv, state) in every round, with what `move` brings; `last` is the last round's meet."""
 
     def round(hop, carry):
@@ -28,7 +28,7 @@ def around(comm, rounds, move, meet, kv, state, *, last=None):
     return (last or meet)(rounds - 1, kv, state)
 
 
-def around_and_home(comm, rounds, move, meet, add, kv, dq, *, last=None):
+def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
     """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round, `last` in the
     last."""
 
@@ -57,7 +57,7 @@ def forward(q, kv, attend, comm):
     def meet(hop, kv, state):
         return attend(q, kv, me, (me - hop) % shards, into=state)
 
-    return around(comm, attend.rounds(), onward(comm, "ring"), meet, kv, attend.empty(q))
+    return ring_rounds(comm, attend.rounds(), mover(comm, "ring"), meet, kv, attend.empty(q))
 
 
 def backward(saved, kv, attend, comm):
@@ -67,7 +67,7 @@ def backward(saved, kv, attend, comm):
         return attend.backward(saved, kv, me, (me - hop) % shards, into=dq)
 
     rounds, zeros = attend.rounds(), attend.zeros(saved)
-    return around_and_home(comm, rounds, onward(comm, "ring"), meet, attend.add, kv, zeros)
+    return ring_rounds_backward(comm, rounds, mover(comm, "ring"), meet, attend.add, kv, zeros)
 
 
 scheme = Scheme(

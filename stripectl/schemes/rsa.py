@@ -29,6 +29,6 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2105.13120",
     axes=("ring",),
     forward=forward,
-    kernels=("scores",),
+    kernel_families=("scores",),
     chunk=0,
 )

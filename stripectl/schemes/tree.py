@@ -12,7 +12,7 @@ from stripectl.core.scheme import Scheme
 def forward(q, kv, attend, comm):
     state = attend(q, kv, 0, comm.index("ring"), into=attend.empty(q))
     largest = comm.reduce(attend.maximum(state), "ring", "max", by="max")
-    return attend.total(comm.reduce(attend.scaled(state, largest), "ring", "sum", by="sum"), largest)
+    return attend.from_sum(comm.reduce(attend.rescale(state, largest), "ring", "sum", by="sum"), largest)
 
 
 scheme = Scheme(
@@ -21,5 +21,5 @@ scheme = Scheme(
     axes=("ring",),
     forward=forward,
     layouts=("contiguous",),
-    queries="whole",
+    query_sharding="whole",
 )

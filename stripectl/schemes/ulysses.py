@@ -11,7 +11,7 @@ from stripectl.schemes import memory_efficient
 
 def enter(arrays, attend, comm):
     q, kv = arrays
-    kv = attend.shared(kv, comm.size("ulysses"))
+    kv = attend.repeat_kv_heads(kv, comm.size("ulysses"))
     q = comm.all_to_all(q, "ulysses", "q", split=HEADS, join=ROWS)
     return q, comm.all_to_all(kv, "ulysses", "kv", split=HEADS, join=ROWS)
 
@@ -20,7 +20,7 @@ def leave(out, attend, comm):
     return comm.all_to_all(out, "ulysses", "out", split=ROWS, join=HEADS)
 
 
-def unsupported(workload, mesh):
+def why_unsupported(workload, mesh):
     size, tensor = mesh.get("ulysses", 1), mesh.get("tensor", 1)
     heads, kv_heads = workload.heads // tensor, workload.kv_heads // tensor
     if heads % size:
@@ -39,5 +39,5 @@ scheme = Scheme(
     enter=enter,
     leave=leave,
     layouts=("contiguous",),
-    unsupported=unsupported,
+    why_unsupported=why_unsupported,
 )

@@ -13,10 +13,10 @@ scheme = Scheme(
     "usp",
     paper="https://arxiv.org/abs/2405.07719",
     axes=("ring", "ulysses"),
-    itself=("ring", "ulysses"),
+    degenerate_axes=("ring", "ulysses"),
     forward=ring.forward,
     backward=ring.backward,
     enter=ulysses.enter,
     leave=ulysses.leave,
-    unsupported=ulysses.unsupported,
+    why_unsupported=ulysses.why_unsupported,
 )

@@ -18,6 +18,6 @@ scheme = Scheme(
     axes=(),
     forward=forward,
     layouts=("contiguous",),
-    kernels=("scores",),
+    kernel_families=("scores",),
     chunk=0,
 )

@@ -13,18 +13,18 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile, TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
 from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.simulate.clocks import Clocks, Gradients, each, latest, leaves
+from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
 from stripectl.simulate.cost_model import TileCost
-from stripectl.simulate.memory import Timed
-from stripectl.simulate.tile_counts import busiest_in_pairs, count_round
+from stripectl.simulate.memory import TimedArray
+from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 ACCUMULATOR_BYTES = SCORE_BYTES = 4
 VALUES = "values"  # a round that weighs values, whose scores had a round of their own
 
 
-class Round(NamedTuple):
+class KernelCall(NamedTuple):
     """One call of a kernel on every device: when it starts and ends there, its tiles, of how many heads of how many
     requests together each of them is, what part of a shard's heads these are, and what share of a call's work it is
     for them."""
@@ -38,7 +38,7 @@ class Round(NamedTuple):
     share: float
 
 
-class TimedAttend:
+class SimulatedAttend:
     """`attend` on clocks: a call takes what its tiles cost, on every device at once; what moves no tile is free. Of a
     state only the output counts. `tiles` are those of every plan, by pass."""
 
@@ -46,41 +46,45 @@ class TimedAttend:
         self,
         workload: Workload,
         plan: Plan,
-        clocks: Clocks,
+        clocks: SimulatedComm,
         tiles: Mapping[str, tuple[Tile, ...]],
     ) -> None:
-        self.clocks, self.pairing, self.tiles = clocks, pairing_of(workload, plan), tiles
+        self.clocks, self.pairing, self.tiles = clocks, sequence_sharding(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
         self.score_bytes = {  # bytes of the scores that a call holds
-            passes: SCORE_BYTES * self.kernel.scores_kept.get(passes, 0) * np.array([math.prod(tile) for tile in own])
+            passes: SCORE_BYTES
+            * self.kernel.saved_score_tiles.get(passes, 0)
+            * np.array([math.prod(tile) for tile in own])
             for passes, own in tiles.items()
         }
         self.value_dim = workload.value_dim
         self.keeps, self.itemsize = plan.states == STATES[0], DTYPE_BYTES[workload.dtype]
-        self.rounds_run = list[Round]()
+        self.rounds_run = list[KernelCall]()
         self.alone: dict[str, TileCount] = {}  # tiles of a shard with itself, by pass
         self.starts = None if workload.starts is None else tuple(workload.starts.tolist())
 
     @property
-    def looks_on(self) -> bool:
-        return self.pairing.window.looks_on
+    def sees_future(self) -> bool:
+        return self.pairing.window.sees_future
 
     def rounds(self, by: int = 1) -> int:
         return self.pairing.rounds(by)
 
-    def empty(self, q: Timed) -> Timed:
+    def empty(self, q: TimedArray) -> TimedArray:
         """An output of zeros."""
         return self._zeros(q.sized(ELEMENTS, self.value_dim).at(q.ready))
 
-    def query(self, q: Timed) -> Timed:
+    def query(self, q: TimedArray) -> TimedArray:
         """A wider copy, where there is a backward pass whose contributions add up in it."""
         return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
-    def __call__(self, q: Timed, kv: Any, me: Any, src: Any, *, into: Timed, part: tuple[int, int] = WHOLE) -> Timed:
+    def __call__(
+        self, q: TimedArray, kv: Any, me: Any, src: Any, *, into: TimedArray, part: tuple[int, int] = WHOLE
+    ) -> TimedArray:
         cost, needs = self.clocks.machine.forward, [q, into, *leaves(kv)]
         out, before = into.at(self._compute("forward", cost, q, me, src, needs, part)), into.bare
 
-        def transpose(given: Timed, gradients: Gradients) -> None:
+        def transpose(given: TimedArray, gradients: Gradients) -> None:
             needs = [given, q, *leaves(kv)]
             end = self._compute("backward", self.clocks.machine.backward, q, me, src, needs, part)
             self.clocks.ledger.beside(sum(leaf.elements for leaf in (q, *leaves(kv))) * ACCUMULATOR_BYTES)
@@ -92,57 +96,59 @@ class TimedAttend:
         return out
 
     def backward(
-        self, saved: Any, kv: Any, me: Any, src: Any, *, into: Timed, part: tuple[int, int] = WHOLE
-    ) -> tuple[Timed, Any]:
+        self, saved: Any, kv: Any, me: Any, src: Any, *, into: TimedArray, part: tuple[int, int] = WHOLE
+    ) -> tuple[TimedArray, Any]:
         cost, needs = self.clocks.machine.backward, [*leaves(saved), into, *leaves(kv)]
         end = self._compute("backward", cost, saved[0], me, src, needs, part)
         return into.at(end), each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
-    def partial(self, q: Timed, state: Timed) -> tuple[Timed, Timed]:
+    def partial(self, q: TimedArray, state: TimedArray) -> tuple[TimedArray, TimedArray]:
         return self.finish(q, state), self.clocks.free(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
 
-    def finish(self, q: Timed, state: Timed) -> Timed:
+    def finish(self, q: TimedArray, state: TimedArray) -> TimedArray:
         """The output, in the dtype of the queries."""
         return self.clocks.moved(state.shape, q.itemsize, state, times=1 + state.itemsize / q.itemsize)
 
-    def merge(self, state: Timed, partial: Any) -> Timed:
+    def merge(self, state: TimedArray, partial: Any) -> TimedArray:
         return self.clocks.moved(state.shape, state.itemsize, state, *leaves(partial), times=3, in_place=True)
 
     def split(self, kv: Any, parts: int) -> list[Any]:
         if parts == 1:
             return [kv]
 
-        def cut(leaf: Timed) -> Timed:
+        def cut(leaf: TimedArray) -> TimedArray:
             size = leaf.shape[ROWS] // parts
             return self.clocks.moved(leaf.sized(ROWS, size).shape, leaf.itemsize, leaf, times=2)
 
         return [each(cut, kv) for _ in range(parts)]
 
-    def joined(self, parts: Sequence[Any]) -> Any:
-        def join(*pieces: Timed) -> Timed:
+    def join(self, parts: Sequence[Any]) -> Any:
+        def join(*pieces: TimedArray) -> TimedArray:
             rows = sum(piece.shape[ROWS] for piece in pieces)
             return self.clocks.moved(pieces[0].sized(ROWS, rows).shape, pieces[0].itemsize, *pieces, times=2)
 
         return each(join, *parts)
 
-    def zeros(self, saved: Any) -> Timed:
+    def zeros(self, saved: Any) -> TimedArray:
         return self._zeros(saved[0])
 
-    def _zeros(self, q: Timed) -> Timed:
+    def _zeros(self, q: TimedArray) -> TimedArray:
         return self.clocks.allocate(q.shape, ACCUMULATOR_BYTES, self.clocks.touch(q.elements * ACCUMULATOR_BYTES, q))
 
     def add(self, a: Any, b: Any) -> Any:
-        def total(x: Timed, y: Timed) -> Timed:
+        def total(x: TimedArray, y: TimedArray) -> TimedArray:
             """XLA gives a sum memory of its own and then that of what it added to another."""
             self.clocks.ledger.beside(x.nbytes)
             return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, in_place=True)
 
         return each(total, a, b)
 
-    def share(self, q: Timed, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
+    def local_part(self, q: TimedArray, kv: Any, me: Any, part: tuple[int, int], *, into: TimedArray) -> TimedArray:
         return into.at(self._share("forward", q, [q, into, *leaves(kv)], me, part))
 
-    def share_backward(self, saved: Any, kv: Any, me: Any, part: tuple[int, int], *, into: Timed) -> Timed:
+    def local_part_backward(
+        self, saved: Any, kv: Any, me: Any, part: tuple[int, int], *, into: TimedArray
+    ) -> TimedArray:
         needs = [*leaves(saved), into, *leaves(kv)]
         return into.at(self._share("backward", saved[0], needs, me, part, 1 / 3))
 
@@ -151,7 +157,7 @@ class TimedAttend:
         return each(lambda leaf: self.clocks.allocate(leaf.shape, ACCUMULATOR_BYTES, end), kv)
 
     def _share(
-        self, passes: str, q: Timed, needs: list[Timed], me: Any, part: tuple[int, int], share: float = 1.0
+        self, passes: str, q: TimedArray, needs: list[TimedArray], me: Any, part: tuple[int, int], share: float = 1.0
     ) -> np.ndarray:
         """When each device has so much of a shard's own tiles, of a part of the heads; a chunk's backward pass has
         three of each kind."""
@@ -161,45 +167,52 @@ class TimedAttend:
         tile = cost.forward if passes == "forward" else cost.backward
         if passes not in self.alone:
             self.alone[passes] = self._count(passes, me, me, WHOLE)
-        return self._spend(passes, tile, own, needs, self.alone[passes], share, (last - first) / pairs)
+        return self._advance(passes, tile, own, needs, self.alone[passes], share, (last - first) / pairs)
 
-    def kept(self, saved: Any) -> Timed | None:
+    def saved_state(self, saved: Any) -> TimedArray | None:
         q, _, residual, _ = saved
         return self._state_of(q, residual.ready) if self.keeps else None
 
-    def state(self, kv: tuple[Timed, Timed]) -> Timed:
+    def state(self, kv: tuple[TimedArray, TimedArray]) -> TimedArray:
         return self._states("forward", kv[0], kv)
 
-    def onward(self, state: Timed, own: Timed) -> Timed:
+    def advance_state(self, state: TimedArray, own: TimedArray) -> TimedArray:
         return self.clocks.free(own.shape, own.itemsize, state, own)
 
-    def before(self, states: Timed, me: Any, by: int = 1) -> Timed:
+    def state_before(self, states: TimedArray, me: Any, by: int = 1) -> TimedArray:
         return self.clocks.free(states.shape[1:], states.itemsize, states)
 
-    def apply(self, q: Timed, before: Timed, *, into: Timed) -> Timed:
+    def apply(self, q: TimedArray, before: TimedArray, *, into: TimedArray) -> TimedArray:
         return into.at(self._chunks("forward", q, (q, before, into), rows=1))
 
-    def dstate(self, saved: Any, kv: Any) -> Timed:
+    def dstate(self, saved: Any, kv: Any) -> TimedArray:
         q, dout, *_ = saved
         return self._states("backward", kv[0], (q, dout), 1 / 3)
 
     def state_backward(
-        self, saved: Any, kv: Any, before: Timed, behind: Timed, *, into: tuple[Timed, Any]
-    ) -> tuple[Timed, Any]:
+        self, saved: Any, kv: Any, before: TimedArray, behind: TimedArray, *, into: tuple[TimedArray, Any]
+    ) -> tuple[TimedArray, Any]:
         end = self._chunks("backward", saved[0], (*leaves(saved), *leaves(kv), before, behind, *leaves(into)), rows=1)
         return each(lambda leaf: leaf.at(end), into)
 
-    def _states(self, passes: str, k: Timed, inputs: Sequence[Timed], share: float = 1.0) -> Timed:
+    def _states(self, passes: str, k: TimedArray, inputs: Sequence[TimedArray], share: float = 1.0) -> TimedArray:
         """What the chunks of a shard add up to."""
         end = self._chunks(passes, k, inputs, share, whole=1)
         return self._state_of(k, end)
 
-    def _state_of(self, x: Timed, ready: np.ndarray) -> Timed:
+    def _state_of(self, x: TimedArray, ready: np.ndarray) -> TimedArray:
         """A state of every key/value head of an array's requests."""
         return self.clocks.allocate((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
 
     def _chunks(
-        self, passes: str, of: Timed, inputs: Sequence[Timed], share: float = 1.0, *, whole: int = 0, rows: int = 0
+        self,
+        passes: str,
+        of: TimedArray,
+        inputs: Sequence[TimedArray],
+        share: float = 1.0,
+        *,
+        whole: int = 0,
+        rows: int = 0,
     ) -> np.ndarray:
         """When each device has so much for every chunk of a shard, in products of all its rows, which are in what a
         call takes where that grows with them; a chunk's backward pass has three of each kind."""
@@ -207,55 +220,57 @@ class TimedAttend:
         cost = machine.forward if passes == "forward" else machine.backward
         chunks = [0 if cost.call_grows else -(-self.pairing.rows // tile.block_kv) for tile in self.tiles[passes]]
         count = np.array(chunks)[:, None]
-        return self._spend(
+        return self._advance(
             passes, cost, of, list(inputs), TileCount(whole * count, 0 * count, 0 * count, rows * count), share
         )
 
-    def scores(self, q: Timed, k: Timed, me: Any, src: Any) -> Timed:
+    def scores(self, q: TimedArray, k: TimedArray, me: Any, src: Any) -> TimedArray:
         rows = (*q.shape[: ROWS + 1], k.shape[ROWS])
         return self._half("forward", q, self.clocks.allocate(rows, ACCUMULATOR_BYTES, k.ready), (q, k), me, src)
 
-    def weights(self, q: Timed, scores: Sequence[Timed]) -> tuple[list[Timed], Timed]:
+    def weights(self, q: TimedArray, scores: Sequence[TimedArray]) -> tuple[list[TimedArray], TimedArray]:
         whole = self.clocks.free(q.sized(ELEMENTS, self.value_dim).shape, ACCUMULATOR_BYTES, *scores)
         return [self.clocks.free(block.shape, block.itemsize, whole, block) for block in scores], whole
 
-    def weigh(self, weights: Timed, v: Timed, me: Any, src: Any, *, into: Timed) -> Timed:
+    def weigh(self, weights: TimedArray, v: TimedArray, me: Any, src: Any, *, into: TimedArray) -> TimedArray:
         return self._half(VALUES, into, into, (weights, v, into), me, src)
 
-    def maximum(self, state: Timed) -> Timed:
+    def maximum(self, state: TimedArray) -> TimedArray:
         return self.clocks.free(state.shape[: ROWS + 1], ACCUMULATOR_BYTES, state)
 
-    def scaled(self, state: Timed, maximum: Timed) -> tuple[Timed, Timed]:
+    def rescale(self, state: TimedArray, maximum: TimedArray) -> tuple[TimedArray, TimedArray]:
         shapes = state.shape, maximum.shape
         out, total = (self.clocks.free(shape, ACCUMULATOR_BYTES, state, maximum) for shape in shapes)
         return out, total
 
-    def total(self, summed: Any, maximum: Timed) -> Timed:
+    def from_sum(self, summed: Any, maximum: TimedArray) -> TimedArray:
         return self.clocks.free(summed[0].shape, ACCUMULATOR_BYTES, *summed, maximum)
 
-    def turned(self, x: Any, parts: int, places: Any) -> Any:
+    def rotate_rows(self, x: Any, parts: int, places: Any) -> Any:
         return each(lambda leaf: self.clocks.free(leaf.shape, leaf.itemsize, leaf), x)
 
-    def shared(self, kv: Any, heads: int) -> Any:
+    def repeat_kv_heads(self, kv: Any, heads: int) -> Any:
         return each(lambda x: self._with_heads(x, max(heads, x.shape[HEADS])), kv)
 
-    def own(self, x: Timed, index: Any, parts: int) -> Timed:
+    def take_heads(self, x: TimedArray, index: Any, parts: int) -> TimedArray:
         return self._with_heads(x, x.shape[HEADS] // parts)
 
-    def spread(self, x: Timed, index: Any, parts: int) -> Timed:
+    def scatter_heads(self, x: TimedArray, index: Any, parts: int) -> TimedArray:
         return self._with_heads(x, x.shape[HEADS] * parts)
 
-    def _with_heads(self, x: Timed, heads: int) -> Timed:
+    def _with_heads(self, x: TimedArray, heads: int) -> TimedArray:
         if heads == x.shape[HEADS]:
             return x
         return self.clocks.free(x.sized(HEADS, heads).shape, x.itemsize, x)
 
-    def _half(self, passes: str, q: Timed, like: Timed, inputs: tuple[Timed, ...], me: Any, src: Any) -> Timed:
+    def _half(
+        self, passes: str, q: TimedArray, like: TimedArray, inputs: tuple[TimedArray, ...], me: Any, src: Any
+    ) -> TimedArray:
         """One of the two matmuls of a pair of shards, and two of the four of its backward pass."""
         machine = self.clocks.machine
         out = like.at(self._compute(passes, machine.forward, q, me, src, list(inputs), WHOLE, 0.5))
 
-        def transpose(given: Timed, gradients: Gradients) -> None:
+        def transpose(given: TimedArray, gradients: Gradients) -> None:
             needs, back = [given, *inputs], "backward" if passes == "forward" else VALUES
             end = self._compute(back, machine.backward, q, me, src, needs, WHOLE, 0.5)
             for primal in inputs:
@@ -268,10 +283,10 @@ class TimedAttend:
         self,
         passes: str,
         cost: TileCost,
-        q: Timed,
+        q: TimedArray,
         me: Any,
         src: Any,
-        needs: list[Timed],
+        needs: list[TimedArray],
         part: tuple[int, int],
         share: float = 1.0,
     ) -> np.ndarray:
@@ -279,30 +294,30 @@ class TimedAttend:
         if cost.processors:
             tiles = self._in_waves(passes, cost, q, tiles, me, src, part)
         back = "backward" if passes == "backward" else "forward"
-        copies = self.kernel.copies.get(passes, 0)
+        copies = self.kernel.query_copies.get(passes, 0)
         if self.kernel.bundles and self.clocks.in_loop:
             copies *= 2  # a TPU's compiler makes those of the round behind a loop before the loop
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
-        if moves := self.kernel.moves.get(passes):
+        if moves := self.kernel.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)
-        return self._spend(passes, cost, q, needs, tiles, share)
+        return self._advance(passes, cost, q, needs, tiles, share)
 
     def _in_waves(
-        self, passes: str, cost: TileCost, q: Timed, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
+        self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
     ) -> TileCount:
         """The tiles, with those of the busiest processor of a GPU."""
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = busiest_in_pairs(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        found = busiest_processors(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
         return tiles._replace(busiest=found[0], calls=found[1])
 
-    def _spend(
+    def _advance(
         self,
         passes: str,
         cost: TileCost,
-        q: Timed,
-        needs: list[Timed],
+        q: TimedArray,
+        needs: list[TimedArray],
         tiles: TileCount,
         share: float = 1.0,
         part: float = 1.0,
@@ -312,10 +327,10 @@ class TimedAttend:
         heads = q.shape[0] * q.shape[HEADS]
         seconds = share * cost.seconds(tiles, heads, part)
         end = self.clocks.now = start + seconds
-        self.rounds_run.append(Round(passes, start, end, tiles, heads, part, share))
+        self.rounds_run.append(KernelCall(passes, start, end, tiles, heads, part, share))
         return end
 
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
         """Tiles of a round, (plans, devices)."""
         tiles = self.tiles["backward" if passes == "backward" else "forward"]
-        return count_round(self.kernel.count, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))
+        return count_round(self.kernel.count_tiles, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))

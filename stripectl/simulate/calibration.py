@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from stripectl.core.kernel import kernels
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, TileCount
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount
 from stripectl.core.workload import Workload
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.cost_model import CostModel, TileCost
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
@@ -22,15 +22,15 @@ HOP_BYTES = (2**16, 2**20, 2**24)
 
 
 @dataclass(frozen=True)
-class Block:
+class CalibrationBlock:
     """A square block of scores to time: `rows` queries and keys under one band."""
 
     rows: int
     band: str
 
     @property
-    def rectangle(self) -> Rectangle:
-        return Rectangle(0, 0, self.rows, self.rows, *BANDS[self.band])
+    def rectangle(self) -> MaskBlock:
+        return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band])
 
 
 def block_shape(workload: Workload) -> dict[str, Any]:
@@ -43,23 +43,25 @@ def block_shape(workload: Workload) -> dict[str, Any]:
     }
 
 
-def blocks_for(tile: Tile) -> tuple[list[Block], Block]:
+def blocks_for(tile: Tile) -> tuple[list[CalibrationBlock], CalibrationBlock]:
     """(blocks to fit, the block held out): 4k and 8k, or what holds four tiles where tiles are larger."""
     scale = max(1, -(-4 * max(tile) // BLOCKS[1]))
-    fitted = [Block(rows * scale, band) for rows in BLOCKS for band in BANDS]
-    return fitted, Block(HELD_OUT * scale, "causal")
+    fitted = [CalibrationBlock(rows * scale, band) for rows in BLOCKS for band in BANDS]
+    return fitted, CalibrationBlock(HELD_OUT * scale, "causal")
 
 
-def tiles_of(block: Block, tile: Tile, kernel: str) -> TileCount:
-    return kernels[kernel].count([block.rectangle], tile)
+def block_tile_count(block: CalibrationBlock, tile: Tile, kernel: str) -> TileCount:
+    return kernels[kernel].count_tiles([block.rectangle], tile)
 
 
-def fit_tiles(blocks: Sequence[Block], seconds: Sequence[float], tile: Tile, heads: int, kernel: str) -> TileCost:
+def fit_tiles(
+    blocks: Sequence[CalibrationBlock], seconds: Sequence[float], tile: Tile, heads: int, kernel: str
+) -> TileCost:
     """Non-negative costs of a whole, boundary and dead tile of one head, and of a call, that explain the times best
     (least squares of relative errors)."""
     from scipy.optimize import nnls
 
-    counts = [tiles_of(block, tile, kernel) for block in blocks]
+    counts = [block_tile_count(block, tile, kernel) for block in blocks]
     rows = [[heads * float(kind) for kind in (c.whole, c.boundary, c.dead)] + [1.0] for c in counts]
     weights = 1 / np.asarray(seconds)
     costs, _ = nnls(np.asarray(rows) * weights[:, None], np.ones(len(rows)))
@@ -77,14 +79,14 @@ def fit_hop(nbytes: Sequence[int], seconds: Sequence[float]) -> tuple[float, flo
     return float(latency), 1 / max(float(per_byte), 1e-18)
 
 
-def measured_machine(
-    times: Mapping[str, Mapping[Block, float]],
+def measured_cost_model(
+    times: Mapping[str, Mapping[CalibrationBlock, float]],
     tiles: Mapping[str, Tile],
     heads: int,
     kernel: str,
     hop: tuple[float, float] | None,
     overlaps: bool,
-) -> Machine:
+) -> CostModel:
     """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them, for the tile of
     each pass. A pass that was not timed costs nothing: it is not to be simulated."""
     costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
@@ -94,7 +96,10 @@ def measured_machine(
     for name, tile in tiles.items():
         fitted, held_out = blocks_for(tile)
         costs[name] = fit_tiles(fitted, [times[name][block] for block in fitted], tile, heads, kernel)
-        predicted, taken = float(costs[name].seconds(tiles_of(held_out, tile, kernel), heads)), times[name][held_out]
+        predicted, taken = (
+            float(costs[name].seconds(block_tile_count(held_out, tile, kernel), heads)),
+            times[name][held_out],
+        )
         detail[name] = {
             "blocks": [f"{block.rows} {block.band}" for block in fitted],
             **{kind: getattr(costs[name], kind) for kind in ("whole_s", "boundary_s", "dead_s", "call_s")},
@@ -106,4 +111,4 @@ def measured_machine(
         }
     latency, rate = hop or (0.0, float("inf"))
     detail["hop"] = {"latency_s": latency, "bytes_per_s_one_way": rate} if hop else None
-    return Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)
+    return CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, "measured_tile", detail)

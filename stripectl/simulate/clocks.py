@@ -7,7 +7,7 @@ as JAX does it.
 
 An axis is charged as a ring of its hops: on a torus a transfer between devices that are not neighbours takes the links
 between, the shorter way, and shares them with those of the others; a switch joins any two. What all devices do together
-may go both ways round a torus, and between nodes through the network of all their devices (`Machine`).
+may go both ways round a torus, and between nodes through the network of all their devices (`CostModel`).
 """
 
 import math
@@ -18,18 +18,18 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from stripectl.core.plan import Plan
-from stripectl.simulate.cost_model import Machine
-from stripectl.simulate.memory import Allocation, Ledger, Timed
+from stripectl.simulate.cost_model import CostModel
+from stripectl.simulate.memory import Allocation, Ledger, TimedArray
 
 
 def each(function: Callable[..., Any], *trees: Any) -> Any:
     """`function` over the leaves of equal nests of tuples."""
-    if isinstance(trees[0], Timed) or not isinstance(trees[0], tuple):
+    if isinstance(trees[0], TimedArray) or not isinstance(trees[0], tuple):
         return function(*trees)
     return tuple(each(function, *branches) for branches in zip(*trees, strict=True))
 
 
-def latest(arrays: Sequence[Timed]) -> np.ndarray:
+def latest(arrays: Sequence[TimedArray]) -> np.ndarray:
     """When all of them are there."""
     ready = arrays[0].ready
     for each in arrays[1:]:
@@ -37,8 +37,8 @@ def latest(arrays: Sequence[Timed]) -> np.ndarray:
     return ready
 
 
-def leaves(tree: Any) -> list[Timed]:
-    return [tree] if isinstance(tree, Timed) else [leaf for branch in tree for leaf in leaves(branch)]
+def leaves(tree: Any) -> list[TimedArray]:
+    return [tree] if isinstance(tree, TimedArray) else [leaf for branch in tree for leaf in leaves(branch)]
 
 
 class Gradients:
@@ -48,14 +48,14 @@ class Gradients:
         self.ledger = ledger
         self._known: dict[int, tuple[np.ndarray, Allocation]] = {}
 
-    def add(self, primal: Timed, ready: np.ndarray, memory: Allocation | None = None) -> None:
+    def add(self, primal: TimedArray, ready: np.ndarray, memory: Allocation | None = None) -> None:
         """A contribution, in the `memory` that it has, or else in memory that the first of them takes."""
         before, own = self._known.get(primal.name, (ready, memory))
         self._known[primal.name] = np.maximum(before, ready), own or Allocation(self.ledger, primal.nbytes)
 
-    def take(self, primal: Timed) -> Timed | None:
+    def take(self, primal: TimedArray) -> TimedArray | None:
         known = self._known.pop(primal.name, None)
-        return None if known is None else Timed(primal.shape, primal.itemsize, *known)
+        return None if known is None else TimedArray(primal.shape, primal.itemsize, *known)
 
 
 Tape = list[Callable[[Gradients], None]]
@@ -70,13 +70,13 @@ class Path(NamedTuple):
     latency_s: np.ndarray
 
 
-class Clocks:
+class SimulatedComm:
     """Every device's time and every link's, the transfers (opcode, elements, itemsize) that each device has sent, bytes
     of them by (axis, opcode), and when each of them was under way to a device.
 
     Times are (plans, devices): the machine may hold tile costs of several plans, which differ in nothing else."""
 
-    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: Machine, arguments: bool = True) -> None:
+    def __init__(self, plan: Plan, axes: tuple[str, ...], machine: CostModel, arguments: bool = True) -> None:
         self.plan, self.machine, self.parts, self.arguments = plan, machine, plan.parts, arguments
         self.ledger, self.recording = Ledger(), True
         self.grid = np.arange(math.prod(plan.size(axis) for axis in axes)).reshape([plan.size(axis) for axis in axes])
@@ -108,7 +108,7 @@ class Clocks:
         if by == 0:
             return x
 
-        def move(leaf: Timed) -> Timed:
+        def move(leaf: TimedArray) -> TimedArray:
             out, primal = self.allocate(leaf.shape, leaf.itemsize, self._hop(leaf, axis, by, sends)), leaf.bare
             back = np.roll(sends, by)
             self.record(out, lambda given, gradients: gradients.add(primal, self._hop(given, axis, -by, back)))
@@ -121,12 +121,12 @@ class Clocks:
         if size == 1 and join is not None:
             return x
 
-        def gather(leaf: Timed) -> Timed:
+        def gather(leaf: TimedArray) -> TimedArray:
             shape = (size, *leaf.shape) if join is None else leaf.sized(join, leaf.shape[join] * size).shape
             out = self.allocate(shape, leaf.itemsize, self._gather("all-gather", leaf, leaf.ready, axis))
             primal = leaf.bare
 
-            def transpose(given: Timed, gradients: Gradients) -> None:
+            def transpose(given: TimedArray, gradients: Gradients) -> None:
                 gradients.add(primal, self._gather("reduce-scatter", primal, given.ready, axis))
 
             self.record(out, transpose)
@@ -138,11 +138,11 @@ class Clocks:
         if (size := self.size(axis)) == 1:
             return x
 
-        def scatter(leaf: Timed) -> Timed:
+        def scatter(leaf: TimedArray) -> TimedArray:
             own, primal = leaf.sized(split, leaf.shape[split] // size), leaf.bare
             out = self.allocate(own.shape, own.itemsize, self._gather("reduce-scatter", own, leaf.ready, axis))
 
-            def transpose(given: Timed, gradients: Gradients) -> None:
+            def transpose(given: TimedArray, gradients: Gradients) -> None:
                 gradients.add(primal, self._gather("all-gather", own, given.ready, axis))
 
             self.record(out, transpose)
@@ -154,17 +154,17 @@ class Clocks:
         if (size := self.size(axis)) == 1:
             return x
 
-        def pack(leaf: Timed) -> Timed:
+        def pack(leaf: TimedArray) -> TimedArray:
             """Parts are brought together in memory before they are sent, and apart after."""
             return self.allocate(leaf.shape, leaf.itemsize, self.touch(2 * leaf.nbytes, leaf))
 
-        def exchange(leaf: Timed) -> Timed:
+        def exchange(leaf: TimedArray) -> TimedArray:
             return self.allocate(leaf.shape, leaf.itemsize, self._exchange(leaf, axis))
 
-        def back(given: Timed) -> np.ndarray:
+        def back(given: TimedArray) -> np.ndarray:
             return self._exchange(given.at(self.touch(4 * given.nbytes, given)), axis)
 
-        def unpack(leaf: Timed, arrived: Timed) -> Timed:
+        def unpack(leaf: TimedArray, arrived: TimedArray) -> TimedArray:
             shape = leaf.sized(split, leaf.shape[split] // size).sized(join, leaf.shape[join] * size).shape
             out, primal = arrived.shaped(shape, self.touch(2 * leaf.nbytes, arrived)), leaf.bare
             self.record(out, lambda given, gradients: gradients.add(primal, back(given)))
@@ -177,7 +177,7 @@ class Clocks:
         if self.size(axis) == 1:
             return x
 
-        def total(leaf: Timed) -> Timed:
+        def total(leaf: TimedArray) -> TimedArray:
             out, primal = self.allocate(leaf.shape, leaf.itemsize, self._reduce(leaf, axis)), leaf.bare
             self.record(out, lambda given, gradients: gradients.add(primal, self._reduce(given, axis)))
             return out
@@ -190,7 +190,7 @@ class Clocks:
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         def choose(a: Any, b: Any) -> Any:
-            if not isinstance(a, Timed):
+            if not isinstance(a, TimedArray):
                 return np.where(condition, a, b)
             out = self.allocate(a.shape, a.itemsize, np.where(condition, a.ready, b.ready))
             primals = a.bare, b.bare
@@ -212,23 +212,23 @@ class Clocks:
         self.in_loop = False
         return state
 
-    def _carry(self, leaf: Timed) -> Timed:
+    def _carry(self, leaf: TimedArray) -> TimedArray:
         """An array as a loop's state, without the caller's reference to it."""
         if self.recording or leaf.memory is None or (leaf.memory.argument and self.plan.unroll > 1):
             return leaf
         own = Allocation(self.ledger, leaf.memory.nbytes if leaf.memory.argument else leaf.memory.hand_over())
-        return Timed(leaf.shape, leaf.itemsize, leaf.ready, own)
+        return TimedArray(leaf.shape, leaf.itemsize, leaf.ready, own)
 
-    def argument(self, shape: tuple[int, ...], itemsize: int) -> Timed:
+    def argument(self, shape: tuple[int, ...], itemsize: int) -> TimedArray:
         """An array that is there from the start."""
         memory = Allocation(self.ledger, math.prod(shape) * itemsize, self.arguments)
-        return Timed(shape, itemsize, np.zeros_like(self.now), memory)
+        return TimedArray(shape, itemsize, np.zeros_like(self.now), memory)
 
-    def allocate(self, shape: tuple[int, ...], itemsize: int, ready: np.ndarray) -> Timed:
+    def allocate(self, shape: tuple[int, ...], itemsize: int, ready: np.ndarray) -> TimedArray:
         """A new array."""
-        return Timed(shape, itemsize, ready, Allocation(self.ledger, math.prod(shape) * itemsize))
+        return TimedArray(shape, itemsize, ready, Allocation(self.ledger, math.prod(shape) * itemsize))
 
-    def touch(self, nbytes: float, *inputs: Timed) -> np.ndarray:
+    def touch(self, nbytes: float, *inputs: TimedArray) -> np.ndarray:
         """When so many bytes have been read and written in memory, which nothing is computed beside."""
         start = np.maximum(self.now, latest(inputs)) if inputs else self.now
         self.now = start + nbytes / self.machine.memory_bytes_per_s
@@ -237,15 +237,15 @@ class Clocks:
         return self.now
 
     def moved(
-        self, shape: tuple[int, ...], itemsize: int, *inputs: Timed, times: float, in_place: bool = False
-    ) -> Timed:
+        self, shape: tuple[int, ...], itemsize: int, *inputs: TimedArray, times: float, in_place: bool = False
+    ) -> TimedArray:
         """What takes the time to read or write it so many times, and its transpose too; in memory of its own, or
         `in_place` of the first input."""
         end = self.touch(times * math.prod(shape) * itemsize, *inputs)
         out = inputs[0].at(end) if in_place else self.allocate(shape, itemsize, end)
         primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes
 
-        def transpose(given: Timed, gradients: Gradients) -> None:
+        def transpose(given: TimedArray, gradients: Gradients) -> None:
             end = self.touch(times * nbytes, given)
             for primal in primals:
                 gradients.add(primal, end)
@@ -253,13 +253,13 @@ class Clocks:
         self.record(out, transpose)
         return out
 
-    def free(self, shape: tuple[int, ...], itemsize: int, *inputs: Timed) -> Timed:
+    def free(self, shape: tuple[int, ...], itemsize: int, *inputs: TimedArray) -> TimedArray:
         """What takes no time: there when all that it is made of is."""
         out, primals = self.allocate(shape, itemsize, latest(inputs)), [leaf.bare for leaf in inputs]
         self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
         return out
 
-    def record(self, out: Timed, transpose: Callable[[Timed, Gradients], Any]) -> None:
+    def record(self, out: TimedArray, transpose: Callable[[TimedArray, Gradients], Any]) -> None:
         """Take down what the transpose of an operation does, given the cotangent of its result."""
 
         result = out.bare
@@ -296,7 +296,7 @@ class Clocks:
             self._paths[axis, by] = Path(source, step, 1 / per_s, latency_s)
         return self._paths[axis, by]
 
-    def _hop(self, leaf: Timed, axis: str, by: int, sends: np.ndarray) -> np.ndarray:
+    def _hop(self, leaf: TimedArray, axis: str, by: int, sends: np.ndarray) -> np.ndarray:
         """When each device has what was sent to it from `by` places back."""
         source, step, seconds_a_byte, latency_s = self._path(axis, by % self.size(axis))
         free = self._free(axis, step)
@@ -321,47 +321,50 @@ class Clocks:
         """When each device's link along an axis is free."""
         return self._links.setdefault((axis, step), np.zeros_like(self.now))
 
-    def _gather(self, opcode: str, block: Timed, ready: np.ndarray, axis: str) -> np.ndarray:
+    def _gather(self, opcode: str, block: TimedArray, ready: np.ndarray, axis: str) -> np.ndarray:
         """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round."""
         hops = self.size(axis) - 1
         if hops == 0:
             return ready
         _, latency_s = self.machine.hop(axis, self.size(axis), 1)
-        per_s, ways = self.machine.gathered_per_s({axis: self.size(axis)}), self.machine.ways(axis, self.size(axis))
+        per_s, ways = (
+            self.machine.gather_bandwidth({axis: self.size(axis)}),
+            self.machine.ring_directions(axis, self.size(axis)),
+        )
         far_s = latency_s.sum() - latency_s.min() if ways == 1 else math.ceil(hops / ways) * latency_s.max()
         return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s, far_s, ways)
 
-    def _exchange(self, leaf: Timed, axis: str) -> np.ndarray:
+    def _exchange(self, leaf: TimedArray, axis: str) -> np.ndarray:
         """When an all-to-all ends: on a torus every part goes round its ring the shorter way; elsewhere what stays in a
         node and what leaves it go side by side."""
-        size, block = self.size(axis), Timed((leaf.elements // self.size(axis),), leaf.itemsize, leaf.ready)
+        size, block = self.size(axis), TimedArray((leaf.elements // self.size(axis),), leaf.itemsize, leaf.ready)
         per_s, latency_s = self.machine.hop(axis, size, 1)
         far = [min(places, size - places) for places in range(1, size)]
         latency = latency_s.max() * (max(far) if self.machine.torus else 1)
-        near, spread = self.machine.near(axis, size), self.machine.spread({axis: size})
+        near, spread = self.machine.devices_per_node(axis, size), self.machine.collective_spread({axis: size})
         within_s = sum(far) / min(2, size - 1) / per_s.min() if self.machine.torus else (near - 1) / per_s.max()
         if spread:
             within_s = size * spread.load / self.machine.link_bytes_per_s_one_way
         busy_s = block.nbytes * max(within_s, (size - near) / per_s.min())
         return self._together("all-to-all", block, size - 1, leaf.ready, axis, busy_s, latency, 2)
 
-    def _reduce(self, leaf: Timed, axis: str) -> np.ndarray:
+    def _reduce(self, leaf: TimedArray, axis: str) -> np.ndarray:
         """When an all-reduce ends: by a ring of parts (2 (N-1) hops), or by exchanges of the whole with devices 1, 2, 4
         ... places away, whichever is faster. Bytes are the ring's, as everywhere: the program does not say which."""
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
-        rate, latency, ways = rates.min(), latencies.max(), self.machine.ways(axis, size)
-        gathered = self.machine.gathered_per_s({axis: size})
+        rate, latency, ways = rates.min(), latencies.max(), self.machine.ring_directions(axis, size)
+        gathered = self.machine.gather_bandwidth({axis: size})
         ring = 2 * ((size - 1) * leaf.nbytes / size / gathered + math.ceil((size - 1) / ways) * latency)
         far = [min(2**k, size - 2**k) if self.machine.torus else 1 for k in range((size - 1).bit_length())]
         whole = sum(places * (leaf.nbytes / rate + latency) for places in far)
-        block = Timed((leaf.elements * 2 * (size - 1) // size,), leaf.itemsize, leaf.ready)
+        block = TimedArray((leaf.elements * 2 * (size - 1) // size,), leaf.itemsize, leaf.ready)
         return self._together("all-reduce", block, 1, leaf.ready, axis, min(ring, whole), 0.0, ways)
 
     def _together(
         self,
         opcode: str,
-        block: Timed,
+        block: TimedArray,
         blocks: int,
         ready: np.ndarray,
         axis: str,
@@ -382,11 +385,13 @@ class Clocks:
             self.now = np.maximum(self.now, end)
         return end
 
-    def _hides(self, opcode: str, axis: str, block: Timed, blocks: int, start: np.ndarray, end: np.ndarray) -> bool:
+    def _hides(
+        self, opcode: str, axis: str, block: TimedArray, blocks: int, start: np.ndarray, end: np.ndarray
+    ) -> bool:
         """Take down a transfer of so many blocks; whether compute runs beside it."""
         self.along[axis, opcode] += blocks * block.nbytes
         self.transfers[opcode, blocks * math.prod(block.shape), block.itemsize] += 1
         self.windows.append((start, end))
         alike = self.passes, opcode, block.itemsize
         self._alike[alike] += 1
-        return self.machine.hides(*alike, self._alike[alike])
+        return self.machine.overlaps_compute(*alike, self._alike[alike])

@@ -20,7 +20,7 @@ class Heads(NamedTuple):
     values: int
 
 
-class Shape(NamedTuple):
+class CostKey(NamedTuple):
     """What a cost depends on besides the machine."""
 
     kernel: str
@@ -32,11 +32,11 @@ class Shape(NamedTuple):
     def head_dim(self) -> int:
         return self.heads.keys
 
-    def with_heads(self, size: int) -> "Shape":
+    def with_heads(self, size: int) -> "CostKey":
         return self._replace(heads=Heads(size, size))
 
 
-class Entry(NamedTuple):
+class CostEntry(NamedTuple):
     """Cycles of a device, all of whose cores are busy, for a tile of each kind of one head, and for the start and the
     end of a row of tiles; of a pass whose tiles lie in columns, for those of a column of a key/value head."""
 
@@ -46,15 +46,15 @@ class Entry(NamedTuple):
     row: float = 0.0
     column: float = 0.0
 
-    def times(self, factor: float) -> "Entry":
-        return Entry(*(cycles * factor for cycles in self))
+    def times(self, factor: float) -> "CostEntry":
+        return CostEntry(*(cycles * factor for cycles in self))
 
 
 CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
-SIDES = 4  # of a tile, in the sequence of a canonical program
+CANONICAL_TILES = 4  # of a tile, in the sequence of a canonical program
 
 
-def canonical(shape: Shape, mask: str = "causal") -> tuple[Workload, Plan]:
+def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, Plan]:
     """The small program that tells the costs of a shape: attention of one device, forward and backward."""
     tile = shape.tile
     own = {
@@ -62,9 +62,9 @@ def canonical(shape: Shape, mask: str = "causal") -> tuple[Workload, Plan]:
         "v_head_dim": shape.heads.values,
         "dtype": shape.dtype,
         "mask": mask,
-        "seq_len": SIDES * max(tile),
+        "seq_len": CANONICAL_TILES * max(tile),
     }
-    kernel = kernels[shape.kernel].tiles_as or shape.kernel
+    kernel = kernels[shape.kernel].tile_costs_of or shape.kernel
     workload = Workload(**CANONICAL, **own, passes="forward-backward")
     return workload, Plan("memory_efficient", "contiguous", kernel, mesh=(), tile=tile)
 
@@ -77,7 +77,7 @@ def masks_of(kernel: str) -> tuple[str, ...]:
 
 def entry_of_bundles(
     bundles: Sequence[Mapping[str, Any]], parts: Sequence[PallasKernel], matmul: float, cores: int
-) -> Entry | None:
+) -> CostEntry | None:
     """The entry of a pass, which is made of `parts`, from the bundles of a program; None where they are not there.
     Bundles are those of one of the cores that a device has. They leave out waiting for a matrix unit, so a tile takes
     no less than its matmuls, each of `matmul` cycles at the peak rate."""
@@ -100,18 +100,18 @@ def entry_of_bundles(
             column += mean("row", True)
         else:
             row += mean("row", True)
-    return Entry(whole, boundary, dead, row, column)
+    return CostEntry(whole, boundary, dead, row, column)
 
 
-def entry_of_cycles(cycles: Mapping[str, float]) -> Entry | None:
+def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
     """The entry of a pass from what the compiler estimates for the bodies of the tile loops of a program."""
     if not cycles["whole"] and not cycles["boundary"]:
         return None
     whole, boundary = cycles["whole"] or cycles["boundary"], cycles["boundary"] or cycles["whole"]
-    return Entry(whole, boundary, row=cycles["row"])
+    return CostEntry(whole, boundary, row=cycles["row"])
 
 
-def entries_of(facts: Mapping[str, Any], shape: Shape, hardware: Hardware) -> dict[str, Entry]:
+def entries_of(facts: Mapping[str, Any], shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
     """The entries of a compiled program whose passes all have tiles of this shape, by pass."""
     clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
     if not clock or not facts.get("cycles"):

@@ -32,7 +32,7 @@ class TileCost:
     processors: int = 0
     block: Tile | None = None
 
-    def faster(self, part: str) -> "TileCost":
+    def with_part_sped_up(self, part: str) -> "TileCost":
         """The cost were a part of the machine twice as fast: of compute the tiles, of memory the traffic of a row's
         accumulators and what else grows with the rows, of latency what a call takes beside its tiles."""
         call_is = "memory" if self.call_grows else "latency"
@@ -45,7 +45,7 @@ class TileCost:
         }
         return replace(self, **{kind: getattr(self, kind) / 2 for kind, of in parts.items() if of == part})
 
-    def longer(self, times: float) -> "TileCost":
+    def scaled_to_length(self, times: float) -> "TileCost":
         """The cost on shards of so many times the rows."""
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
 
@@ -61,7 +61,7 @@ class TileCost:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CostModel:
     """What a device and a link cost; `source` and `detail` say where tile costs come from. Hops of axes that are not in
     `hops` are all alike."""
 
@@ -76,7 +76,7 @@ class Machine:
     hops: Mapping[str, Hops] = field(default_factory=dict)
     torus: bool = False  # devices that are not neighbours send through those between them
     collective_latency_s: float = 0.0  # of what all devices of an axis do together, before its first byte moves
-    spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
+    collective_spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
     memory_bytes_per_s: float = math.inf  # of what is read and written beside tiles: copies, merges, conversions
 
     @property
@@ -84,13 +84,13 @@ class Machine:
         """Of how many plans it holds tile costs."""
         return np.size(self.forward.whole_s)
 
-    def hides(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
+    def overlaps_compute(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
         that none runs beside, the first of each few of them: the others hide behind what follows."""
         share = self.exposed.get((passes, opcode, itemsize), 0.0)
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 
-    def faster(self, part: str) -> "Machine":
+    def with_part_sped_up(self, part: str) -> "CostModel":
         """The machine were a part of it (one of PARTS) twice as fast: tiles; links and the network; what a hop or a
         call costs whatever its size; or the memory that accumulators and copies pass through. A tile that waits for its
         keys and values in memory is compute here, as its time is one figure."""
@@ -98,8 +98,8 @@ class Machine:
         rate, latency = (2 if part == "communication" else 1), (2 if part == "latency" else 1)
         return replace(
             self,
-            forward=self.forward.faster(part),
-            backward=self.backward.faster(part),
+            forward=self.forward.with_part_sped_up(part),
+            backward=self.backward.with_part_sped_up(part),
             hop_latency_s=self.hop_latency_s / latency,
             collective_latency_s=self.collective_latency_s / latency,
             link_bytes_per_s_one_way=self.link_bytes_per_s_one_way * rate,
@@ -107,9 +107,11 @@ class Machine:
             hops={axis: Hops(hop.bytes_per_s * rate, hop.latency_s / latency) for axis, hop in self.hops.items()},
         )
 
-    def longer(self, times: float) -> "Machine":
+    def scaled_to_length(self, times: float) -> "CostModel":
         """The machine for the same plan at so many times the length."""
-        return replace(self, forward=self.forward.longer(times), backward=self.backward.longer(times))
+        return replace(
+            self, forward=self.forward.scaled_to_length(times), backward=self.backward.scaled_to_length(times)
+        )
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
         """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""
@@ -117,32 +119,32 @@ class Machine:
         both = self.hops.get(axis, alike)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
-    def near(self, axis: str, size: int) -> float:
+    def devices_per_node(self, axis: str, size: int) -> float:
         """How many devices of an axis links join that are no network between nodes."""
         crossings = int((self.hop(axis, size, 1)[0] < self.link_bytes_per_s_one_way).sum())
         return size if self.torus or not crossings else size / crossings
 
-    def spread(self, axes: Mapping[str, int]) -> Spread | None:
+    def collective_spread(self, axes: Mapping[str, int]) -> Spread | None:
         """How a collective over axes lies on the links, where that is known."""
-        return self.spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
+        return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
 
-    def gathered_per_s(self, axes: Mapping[str, int]) -> float:
+    def gather_bandwidth(self, axes: Mapping[str, int]) -> float:
         """Bytes/s at which a device gets what an all-gather, a reduce-scatter or an all-reduce moves over axes."""
-        if found := self.spread(axes):
+        if found := self.collective_spread(axes):
             return found.ways * self.link_bytes_per_s_one_way
-        return self.together(axes) * min(self.ways(axis, size) for axis, size in axes.items())
+        return self.collective_bandwidth(axes) * min(self.ring_directions(axis, size) for axis, size in axes.items())
 
-    def together(self, axes: Mapping[str, int]) -> float:
+    def collective_bandwidth(self, axes: Mapping[str, int]) -> float:
         """Bytes/s at which an all-gather, a reduce-scatter or an all-reduce goes round axes: those of the slowest hop;
         but between nodes by as many rings at once as a node has devices of them, each through the network of another
         (NVIDIA/nccl issue 601), up to what links carry within it."""
         slowest = min(float(self.hop(axis, size, 1)[0].min()) for axis, size in axes.items())
         if self.torus or slowest >= self.link_bytes_per_s_one_way:
             return slowest
-        rings = math.prod(self.near(axis, size) for axis, size in axes.items())
+        rings = math.prod(self.devices_per_node(axis, size) for axis, size in axes.items())
         return min(self.link_bytes_per_s_one_way, slowest * rings)
 
-    def ways(self, axis: str, size: int) -> int:
+    def ring_directions(self, axis: str, size: int) -> int:
         """In how many directions at once an all-gather or a reduce-scatter goes round an axis: both, where links close
         it to a ring of hops that are all alike (Austin et al. 2025, How to Scale Your Model, section 3); the others go
         through one link a device."""
@@ -152,10 +154,10 @@ class Machine:
 
 
 # For a simulation of which only counts are read: every tile takes a second.
-COUNTING = Machine(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
 
 
-def stack(machines: Sequence[Machine]) -> Machine:
+def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:
     """Machines that differ in what tiles cost as one: numbers of its tile costs are (plans, 1)."""
 
     def together(costs: Sequence[TileCost]) -> TileCost:

@@ -18,12 +18,12 @@ from stripectl.core.kernel import Kernel, kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, Plan, parse_tile
 from stripectl.core.workload import Workload
-from stripectl.hardware.placement import Wiring
+from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_entries import Entry, Heads, Shape, source_of
-from stripectl.simulate.cost_model import Machine, TileCost
-from stripectl.simulate.datasheet import linked
-from stripectl.simulate.interpolation import between, mean_of_heads, nearest_head, padded
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, source_of
+from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.datasheet import with_links
+from stripectl.simulate.interpolation import interpolated_entry, mean_of_heads, nearest_head, padded
 from stripectl.simulate.waves import Wave
 from stripectl.util.files import data_folder, load_yaml, profile_names
 
@@ -34,27 +34,27 @@ LEFT_OUT = "waits for memory inside of kernels"
 
 
 @dataclass(frozen=True)
-class Costs:
+class PassCosts:
     """The costs of a shape by pass, where they are from, and the words for that."""
 
-    by_pass: Mapping[str, Entry | Wave]
+    by_pass: Mapping[str, CostEntry | Wave]
     source: str
     detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class CostTable:
     """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`; and what its compiler's schedule leaves
-    without tiles beside it, `exposed[scheme][rows of a shard]`, as `Machine.exposed` has it."""
+    without tiles beside it, `exposed[scheme][rows of a shard]`, as `CostModel.exposed` has it."""
 
     name: str
     source: str
     compiler: str | None
-    entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, Entry | Wave]]]]
+    entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, CostEntry | Wave]]]]
     exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
 
     @lru_cache(2**12)  # noqa: B019 (a table is there as long as the process)
-    def costs(self, shape: Shape) -> Costs | None:
+    def costs(self, shape: CostKey) -> PassCosts | None:
         """What the table says of a shape; None where it knows nothing of the kernel and dtype."""
         found = {passes: cost for passes in PASSES if (cost := self.cost(shape, passes))}
         if not found:
@@ -64,12 +64,12 @@ class Table:
         detail: dict[str, Any] = {"table": self.name, "made_by": self.compiler or self.source}
         if near := sorted({near for _, near in found.values() if near}):
             detail["interpolated_from"] = ", ".join(near)
-        return Costs({passes: entry for passes, (entry, _) in found.items()}, source, detail)
+        return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, detail)
 
-    def cost(self, shape: Shape, passes: str) -> tuple[Entry | Wave, str] | None:
+    def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
         """(the entry of a pass, of which other shape it was made in words, or nothing)."""
-        known = self.entries.get((kernels[shape.kernel].tiles_as or shape.kernel, shape.dtype), {})
-        heads = {head: own for head, tiles in known.items() if (own := of_pass(tiles, passes))}
+        known = self.entries.get((kernels[shape.kernel].tile_costs_of or shape.kernel, shape.dtype), {})
+        heads = {head: own for head, tiles in known.items() if (own := costs_of_pass(tiles, passes))}
         wanted = shape.heads
         if wanted not in heads and wanted.keys != wanted.values:
             own, other = (self.cost(shape.with_heads(size), passes) for size in wanted)
@@ -87,25 +87,28 @@ class Table:
         if isinstance(entry := next(iter(tiles.values())), Wave):
             return entry._replace(tile_s=entry.tile_s * wanted.keys / head.keys), near
         if shape.tile not in tiles:
-            closest = min(tiles, key=shape.tile.apart)
-            entry, near = between(tiles, closest, shape.tile), ", ".join(filter(None, [f"tile {closest}", near]))
+            closest = min(tiles, key=shape.tile.distance)
+            entry, near = (
+                interpolated_entry(tiles, closest, shape.tile),
+                ", ".join(filter(None, [f"tile {closest}", near])),
+            )
         else:
             entry = tiles[shape.tile]
         return entry.times(padded(wanted.keys) / padded(head.keys)), near
 
 
-def of_pass(tiles: Mapping[Tile, Mapping[str, Any]], passes: str) -> dict[Tile, Any]:
+def costs_of_pass(tiles: Mapping[Tile, Mapping[str, Any]], passes: str) -> dict[Tile, Any]:
     return {tile: by_pass[passes] for tile, by_pass in tiles.items() if passes in by_pass}
 
 
 @cache
-def table_of(hardware: str) -> Table | None:
+def table_of(hardware: str) -> CostTable | None:
     """The table that ships for a machine, or None."""
     if hardware not in profile_names(FOLDER):
         return None
     path = data_folder("profiles") / FOLDER / f"{hardware}.yaml"
     content = load_yaml(path, "kernel table")
-    entries: dict[tuple[str, str], dict[Heads, dict[Tile, dict[str, Entry | Wave]]]] = {}
+    entries: dict[tuple[str, str], dict[Heads, dict[Tile, dict[str, CostEntry | Wave]]]] = {}
     for kernel, dtypes in content["kernels"].items():
         for dtype, heads in dtypes.items():
             entries[kernel, dtype] = {
@@ -121,7 +124,7 @@ def table_of(hardware: str) -> Table | None:
         }
         for scheme, of in (content.get("exposed") or {}).items()
     }
-    return Table(f"profiles/{FOLDER}/{hardware}.yaml", content["source"], content.get("compiler"), entries, exposed)
+    return CostTable(f"profiles/{FOLDER}/{hardware}.yaml", content["source"], content.get("compiler"), entries, exposed)
 
 
 def read_transfer(text: str) -> tuple[str, str, int]:
@@ -134,7 +137,9 @@ def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, 
     """What the schedule of the compiler leaves without tiles beside it in a rolled loop, of shards of about so many
     rows: by the table that ships."""
     table = table_of(hardware.name)
-    left = table and plan.unroll == 1 and not kernels[plan.kernel].hops  # a kernel makes its hops beside its tiles
+    left = (
+        table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
+    )  # a kernel makes its hops beside its tiles
     known = table.exposed.get(plan.scheme) if table and left else None
     return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
 
@@ -144,13 +149,15 @@ def read_heads(text: Any) -> Heads:
     return Heads(int(keys), int(values or keys))
 
 
-def read_entry(content: Mapping[str, Any]) -> Entry | Wave:
+def read_entry(content: Mapping[str, Any]) -> CostEntry | Wave:
     if "tile_s" in content:
         return Wave(float(content["tile_s"]), float(content["call_s"]), parse_tile(content["block"]))
-    return Entry(**content)
+    return CostEntry(**content)
 
 
-def cost_of(entry: Entry | Wave, kernel: Kernel, hardware: Hardware, dtype: str, kv_heads: int, group: int) -> TileCost:
+def cost_of(
+    entry: CostEntry | Wave, kernel: Kernel, hardware: Hardware, dtype: str, kv_heads: int, group: int
+) -> TileCost:
     """Seconds of an entry on a device that has so many key/value heads, each of `group` query heads."""
     if isinstance(entry, Wave):
         cores = int(hardware.compiler["core_count"])
@@ -170,7 +177,7 @@ def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
     key/value heads to the cores, and those that make hops deal them evenly or not at all."""
     if not kernel.bundles or kernel.masks_all:
         return 1.0
-    cores = math.gcd(kv_heads, hardware.cores) if kernel.hops else hardware.cores
+    cores = math.gcd(kv_heads, hardware.cores) if kernel.makes_hops else hardware.cores
     return -(-kv_heads // cores) * hardware.cores / kv_heads
 
 
@@ -186,16 +193,16 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
     return max(1, workload.kv_heads * workload.batch // dealt), workload.heads // workload.kv_heads
 
 
-def shapes_of(workload: Workload, plan: Plan) -> dict[str, Shape]:
+def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
     """What the costs of a plan depend on, by pass."""
     return {
-        passes: Shape(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.value_dim), tile)
+        passes: CostKey(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.value_dim), tile)
         for passes, tile in plan.tiles.items()
         if passes == "forward" or workload.passes != "forward"
     }
 
 
-def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, Costs] | None:
+def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
     """The costs of a plan by the table that ships for its machine; None where the table has none, or the profile lacks
     the figure that turns them into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
@@ -205,9 +212,9 @@ def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[st
     return known if known and len(known) == len(found) else None
 
 
-def tabled_machine(
-    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, Costs], wiring: Wiring | None
-) -> Machine:
+def table_cost_model(
+    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], wiring: MeshPlacement | None
+) -> CostModel:
     """The machine whose tiles cost what tables say; hops are the datasheet's.
 
     Raises:
@@ -234,4 +241,4 @@ def tabled_machine(
         detail["exposed"] = {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}
     detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
-    return linked(hardware, Machine(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed), wiring)
+    return with_links(hardware, CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed), wiring)

@@ -10,23 +10,23 @@ from stripectl.core.layout import Tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops
-from stripectl.hardware.placement import Wiring
+from stripectl.hardware.placement import MeshPlacement
 from stripectl.hardware.profile import Hardware
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.cost_model import CostModel, TileCost
 
 LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks"
 
 
-def datasheet_machine(
+def datasheet_cost_model(
     hardware: Hardware,
     workload: Workload,
     tile: Tile,
-    wiring: Wiring | None = None,
+    wiring: MeshPlacement | None = None,
     backward: Tile | None = None,
     kernel: Kernel | None = None,
-) -> Machine:
+) -> CostModel:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
     longer; `backward` is the tile of the backward pass where that is another, and `kernel` says what of its own goes to
     memory or does not. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
@@ -46,10 +46,10 @@ def datasheet_machine(
     }
     forward, _ = roofline(workload, tile, rate, memory, kernel)
     _, back = roofline(workload, backward or tile, rate, memory, kernel)
-    return linked(hardware, Machine(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
+    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
 
 
-def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machine:
+def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | None) -> CostModel:
     """The machine with hops from the datasheet; its detail says besides what they cost, where that is from, and what
     is left out of it.
 
@@ -57,8 +57,8 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
         BadInput: the profile lacks the rate of its links.
     """
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
-    latency, hops = hardware.figure("hop_latency_s"), wiring.hops if wiring else {}
-    across = wiring is not None and any(crossed.network.any() for crossed in wiring.onward.values())
+    latency, hops = hardware.figure("hop_latency_s"), wiring.hop_costs if wiring else {}
+    across = wiring is not None and any(crossed.network.any() for crossed in wiring.forward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
     own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
     sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
@@ -69,7 +69,9 @@ def linked(hardware: Hardware, machine: Machine, wiring: Wiring | None) -> Machi
     memory = hardware.figure("achievable_hbm_bytes_per_s") or hardware.figure("hbm_bytes_per_s") or math.inf
     known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
     known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
-    return replace(machine, **known, hops=hops, spreads=wiring.spreads if wiring else {}, detail=detail)
+    return replace(
+        machine, **known, hops=hops, collective_spreads=wiring.collective_spreads if wiring else {}, detail=detail
+    )
 
 
 def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[float]:
@@ -96,7 +98,7 @@ def roofline(
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
     its float32 accumulators once a call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
-    touches, sharing = (kernel.score_touches, kernel.sharing) if kernel else ({}, 1)
+    touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
     if workload.attention == "linear":
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
 

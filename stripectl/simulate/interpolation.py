@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from stripectl.core.layout import Tile
-from stripectl.simulate.cost_entries import Entry
+from stripectl.simulate.cost_entries import CostEntry
 from stripectl.simulate.waves import Wave
 
 MATRIX_UNIT = 128  # rows of a matrix unit up to v5; heads are padded to a multiple
 # The share of a tile's matmuls that keys' heads take part in; values' heads take part in the others: of the forward
 # pass S = QK, and PV; of the backward pass S, dQ and dK, and dV and dP.
-OF_KEYS = {"forward": 1 / 2, "backward": 3 / 5}
+KEY_GROWTH = {"forward": 1 / 2, "backward": 3 / 5}
 
 
-def mean_of_heads(own: Entry | Wave, other: Entry | Wave, passes: str) -> Entry | Wave:
+def mean_of_heads(own: CostEntry | Wave, other: CostEntry | Wave, passes: str) -> CostEntry | Wave:
     """The entry where value heads have another size than key heads: of each matmul its own."""
-    share, names = OF_KEYS[passes], own._fields if isinstance(own, Entry) else ("tile_s",)
+    share, names = KEY_GROWTH[passes], own._fields if isinstance(own, CostEntry) else ("tile_s",)
     return own._replace(**{n: getattr(own, n) * share + getattr(other, n) * (1 - share) for n in names})
 
 
@@ -31,7 +31,7 @@ def nearest_head(head_dim: int, known: Iterable[int]) -> int:
     return min(larger) if larger else max(known)
 
 
-def between(known: Mapping[Tile, Entry], nearest: Tile, tile: Tile) -> Entry:
+def interpolated_entry(known: Mapping[Tile, CostEntry], nearest: Tile, tile: Tile) -> CostEntry:
     """An entry for a tile that none is for: each of its costs as it goes along the sides of the tiles there are."""
 
     def along(name: str) -> float:
@@ -41,7 +41,7 @@ def between(known: Mapping[Tile, Entry], nearest: Tile, tile: Tile) -> Entry:
         there = model(nearest)
         return here * model(tile) / there if there else here
 
-    return known[nearest]._replace(**{name: along(name) for name in Entry._fields})
+    return known[nearest]._replace(**{name: along(name) for name in CostEntry._fields})
 
 
 def polynomial(costs: Mapping[Tile, float], side: int | None) -> Callable[[Tile], float]:

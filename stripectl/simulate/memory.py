@@ -52,7 +52,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timed:
+class TimedArray:
     """An array on clocks: its shape on one device, bytes per element, and when each device has it, (plans, devices).
     Its memory is None where something else counts it, or nothing does."""
 
@@ -71,19 +71,19 @@ class Timed:
         return self.elements * self.itemsize
 
     @property
-    def bare(self) -> "Timed":
+    def bare(self) -> "TimedArray":
         """The same array to those who need its name and shape but not what is in it."""
-        return Timed(self.shape, self.itemsize, self.ready, None, self.name)
+        return TimedArray(self.shape, self.itemsize, self.ready, None, self.name)
 
-    def at(self, ready: np.ndarray) -> "Timed":
+    def at(self, ready: np.ndarray) -> "TimedArray":
         """Another array in the same memory."""
-        return Timed(self.shape, self.itemsize, ready, self.memory)
+        return TimedArray(self.shape, self.itemsize, ready, self.memory)
 
-    def shaped(self, shape: tuple[int, ...], ready: np.ndarray) -> "Timed":
+    def shaped(self, shape: tuple[int, ...], ready: np.ndarray) -> "TimedArray":
         """Another array in the same memory, of as many elements."""
-        return Timed(shape, self.itemsize, ready, self.memory)
+        return TimedArray(shape, self.itemsize, ready, self.memory)
 
-    def sized(self, dimension: int, size: int) -> "Timed":
+    def sized(self, dimension: int, size: int) -> "TimedArray":
         """As it is, but of another size in a dimension, without memory."""
         shape = (*self.shape[:dimension], size, *self.shape[dimension + 1 :])
-        return Timed(shape, self.itemsize, self.ready)
+        return TimedArray(shape, self.itemsize, self.ready)

@@ -15,12 +15,12 @@ from stripectl.core.intervals import Overlap, overlap, union_s
 from stripectl.core.layout import TileCount
 from stripectl.core.plan import Plan
 from stripectl.core.scheme import ROWS, Scheme, schemes
-from stripectl.core.sequence_sharding import dealing, lie
+from stripectl.core.sequence_sharding import axes_of, query_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
-from stripectl.simulate.attend import ACCUMULATOR_BYTES, Round, TimedAttend
-from stripectl.simulate.clocks import Clocks, Gradients, leaves
-from stripectl.simulate.cost_model import Machine, stack
-from stripectl.simulate.memory import Timed
+from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend
+from stripectl.simulate.clocks import Gradients, SimulatedComm, leaves
+from stripectl.simulate.cost_model import CostModel, stack_cost_models
+from stripectl.simulate.memory import TimedArray
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Simulation:
     memory that a device held; and when memory was read and written beside tiles."""
 
     seconds: float
-    rounds: list[Round]
+    rounds: list[KernelCall]
     transfers: Counter[tuple[str, int, int]]
     along: Counter[tuple[str, str]]
     peak_bytes: int
@@ -58,7 +58,7 @@ class Simulation:
         return max(found, key=lambda one: (one.exposed_s, one.hidden_s))
 
 
-def simulate(workload: Workload, plan: Plan, machine: Machine, *, layer: bool = False) -> Simulation:
+def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool = False) -> Simulation:
     """Run the plan's scheme on clocks. The plan has its tile and is not refused. In a `layer` the memory of what comes
     in and goes out is free for others once nothing reads it any more."""
     run = _run(workload, [plan], machine, layer)
@@ -79,7 +79,7 @@ def simulate(workload: Workload, plan: Plan, machine: Machine, *, layer: bool = 
     )
 
 
-class Times(NamedTuple):
+class GroupTimes(NamedTuple):
     """What plans that differ in their tiles alone take, by plan: all of it, and up to the end of the forward pass; the
     bytes a device sends by (axis, opcode), in all and up to there; and the most memory it holds."""
 
@@ -103,38 +103,40 @@ def by_opcode(along: Mapping[tuple[str, str], int]) -> dict[str, int]:
     return dict(total)
 
 
-def times_of(workload: Workload, plans: Sequence[Plan], machines: Sequence[Machine], *, layer: bool = False) -> Times:
+def simulate_times(
+    workload: Workload, plans: Sequence[Plan], machines: Sequence[CostModel], *, layer: bool = False
+) -> GroupTimes:
     """The times of plans that differ in tiles alone, each on its machine, which differ in what tiles cost alone: as
     many `simulate` at once, without what explains them."""
-    run = _run(workload, plans, stack(machines), layer)
+    run = _run(workload, plans, stack_cost_models(machines), layer)
     clocks = run.clocks
     peak, computed = np.broadcast_to(clocks.ledger.peak, len(plans)), np.zeros(len(plans), int)
     for each in run.attend.rounds_run:
         if each.passes == "forward":
             computed = computed + each.heads * np.broadcast_to(each.tiles.computed, clocks.now.shape).sum(-1)
-    return Times(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed)
+    return GroupTimes(run.ends, run.forward_ends, clocks.along, run.forward_along, peak, computed)
 
 
 class _Run(NamedTuple):
     ends: np.ndarray
     forward_ends: np.ndarray
     forward_along: Counter[tuple[str, str]]
-    clocks: Clocks
-    attend: TimedAttend
+    clocks: SimulatedComm
+    attend: SimulatedAttend
 
 
 def _run(
     workload: Workload,
     plans: Sequence[Plan],
-    machine: Machine,
+    machine: CostModel,
     layer: bool,
 ) -> _Run:
     """When each of the plans ends, and the clocks they ran on."""
     plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
-    clocks = Clocks(plan, scheme.axes, machine, arguments=not layer)
+    clocks = SimulatedComm(plan, scheme.axes, machine, arguments=not layer)
     tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
-    attend = TimedAttend(workload, plan, clocks, tiles)
+    attend = SimulatedAttend(workload, plan, clocks, tiles)
     at_rest = inputs(workload, plan, clocks)
     both = workload.passes != "forward"
     given = clocks.argument(at_rest[0].shape, at_rest[0].itemsize) if both else None  # the cotangent of the output
@@ -174,13 +176,15 @@ def _run(
     return _Run(np.maximum(ready, clocks.now).max(-1), forward_ends, forward_along, clocks, attend)
 
 
-def _own_backward(scheme: Scheme, met: list[Any], attend: TimedAttend, clocks: Clocks, gradients: Gradients) -> None:
+def _own_backward(
+    scheme: Scheme, met: list[Any], attend: SimulatedAttend, clocks: SimulatedComm, gradients: Gradients
+) -> None:
     """The scheme's own backward pass of `met`, which holds queries, keys and values, and the cotangent of the output.
     It is emptied, so that nothing stays in memory that the pass no longer reads."""
     assert scheme.backward
     q, kv, cotangent = met
     met.clear()
-    row = Timed(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
+    row = TimedArray(q.shape[: ROWS + 1], ACCUMULATOR_BYTES, cotangent.ready)
     saved = q.at(cotangent.ready), cotangent, row, row.at(cotangent.ready)
     primals = [leaf.bare for leaf in (q, *leaves(kv))]
     found = leaves(scheme.backward(saved, kv, attend, clocks))
@@ -189,16 +193,16 @@ def _own_backward(scheme: Scheme, met: list[Any], attend: TimedAttend, clocks: C
         gradients.add(primal, found.pop(0).ready)
 
 
-def inputs(workload: Workload, plan: Plan, clocks: Clocks) -> tuple[Timed, tuple[Timed, Timed]]:
+def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, TimedArray]]:
     """(queries, (keys, values)) as they lie on a device before anything moves."""
 
-    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int, elements: int) -> Timed:
+    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int, elements: int) -> TimedArray:
         sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
         return clocks.argument((*sizes, elements), DTYPE_BYTES[workload.dtype])
 
     keys, values = (
-        shard(lie(plan, "keys"), workload.kv_heads, workload.seq_len, elements)
+        shard(axes_of(plan, "keys"), workload.kv_heads, workload.seq_len, elements)
         for elements in (workload.head_dim, workload.value_dim)
     )
-    queries = shard(lie(plan, dealing(workload, plan)), workload.heads, workload.queries, workload.head_dim)
+    queries = shard(axes_of(plan, query_sharding(workload, plan)), workload.heads, workload.queries, workload.head_dim)
     return queries, (keys, values)

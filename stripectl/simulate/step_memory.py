@@ -12,7 +12,7 @@ pass: what the plan's `remat` says, at least the layer's input. A step's peak is
 That these are what XLA keeps was read in schedules that it made for TPUs (benchmarks/memory.py compares the sums).
 """
 
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
@@ -28,22 +28,22 @@ STREAMS = 5  # arrays of the size of a layer's input beside its attention: the i
 WHOLE = {"tpu": 3, "gpu": 5, "cpu": 5}
 
 
-def peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
+def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
     """The most memory that a device of a kind of hardware is predicted to need, for attention alone or a step."""
     if workload.passes == STEP:
-        return sum(memory_of_step(workload, plan, kind).values())
+        return sum(step_memory(workload, plan, kind).values())
     return simulate(workload, plan, COUNTING).peak_bytes
 
 
-def memory_of_step(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:
+def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:
     """Bytes of a device of a kind of hardware at the peak of a step, by part; their sum is the peak. `attention_bytes`
     is what a layer's attention holds, where that is known."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
     layers, head = sizes.layers * sizes.layer_parameters / tensor, sizes.head_parameters / tensor
-    stored, updated = plan.product(plan.stored_over), plan.product(plan.updated_over)
-    stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].rows_over else 1)
+    stored, updated = plan.product(plan.parameter_axes), plan.product(plan.optimizer_axes)
+    stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
     kept = {
         "parameters": STATE_BYTES * (layers + 2 * head) / stored,
@@ -53,7 +53,7 @@ def memory_of_step(workload: Workload, plan: Plan, kind: str, attention_bytes: i
     gradients, narrow = STATE_BYTES * layers / updated, itemsize * layers / stored
     chunk = plan.chunk_rows(rows) * tokens // rows
     logits = chunk * sizes.vocabulary / tensor * STATE_BYTES
-    attention = attention_bytes or max(_attention(each, own) for _, each, own in layers_of(workload, plan))
+    attention = attention_bytes or max(_attention(each, own) for _, each, own in layer_groups(workload, plan))
     intermediate = 4 * itemsize * chunk * sizes.feed_forward / tensor
     moments = [
         {
@@ -76,7 +76,7 @@ def memory_of_step(workload: Workload, plan: Plan, kind: str, attention_bytes: i
 
 def _attention(workload: Workload, plan: Plan) -> float:
     """What the attention of a layer holds, forward and backward."""
-    return simulate(workload.of_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
+    return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
 
 
 def _queries(workload: Workload, plan: Plan, tokens: int) -> float:

@@ -17,14 +17,14 @@ from typing import NamedTuple
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.cost_model import Machine
+from stripectl.simulate.cost_model import CostModel
 
 STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
 ADAMW_TOUCHES = 8  # of them an element: gradient twice (its norm first), parameter and moments read and written
 LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
 
 
-class Sent(NamedTuple):
+class StepTransfer(NamedTuple):
     """A collective that runs `times` a step: bytes a device sends each time, round the devices of these axes."""
 
     opcode: str
@@ -33,21 +33,21 @@ class Sent(NamedTuple):
     times: int
 
 
-class Step(NamedTuple):
+class StepWork(NamedTuple):
     """What a device does in a step: FLOPs of matrices by part, bytes the optimizer moves in memory, and collectives."""
 
     flops: dict[str, float]
     optimizer_bytes: float
-    sent: list[Sent]
+    sent: list[StepTransfer]
 
 
-def again(plan: Plan) -> bool:
+def recomputes_attention(plan: Plan) -> bool:
     """Whether the backward pass runs attention forward again."""
     transposed = schemes[plan.scheme].backward is None
     return plan.remat == "full" or (transposed and plan.remat != "none")
 
 
-def of_step(workload: Workload, plan: Plan) -> Step:
+def step_work(workload: Workload, plan: Plan) -> StepWork:
     """A step's parts on one device."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
@@ -62,32 +62,36 @@ def of_step(workload: Workload, plan: Plan) -> Step:
         "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
         "head": sizes.head_parameters * (8 if chunked else 6),
     }
-    over = plan.product(plan.updated_over)
+    over = plan.product(plan.optimizer_axes)
     parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
-    return Step(
+    return StepWork(
         {name: each * tokens / tensor for name, each in flops.items()},
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
         [*_activations(workload, plan, tokens, narrow), *_parameters(workload, plan)],
     )
 
 
-def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[Sent]:
+def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[StepTransfer]:
     """Sums over `tensor` of what matrices that are cut along their inputs give, and the embedding's features."""
     tensor, layers = plan.product(HEAD_AXES), workload.sizes.layers
     if tensor == 1:
         return []
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
     sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # and one of the head's
-    embedding = Sent("all-gather", HEAD_AXES, part, 1)
-    if schemes[plan.scheme].rows_over:  # each in two halves, with rows between
-        return [Sent("reduce-scatter", HEAD_AXES, part, sums), Sent("all-gather", HEAD_AXES, part, sums), embedding]
-    return [Sent("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
+    embedding = StepTransfer("all-gather", HEAD_AXES, part, 1)
+    if schemes[plan.scheme].row_axes:  # each in two halves, with rows between
+        return [
+            StepTransfer("reduce-scatter", HEAD_AXES, part, sums),
+            StepTransfer("all-gather", HEAD_AXES, part, sums),
+            embedding,
+        ]
+    return [StepTransfer("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
 
 
-def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
+def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
     """Matrices gathered and gradients scattered over the axes that store them, and summed over the others."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    stored = _wide(plan, plan.updated_over)
+    stored = _wide(plan, plan.optimizer_axes)
     alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
     share = _share(plan, stored)
     found = []
@@ -97,12 +101,12 @@ def _parameters(workload: Workload, plan: Plan) -> list[Sent]:
     ):
         if stored:
             narrow = share * elements * DTYPE_BYTES[workload.dtype]
-            gathered = (narrow, times * uses) if plan.stored_over else (share * elements * STATE_BYTES, times)
-            found.append(Sent("all-gather", stored, *gathered))
-            found.append(Sent("reduce-scatter", stored, share * elements * STATE_BYTES, times))
+            gathered = (narrow, times * uses) if plan.parameter_axes else (share * elements * STATE_BYTES, times)
+            found.append(StepTransfer("all-gather", stored, *gathered))
+            found.append(StepTransfer("reduce-scatter", stored, share * elements * STATE_BYTES, times))
         if alike:
             own = elements / plan.product(stored) * STATE_BYTES
-            found.append(Sent("all-reduce", alike, 2 * _share(plan, alike) * own, times))
+            found.append(StepTransfer("all-reduce", alike, 2 * _share(plan, alike) * own, times))
     return found
 
 
@@ -115,23 +119,25 @@ def _share(plan: Plan, axes: Sequence[str]) -> float:
     return (plan.product(axes) - 1) / plan.product(axes)
 
 
-def seconds_sent(sent: Sent, plan: Plan, machine: Machine) -> float:
-    """A collective over the devices of its axes, at the rate of `Machine.gathered_per_s`."""
+def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
+    """A collective over the devices of its axes, at the rate of `CostModel.gather_bandwidth`."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
-    each_s = sent.nbytes / machine.gathered_per_s(axes) + rounds * latency_s
+    each_s = sent.nbytes / machine.gather_bandwidth(axes) + rounds * latency_s
     return sent.times * (machine.collective_latency_s + each_s)
 
 
-def hops_round(axes: Mapping[str, int], machine: Machine) -> int:
+def hops_round(axes: Mapping[str, int], machine: CostModel) -> int:
     """How many hops what comes from farthest makes: on a torus along each axis in turn, both ways."""
-    if machine.spread(axes):
+    if machine.collective_spread(axes):
         return sum(math.ceil(size / 2) for size in axes.values())
-    return math.ceil((math.prod(axes.values()) - 1) / min(machine.ways(axis, size) for axis, size in axes.items()))
+    return math.ceil(
+        (math.prod(axes.values()) - 1) / min(machine.ring_directions(axis, size) for axis, size in axes.items())
+    )
 
 
-def seconds_computed(step: Step, hardware: Hardware, dtype: str) -> dict[str, float]:
+def seconds_computed(step: StepWork, hardware: Hardware, dtype: str) -> dict[str, float]:
     """Matrices at the achievable or else the peak rate, the optimizer at the memory's; what has no rate is left out."""
     rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
     memory = hardware.figure("hbm_bytes_per_s")

@@ -8,17 +8,17 @@ from functools import lru_cache
 
 import numpy as np
 
-from stripectl.core.layout import Pairing, Rectangle, Tile, TileCount, tile_ends
-from stripectl.core.sequence_sharding import among
-from stripectl.simulate.waves import busiest, transposed
+from stripectl.core.layout import MaskBlock, SequenceSharding, Tile, TileCount, tile_ends
+from stripectl.core.sequence_sharding import document_lookup
+from stripectl.simulate.waves import busiest_processor, transposed
 
 MAX_SHARDS_AT_ONCE = 2**8  # shards whose pairs are counted all at once
-Count = Callable[[list[Rectangle], Tile], TileCount]
+Count = Callable[[list[MaskBlock], Tile], TileCount]
 
 
 def count_round(
     count: Count,
-    pairing: Pairing,
+    pairing: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
@@ -35,7 +35,7 @@ def count_round(
 @lru_cache(maxsize=2**9)
 def count_pairs_of_shards(
     count: Count,
-    pairing: Pairing,
+    pairing: SequenceSharding,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
 ) -> np.ndarray:
@@ -52,7 +52,7 @@ def count_pairs_of_shards(
 @lru_cache(maxsize=2**11)
 def _of_pairs(
     count: Count,
-    pairing: Pairing,
+    pairing: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
@@ -60,7 +60,7 @@ def _of_pairs(
     src: tuple[int, ...],
 ) -> TileCount:
     """Tiles of pairs of shards, (plans, devices)."""
-    documents = None if starts is None else among(np.array(starts), pairing.shards * pairing.rows)
+    documents = None if starts is None else document_lookup(np.array(starts), pairing.shards * pairing.rows)
     found = []
     for tile in tiles:
         bands = pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile))
@@ -70,8 +70,8 @@ def _of_pairs(
 
 
 @lru_cache(maxsize=2**11)
-def busiest_in_pairs(
-    pairing: Pairing,
+def busiest_processors(
+    pairing: SequenceSharding,
     part: tuple[int, int],
     me: tuple[int, ...],
     src: tuple[int, ...],
@@ -82,4 +82,4 @@ def busiest_in_pairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`waves.busiest` of pairs of shards."""
     bands = pairing.bands(np.array(me), np.array(src), part)
-    return busiest([transposed(band) if backward else band for band in bands], block, heads, processors)
+    return busiest_processor([transposed(band) if backward else band for band in bands], block, heads, processors)

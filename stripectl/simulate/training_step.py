@@ -12,17 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from stripectl.core.intervals import Overlap
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import AXES, HEAD_AXES, Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
 from stripectl.results.measurement import Measurement, median_interval
-from stripectl.simulate.cost_model import COUNTING, Machine
-from stripectl.simulate.sensitivity import limits, scaling
-from stripectl.simulate.simulation import Times, simulate, times_of
-from stripectl.simulate.step_work import LEFT_OUT, Sent, again, of_step, seconds_computed, seconds_sent
+from stripectl.simulate.cost_model import COUNTING, CostModel
+from stripectl.simulate.sensitivity import bottleneck_shares, scaling
+from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
+from stripectl.simulate.step_work import (
+    LEFT_OUT,
+    StepTransfer,
+    recomputes_attention,
+    seconds_computed,
+    seconds_sent,
+    step_work,
+)
 
 PREDICTED = "predicted from the compiled schedule"  # of an overlap that nobody saw
 COMMUNICATION = "communication"  # what of it hides behind nothing
@@ -45,23 +52,23 @@ class StepTime(NamedTuple):
         return Overlap(self.hidden_s, exposed_s) if self.hidden_s or exposed_s else None
 
 
-def told(machines: Sequence[Machine]) -> dict[str, Any]:
+def attention_cost_source(machines: Sequence[CostModel]) -> dict[str, Any]:
     """What times of attention stand on; `softmax` is that of layers beside linear ones."""
     first, *rest = ({"source": each.source, **each.detail} for each in machines)
     return first | ({"softmax": rest[0]} if rest else {})
 
 
-def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Machine]) -> Measurement:
+def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
     """The case, which says what its machines stand on, with the time of its step on clocks; every collective beside
     attention is exposed."""
     plan, workload = parse_plan(case.plan), case.workload
-    step, parts = of_step(workload, plan), simulated_parts(workload, plan, hardware, machines)
-    case = replace(case, bytes=sent_bytes(workload, plan, step.sent, parts.attention()))
-    return timed(lacking(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
+    step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
+    case = replace(case, bytes=step_sent_bytes(workload, plan, step.sent, parts.attention()))
+    return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
 
 
-def sent_bytes(
-    workload: Workload, plan: Plan, beside: Iterable[Sent], attention: Sequence[Times] = ()
+def step_sent_bytes(
+    workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
 ) -> dict[str, int]:
     """Bytes a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
@@ -71,82 +78,84 @@ def sent_bytes(
 
 
 def sent_in_step(
-    workload: Workload, plan: Plan, beside: Iterable[Sent], attention: Sequence[Times] = ()
-) -> Iterator[Sent]:
+    workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
+) -> Iterator[StepTransfer]:
     """What a device sends in a step: in the attention of its layers, and beside it. `attention` is a layer of each kind
     on clocks, where those ran already."""
-    alike = layers_of(workload, plan)
+    alike = layer_groups(workload, plan)
     attention = attention or attention_times(workload, plan, [COUNTING] * len(alike))
     for (count, _, own), times in zip(alike, attention, strict=True):
-        for along in (times.along, *[times.forward_along] * again(own)):
+        for along in (times.along, *[times.forward_along] * recomputes_attention(own)):
             for (axis, opcode), nbytes in along.items():
-                yield Sent(opcode, (axis,), nbytes, count)
+                yield StepTransfer(opcode, (axis,), nbytes, count)
     yield from beside
 
 
-def attention_times(workload: Workload, plan: Plan, machines: Sequence[Machine]) -> list[Times]:
+def attention_times(workload: Workload, plan: Plan, machines: Sequence[CostModel]) -> list[GroupTimes]:
     """Attention of a layer of each kind, forward and backward."""
-    alike = zip(layers_of(workload, plan), machines, strict=True)
-    return [times_of(own.of_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in alike]
+    alike = zip(layer_groups(workload, plan), machines, strict=True)
+    return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in alike]
 
 
 def attention_passes(plan: Plan) -> list[str]:
     """What a layer runs of attention: forward and backward, and forward again where that was not kept."""
-    return ["forward-backward"] + ["forward"] * again(plan)
+    return ["forward-backward"] + ["forward"] * recomputes_attention(plan)
 
 
 def compiled_step(
-    case: Measurement, hardware: Hardware, machines: Sequence[Machine], facts: Mapping[str, Any]
+    case: Measurement, hardware: Hardware, machines: Sequence[CostModel], facts: Mapping[str, Any]
 ) -> Measurement:
     """The case, which says what its machines stand on, with the time of its step by what the compiler says of its
     program; matrices by the datasheet where it estimates nothing."""
     plan, workload = parse_plan(case.plan), case.workload
-    clock, step = hardware.figure("clock_hz"), of_step(workload, plan)
+    clock, step = hardware.figure("clock_hz"), step_work(workload, plan)
     estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)
-    parts = Parts(workload, plan, machines, beside, sent_beside(facts["collectives"], plan))
-    return timed(case if estimated else lacking(case, beside, step.flops), parts, hardware.kind, PREDICTED)
+    parts = StepModel(workload, plan, machines, beside, sent_beside(facts["collectives"], plan))
+    return with_step_time(
+        case if estimated else with_missing_parts(case, beside, step.flops), parts, hardware.kind, PREDICTED
+    )
 
 
-def lacking(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
+def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
     """The case, whose calibration says besides what a time of such parts does not hold."""
-    known = case.calibration or {}
+    known = case.cost_source or {}
     without = [name for name in (*needed, "optimizer") if name not in beside]
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
     left_out = "; ".join(filter(None, [known.get("left_out"), LEFT_OUT, *unknown]))
-    return replace(case, calibration={**known, "left_out": left_out})
+    return replace(case, cost_source={**known, "left_out": left_out})
 
 
-def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tuple[Sent, bool]]:
+def sent_beside(collectives: Sequence[Mapping[str, Any]], plan: Plan) -> list[tuple[StepTransfer, bool]]:
     """The collectives that are not attention's, and whether the schedule computes beside them."""
     found = []
     for each in collectives:
         if each["section"] != ATTENTION:
-            found.append((sent_as_told(each, plan), each["asynchronous"] and each["beside_work"]))
+            found.append((collective_as_described(each, plan), each["asynchronous"] and each["beside_work"]))
     return found
 
 
-def sent_as_told(collective: Mapping[str, Any], plan: Plan) -> Sent:
+def collective_as_described(collective: Mapping[str, Any], plan: Plan) -> StepTransfer:
     """What a compiler says of a collective."""
     axes = tuple(axis for axis in str(collective.get("axis")).split("+") if axis in AXES) or tuple(plan.axes)
-    return Sent(collective["opcode"], axes, collective["sent_bytes"], collective["times"])
+    return StepTransfer(collective["opcode"], axes, collective["sent_bytes"], collective["times"])
 
 
 @dataclass(frozen=True)
-class Parts:
+class StepModel:
     """What a step's time is made of: attention on a machine for each kind of it, parts beside it with their seconds,
     and collectives, some of which hide."""
 
     workload: Workload
     plan: Plan
-    machines: Sequence[Machine]
+    machines: Sequence[CostModel]
     beside: Mapping[str, float]
-    sent: Sequence[tuple[Sent, bool]]
+    sent: Sequence[tuple[StepTransfer, bool]]
 
     def timed(self) -> StepTime:
         went = [
-            (count, simulate(alike.of_layer(passes), own, machine))
-            for (count, alike, own), machine in zip(layers_of(self.workload, self.plan), self.machines, strict=True)
+            (count, simulate(alike.one_layer(passes), own, machine))
+            for (count, alike, own), machine in zip(layer_groups(self.workload, self.plan), self.machines, strict=True)
             for passes in attention_passes(own)
         ]
         shown = [(count, each.overlap or Overlap(0.0, 0.0)) for count, each in went]
@@ -160,27 +169,27 @@ class Parts:
         ordered = {name: known[name] for name in (*SECTIONS, *known) if name in known}
         return StepTime(ordered | ({COMMUNICATION: exposed_s} if exposed_s else {}), hidden_s)
 
-    def attention(self) -> list[Times]:
+    def attention(self) -> list[GroupTimes]:
         return attention_times(self.workload, self.plan, self.machines)
 
-    def seconds(self, attention: Sequence[Times] = (), at: int = 0) -> float:
+    def seconds(self, attention: Sequence[GroupTimes] = (), at: int = 0) -> float:
         """Those of `timed`, without its parts; `attention` is a layer of each kind on clocks, where those ran already
         with other plans, of which this is the one at a place."""
         parts = [*self.beside.values()]
         for (count, _, own), times in zip(
-            layers_of(self.workload, self.plan), attention or self.attention(), strict=True
+            layer_groups(self.workload, self.plan), attention or self.attention(), strict=True
         ):
-            parts.append(count * float(times.seconds[at] + again(own) * times.forward_s[at]))
+            parts.append(count * float(times.seconds[at] + recomputes_attention(own) * times.forward_s[at]))
         parts += [seconds_sent(each, self.plan, self.machines[0]) for each, hides in self.sent if not hides]
         return math.fsum(parts)
 
-    def faster(self, part: str) -> float:
+    def with_part_sped_up(self, part: str) -> float:
         """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
         of = {"optimizer": "memory"}
         beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
-        return replace(self, machines=[each.faster(part) for each in self.machines], beside=beside).seconds()
+        return replace(self, machines=[each.with_part_sped_up(part) for each in self.machines], beside=beside).seconds()
 
-    def longer(self, other: Workload) -> float:
+    def scaled_to_length(self, other: Workload) -> float:
         """Seconds at another length: all grows with it but the optimizer and what is sent for parameters."""
         times = other.seq_len / self.workload.seq_len
         grows = [
@@ -188,15 +197,17 @@ class Parts:
             for each, hides in self.sent
         ]
         beside = {name: each * (1 if name == "optimizer" else times) for name, each in self.beside.items()}
-        machines = [each.longer(times) for each in self.machines]
+        machines = [each.scaled_to_length(times) for each in self.machines]
         return replace(self, workload=other, machines=machines, beside=beside, sent=grows).seconds()
 
 
-def simulated_parts(workload: Workload, plan: Plan, hardware: Hardware, machines: Sequence[Machine]) -> Parts:
+def simulated_step_model(
+    workload: Workload, plan: Plan, hardware: Hardware, machines: Sequence[CostModel]
+) -> StepModel:
     """The parts of a step without a compiled program: every collective outside attention is exposed."""
-    step = of_step(workload, plan)
+    step = step_work(workload, plan)
     beside = seconds_computed(step, hardware, workload.dtype)
-    return Parts(workload, plan, machines, beside, [(each, False) for each in step.sent])
+    return StepModel(workload, plan, machines, beside, [(each, False) for each in step.sent])
 
 
 def layers_run(workload: Workload) -> list[int]:
@@ -204,7 +215,7 @@ def layers_run(workload: Workload) -> list[int]:
     return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
 
 
-def shallower(case: Measurement) -> list[Measurement]:
+def with_fewer_layers(case: Measurement) -> list[Measurement]:
     """What is run in place of a training step that has more layers than `layers_run`: the same with so many."""
     run = layers_run(case.workload)
     if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
@@ -212,7 +223,7 @@ def shallower(case: Measurement) -> list[Measurement]:
     return [replace(case, workload=replace(case.workload, layers=layers)) for layers in run]
 
 
-def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measurement:
+def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measurement:
     """The whole model's step from those of `shallower`: as many layers more of what a layer takes in them. Samples were
     taken in turns, so the i-th of each together give one of the whole, but where more layers took no longer: something
     else did."""
@@ -241,9 +252,9 @@ def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measuremen
         ci95_s=interval,
         bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
         peak_bytes=None,
-        trace=None,  # a profile is of the layers that ran
-        parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
-        calibration={
+        profile=None,  # a profile is of the layers that ran
+        step_parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
+        cost_source={
             "source": "few_layers",
             "layers_run": run,
             "layers": layers,
@@ -253,14 +264,14 @@ def from_shallower(case: Measurement, made: Sequence[Measurement]) -> Measuremen
     )
 
 
-def timed(case: Measurement, parts: Parts, kind: str, source: str) -> Measurement:
+def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:
     """The case with the time of its step, what limits it and how it scales; `source` is that of its overlap."""
     found = parts.timed()
     return replace(
         case,
         median_s=found.seconds,
-        parts=found.parts,
-        limits=limits(found.seconds, parts.faster),
-        scaling=scaling(case.workload, parts.plan, found.seconds, kind, parts.longer),
-        overlap=found.overlap and found.overlap.told(source),
+        step_parts=found.parts,
+        bottleneck_shares=bottleneck_shares(found.seconds, parts.with_part_sped_up),
+        scaling=scaling(case.workload, parts.plan, found.seconds, kind, parts.scaled_to_length),
+        overlap=found.overlap and found.overlap.to_json(source),
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stripectl.core.layout import Rectangle, Tile, column_tiles, row_limits, row_tiles
+from stripectl.core.layout import MaskBlock, Tile, column_tiles, row_limits, row_tiles
 
 
 class Wave(NamedTuple):
@@ -24,10 +24,12 @@ class Wave(NamedTuple):
     block: Tile
 
 
-MANY = 64  # blocks a processor: beyond it, rounding up is less than 1 %
+MAX_EXACT_BLOCKS = 64  # blocks a processor: beyond it, rounding up is less than 1 %
 
 
-def busiest(bands: Sequence[Rectangle], block: Tile, heads: int, processors: int) -> tuple[np.ndarray, np.ndarray]:
+def busiest_processor(
+    bands: Sequence[MaskBlock], block: Tile, heads: int, processors: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(tiles of the processor with the most, calls of the kernel) on each device for a pair of shards: a rectangle
     that holds a live score is a call."""
     tiles = calls = np.zeros(1, int)
@@ -39,7 +41,7 @@ def busiest(bands: Sequence[Rectangle], block: Tile, heads: int, processors: int
     return tiles, calls
 
 
-def blocks_of(band: Rectangle, block: Tile) -> np.ndarray:
+def blocks_of(band: MaskBlock, block: Tile) -> np.ndarray:
     """int[devices, blocks]: the tiles of each block of queries."""
     shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high), (1,))
     low, high = (np.broadcast_to(x, shape)[..., None].astype(np.int64) for x in (band.low, band.high))
@@ -49,7 +51,7 @@ def blocks_of(band: Rectangle, block: Tile) -> np.ndarray:
     return np.where((index >= first) & (index < last), d - a, 0)
 
 
-def transposed(band: Rectangle) -> Rectangle:
+def transposed(band: MaskBlock) -> MaskBlock:
     """The rectangle with keys for queries, as a backward pass goes through it. Limits of documents are not turned:
     kernels that run in waves have none."""
     return band._replace(row=band.col, col=band.row, rows=band.cols, cols=band.rows, low=-band.high, high=-band.low)
@@ -61,7 +63,7 @@ def makespan(blocks: tuple[int, ...], heads: int, processors: int) -> int:
     live = [each for each in blocks if each]
     if not live:
         return 0
-    if len(live) * heads > MANY * processors:
+    if len(live) * heads > MAX_EXACT_BLOCKS * processors:
         return -(-sum(live) * heads // processors) + max(live) // 2
     busy = [0] * processors
     for _ in range(heads):

@@ -25,7 +25,7 @@ def _indices(count: int) -> Any:
     return np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
 
 
-def interval(statistics: Any) -> tuple[float, float]:
+def percentile_interval(statistics: Any) -> tuple[float, float]:
     """The middle 95 % of a statistic of resamples."""
     import numpy as np
 

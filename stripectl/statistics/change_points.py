@@ -28,17 +28,17 @@ from stripectl.statistics.bootstrap import RESAMPLES
 if TYPE_CHECKING:
     import numpy as np
 
-LEAST = 3  # runs of a level
-ENOUGH = 10
+MIN_LEVEL_RUNS = 3  # runs of a level
+MIN_RUNS = 10
 ALPHA = 0.05
-SIZE = 0.02
+MIN_CHANGE = 0.02
 PENALTY = 0.6  # of a change, times the logarithm of the number of runs
 WIDTH = 2.0
-SAME = 1e-9  # a relative difference that arithmetic in another order makes
+ROUNDING = 1e-9  # a relative difference that arithmetic in another order makes
 
 
 @dataclass(frozen=True)
-class Change:
+class LevelChange:
     """From the run at index `at` on, the level is `after`; before, it was `before`. `interval` is that of `ratio`."""
 
     at: int
@@ -57,17 +57,17 @@ def relative(before: float, after: float) -> float | None:
     return after / before - 1 if before else None
 
 
-def changes(values: Sequence[float], exact: bool) -> list[Change]:
+def level_changes(values: Sequence[float], exact: bool) -> list[LevelChange]:
     """Where values, in order of time, change their level."""
     if exact:
         pairs = enumerate(itertools.pairwise(values), 1)
-        return [Change(at, old, new) for at, (old, new) in pairs if not math.isclose(old, new, rel_tol=SAME)]
+        return [LevelChange(at, old, new) for at, (old, new) in pairs if not math.isclose(old, new, rel_tol=ROUNDING)]
     found = confirmed(values, candidates(values))
     parts = [values[first:end] for first, end in itertools.pairwise([0, *found, len(values)])]
     return [_change(at, *pair) for at, pair in zip(found, itertools.pairwise(parts), strict=True)]
 
 
-def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
+def _change(at: int, before: Sequence[float], after: Sequence[float]) -> LevelChange:
     import numpy as np
     from scipy import stats
 
@@ -79,19 +79,19 @@ def _change(at: int, before: Sequence[float], after: Sequence[float]) -> Change:
         rng = np.random.default_rng(0)
         drawn = stats.bootstrap((before, after), change, n_resamples=RESAMPLES, method="percentile", rng=rng)
         found = float(drawn.confidence_interval.low), float(drawn.confidence_interval.high)
-    return Change(at, *levels, found)
+    return LevelChange(at, *levels, found)
 
 
 def candidates(values: Sequence[float]) -> list[int]:
     """Indices at which a level may begin."""
-    if len(values) < ENOUGH or min(values) == max(values):
+    if len(values) < MIN_RUNS or min(values) == max(values):
         return []
     import numpy as np
 
     given = np.asarray(values, float)
     signal = np.log(given) if given.min() > 0 else given
     noise = np.median(np.abs(np.diff(signal))) / (0.6745 * math.sqrt(2))  # of a normal distribution
-    noise = max(noise, SAME * np.ptp(signal))
+    noise = max(noise, ROUNDING * np.ptp(signal))
     return cheapest_partition(signal, WIDTH * noise, PENALTY * math.log(len(values)))
 
 
@@ -108,8 +108,8 @@ def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> li
     for end in range(1, count + 1):
         near = np.exp(-((signal[:end] - signal[end - 1]) ** 2) / (2 * width**2))
         alike[:end] += 2 * np.cumsum(near[::-1])[::-1] - 1
-        if end >= LEAST:
-            runs = end - np.arange(end - LEAST + 1)
+        if end >= MIN_LEVEL_RUNS:
+            runs = end - np.arange(end - MIN_LEVEL_RUNS + 1)
             costs = cost[: len(runs)] + runs - alike[: len(runs)] / runs + penalty
             begins[end] = np.argmin(costs)
             cost[end] = costs[begins[end]]
@@ -122,21 +122,23 @@ def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> li
 
 def confirmed(values: Sequence[float], found: Sequence[int]) -> list[int]:
     """Those of the candidates that are sure."""
-    kept, places = list(found), len(values) - 2 * LEAST + 1
+    kept, places = list(found), len(values) - 2 * MIN_LEVEL_RUNS + 1
     while kept:
         ends = [0, *kept, len(values)]
-        doubts = [doubt(values[ends[i] : at], values[at : ends[i + 2]]) * places for i, at in enumerate(kept)]
+        doubts = [
+            chance_of_no_change(values[ends[i] : at], values[at : ends[i + 2]]) * places for i, at in enumerate(kept)
+        ]
         if max(doubts) <= ALPHA:
             break
         kept.pop(doubts.index(max(doubts)))
     return kept
 
 
-def doubt(before: Sequence[float], after: Sequence[float]) -> float:
+def chance_of_no_change(before: Sequence[float], after: Sequence[float]) -> float:
     """The p-value of two levels being one; infinite where they are too near."""
     from scipy import stats
 
     old, new = median(before), median(after)
-    if abs(new - old) < SIZE * abs(old) or old == new:
+    if abs(new - old) < MIN_CHANGE * abs(old) or old == new:
         return math.inf
     return float(stats.mannwhitneyu(before, after).pvalue)

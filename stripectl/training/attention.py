@@ -18,10 +18,10 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
 from stripectl.core.plan import AXES, BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan, make_mesh, parse_plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.execute.attention import bound
+from stripectl.execute.attention import plan_attention
 from stripectl.execute.program import partition
 
 
@@ -66,14 +66,17 @@ def sequence_parallel_attention(
     Raises:
         BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
     """
-    plan, given = named(plan, mesh), () if documents is None else (documents,)
+    plan, given = plan_on_mesh(plan, mesh), () if documents is None else (documents,)
     parts = (1, 1, 1) if mesh else tuple(map(plan.product, (BATCH_AXES, SEQUENCE_AXES, HEAD_AXES)))
-    kind, kept = platform(mesh), {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features}
-    work = workload(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
-    if reason := unsupported(plan, work, kind):
+    kind, kept = (
+        mesh_platform(mesh),
+        {"attention": kernels[plan.kernel].attention, "decay": decay, "features": features},
+    )
+    work = workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts, bool(given), mask=mask, **kept)
+    if reason := why_unsupported(plan, work, kind):
         raise BadInput(f"{plan} cannot attend: {reason}")
     plan = with_tile(plan, work, kind)
-    attend = inside(plan, work) if mesh is None else on_mesh(plan, work, mesh)
+    attend = attention_inside_shard_map(plan, work) if mesh is None else on_mesh(plan, work, mesh)
     inner = (jnp.swapaxes(x, 1, 2) for x in (q_BTNH, k_BTKH, v_BTKH))
     return jnp.swapaxes(attend(*inner, *given), 1, 2)
 
@@ -81,7 +84,7 @@ def sequence_parallel_attention(
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
     """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH, all global, of a plan with its tile
     and all sizes."""
-    spec, attend = partition(plan), bound(plan, workload, layer=True)
+    spec, attend = partition(plan), plan_attention(plan, workload, layer=True)
     specs = (spec,) * 3 + (PartitionSpec(spec[0]),) * (workload.documents is not None)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
     if AxisType.Explicit not in mesh.axis_types:
@@ -102,14 +105,14 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
     Raises:
         BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot cut such a sequence.
     """
-    plan = named(plan, mesh)
+    plan = plan_on_mesh(plan, mesh)
     layout = layouts[plan.layout]
-    if reason := layout.unsupported(seq_len, plan.shards):
+    if reason := layout.why_unsupported(seq_len, plan.shards):
         raise BadInput(reason)
     return layout.permutation(plan.shards, seq_len).astype(np.int32)
 
 
-def named(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
+def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
     """The plan with the mesh's sizes; a mesh of None is the plan's, which inside a shard_map is the one around it.
 
     Raises:
@@ -133,12 +136,12 @@ def named(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
     return plan
 
 
-def platform(mesh: Mesh | AbstractMesh | None) -> str:
+def mesh_platform(mesh: Mesh | AbstractMesh | None) -> str:
     """The kind of hardware that a mesh is made of: cpu, gpu or tpu."""
     return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
 
 
-def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
+def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
     """What arrays ask for that are one of so many parts of batch, positions and heads; `kept` of a workload as given.
 
     Raises:
@@ -165,7 +168,7 @@ def workload(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept:
     )
 
 
-def inside(plan: Plan, workload: Workload) -> Callable:
+def attention_inside_shard_map(plan: Plan, workload: Workload) -> Callable:
     """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH of one device, where the axes of the
     shard_map around this are the plan's.
 
@@ -179,4 +182,4 @@ def inside(plan: Plan, workload: Workload) -> Callable:
             raise BadInput(f"no shard_map with an axis {axis} is around this, which {plan} needs.") from None
         if found != size:
             raise BadInput(f"{plan} needs {axis}={size} and the shard_map around this has {axis}={found}.")
-    return bound(plan, workload, layer=True)
+    return plan_attention(plan, workload, layer=True)

@@ -20,7 +20,7 @@ from flax import nnx
 from jax import lax
 
 from stripectl.core.model_config import Model
-from stripectl.training.sharding import Dims, Placement
+from stripectl.training.sharding import Dims, ParameterSharding
 
 INITIAL = 0.02  # the standard deviation of initial parameters; of those that end a branch over sqrt(2 layers) (GPT-2)
 EPSILON = 1e-5
@@ -96,7 +96,7 @@ class Layer(nnx.Module):
         self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
 
-    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: Placement) -> jax.Array:
+    def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
         """The layer's output, the shape and sharding of its input."""
         with jax.named_scope("projections"):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
@@ -127,7 +127,7 @@ class Decoder(nnx.Module):
         self.head = normal(rngs, (model.hidden, model.vocabulary), ("hidden", "tensor"))
 
     def losses(
-        self, tokens_BT, targets_BT, turn: Rotation, pattern: Sequence[Attention], place: Placement
+        self, tokens_BT, targets_BT, turn: Rotation, pattern: Sequence[Attention], place: ParameterSharding
     ) -> jax.Array:
         """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens. Layers
         have the attention of a pattern, again and again."""

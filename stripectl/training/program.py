@@ -5,13 +5,13 @@ from typing import Any
 
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
-from stripectl.execute.program import Program, mesh_of
+from stripectl.execute.program import PlanProgram, mesh_of
 
 
 def program_of(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Any:
     """A Program, or a Training, of a plan with its tile on devices in the order of its mesh."""
     if workload.passes != STEP:
-        return Program(workload, plan, devices)
+        return PlanProgram(workload, plan, devices)
     from stripectl.training.step import Training, adamw  # flax and optax take a second that attention need not wait
 
     return Training(workload.sizes, workload, plan, mesh_of(plan, devices), adamw())

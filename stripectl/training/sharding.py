@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan
 from stripectl.core.scheme import schemes
-from stripectl.execute.attend import recomputed
+from stripectl.execute.attend import recompute_in_backward
 from stripectl.execute.attention import ATTENTION
 
 # A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.
@@ -37,7 +37,7 @@ Dims = tuple[str | None, ...]
 MOVES = ("sharding_constraint", "convert_element_type", "broadcast_in_dim", "reshape", "transpose")
 
 
-def everything(primitive: Any, *_: Any, **__: Any) -> bool:
+def save_everything(primitive: Any, *_: Any, **__: Any) -> bool:
     """The policy that keeps all that was computed."""
     return primitive.name not in MOVES
 
@@ -47,12 +47,12 @@ POLICIES: dict[str, Callable[..., Any]] = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "attention": NAMED,
     "dots": jax.checkpoint_policies.save_from_both_policies(jax.checkpoint_policies.dots_saveable, NAMED),
-    "none": everything,
+    "none": save_everything,
 }
 
 
 @dataclass(frozen=True)
-class Placement:
+class ParameterSharding:
     """A plan on its mesh, with the dtype that layers compute in."""
 
     plan: Plan
@@ -61,17 +61,17 @@ class Placement:
 
     def spec(self, dims: Dims, axes: dict[str, tuple[str, ...]] = USED) -> PartitionSpec:
         """The axes of the mesh that dimensions lie over, by their names."""
-        known = axes | {"rows": schemes[self.plan.scheme].rows_over}
+        known = axes | {"rows": schemes[self.plan.scheme].row_axes}
         used = ([axis for axis in known[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
         return PartitionSpec(*(tuple(each) or None for each in used))
 
     def stored(self, dims: Dims) -> NamedSharding:
         """The sharding of a parameter where it is stored."""
-        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.stored_over else USED))
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.parameter_axes else USED))
 
     def updated(self, dims: Dims) -> NamedSharding:
         """The sharding of a parameter's optimizer state, and of the parameter and gradient that go with it there."""
-        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.updated_over else USED))
+        return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.optimizer_axes else USED))
 
     def laid(self, x: jax.Array, *dims: str | None) -> jax.Array:
         """x over the axes of its dimensions; those not named lie whole."""
@@ -82,7 +82,7 @@ class Placement:
         sequence. Its values are those of the computing dtype, and so are the bytes that travel. The copies' gradients
         add up in float32: each on its device, through a loop over chunks too, then all of them, once."""
         dims: Dims = parameter.dims
-        whole: Any = gathered(self, dims, parameter[...])
+        whole: Any = gather_parameter(self, dims, parameter[...])
         shape = (self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES), *whole.shape)
         return self.laid(jnp.broadcast_to(whole, shape), "batch", "sequence", *dims)
 
@@ -119,21 +119,21 @@ class Placement:
         def block(copies, blocks):
             return self.laid(compute(copies, *blocks), "batch", None, "sequence")
 
-        again = recomputed(block)
+        again = recompute_in_backward(block)
         _, out = lax.scan(lambda _, blocks: (None, again(copies, blocks)), None, [cut(x) for x in arrays_PGSR])
         out = jnp.moveaxis(out, 0, 3)
         return out.reshape(*out.shape[:3], rows, *out.shape[5:])
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def gathered(placement: Placement, dims: Dims, stored: jax.Array) -> jax.Array:
+def gather_parameter(placement: ParameterSharding, dims: Dims, stored: jax.Array) -> jax.Array:
     """A stored parameter where it is used; the gradient goes back to where it is stored."""
     narrow = lax.with_sharding_constraint(stored.astype(placement.dtype), placement.stored(dims))
     return placement.laid(narrow, *dims).astype(stored.dtype)
 
 
 def _gather_forward(placement, dims, stored):
-    return gathered(placement, dims, stored), None
+    return gather_parameter(placement, dims, stored), None
 
 
 def _gather_backward(placement, dims, _, gradient):
@@ -141,7 +141,7 @@ def _gather_backward(placement, dims, _, gradient):
     return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
 
 
-gathered.defvjp(_gather_forward, _gather_backward)
+gather_parameter.defvjp(_gather_forward, _gather_backward)
 
 
 def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:

@@ -20,17 +20,17 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from stripectl.core.defaults import with_mesh, with_tile
-from stripectl.core.layer_groups import layers_of
+from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
 from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
-from stripectl.execute.program import compile_with, mesh_of, placed
-from stripectl.training.attention import on_mesh, platform, positions
+from stripectl.execute.program import compile_with, mesh_of, parameter_specs
+from stripectl.training.attention import mesh_platform, on_mesh, positions
 from stripectl.training.decoder import ROTARY_BASE, Attention, Decoder, rotation
-from stripectl.training.sharding import Placement, shardings
+from stripectl.training.sharding import ParameterSharding, shardings
 
 
 class Batch(NamedTuple):
@@ -70,8 +70,8 @@ class Training:
     rotary_base: float = ROTARY_BASE
 
     @cached_property
-    def placement(self) -> Placement:
-        return Placement(self.plan, self.mesh, self.workload.dtype)
+    def placement(self) -> ParameterSharding:
+        return ParameterSharding(self.plan, self.mesh, self.workload.dtype)
 
     @property
     def whole(self) -> NamedSharding:
@@ -160,7 +160,9 @@ class Training:
     @property
     def pattern(self) -> list[Attention]:
         """The attention of layers, again and again."""
-        by_kind = {own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layers_of(self.workload, self.plan)}
+        by_kind = {
+            own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layer_groups(self.workload, self.plan)
+        }
         return [Attention(by_kind[kind], kind == "linear") for kind in pattern_of(self.workload.attention)]
 
     @cached_property
@@ -188,7 +190,7 @@ class Training:
         abstract = self.definition[1]
         state = State(abstract, jax.eval_shape(self.optimizer.init, abstract))
         lowered = self.step.lower(state, self.abstract_batch)
-        return compile_with(lowered, self.plan, flags or {}, platform(self.mesh))
+        return compile_with(lowered, self.plan, flags or {}, mesh_platform(self.mesh))
 
 
 def make_training(
@@ -223,7 +225,9 @@ def make_training(
     workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **sizes)
     here = list(devices or jax.devices())
     kind = here[0].platform
-    if reason := unsupported(plan, workload, kind, len(here)):
+    if reason := why_unsupported(plan, workload, kind, len(here)):
         raise BadInput(f"{plan} cannot train {model.name}: {reason}")
-    mesh = mesh_of(plan, placed(plan) if devices is None else here)
-    return Training(model, workload, with_tile(plan, workload, platform(mesh)), mesh, optimizer or adamw(), rotary_base)
+    mesh = mesh_of(plan, parameter_specs(plan) if devices is None else here)
+    return Training(
+        model, workload, with_tile(plan, workload, mesh_platform(mesh)), mesh, optimizer or adamw(), rotary_base
+    )

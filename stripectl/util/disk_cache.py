@@ -31,7 +31,7 @@ def path_of(key: Any) -> Path:
     return folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
-def get(key: Any) -> Any:
+def load(key: Any) -> Any:
     """What was kept, or None: nothing was, or it cannot be read."""
     try:
         return json.loads(path_of(key).read_text())
@@ -39,7 +39,7 @@ def get(key: Any) -> Any:
         return None
 
 
-def put(key: Any, value: Any) -> None:
+def store(key: Any, value: Any) -> None:
     """Keep it; where that cannot be, go on without."""
     try:
         write_atomically(path_of(key), json.dumps(value))

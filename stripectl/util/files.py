@@ -29,7 +29,7 @@ YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, Attribu
 UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 INSTEAD = "\ufffd"
 NUMBERS = (int, float, type(None))
-LONGEST_LINE = 600  # characters of a message
+MAX_LINE_CHARACTERS = 600  # characters of a message
 
 
 def data_folder(name: str) -> Path:
@@ -38,7 +38,7 @@ def data_folder(name: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / name
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
     """The error for a name that is not known: the nearest names, and all of them."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
@@ -114,14 +114,14 @@ def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
     return content
 
 
-def profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, Any]]:
+def load_profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, Any]]:
     """A YAML profile by the name of a file in `profiles/FOLDER`, or by the path of a file."""
     known, what = profile_names(folder), f"{kind} profile"
     if name in known:
         path = data_folder("profiles") / folder / f"{name}.yaml"
         return path, _shipped(path, what)
     if os.sep not in name and not name.endswith((".yaml", ".yml")):
-        raise unknown(kind, name, known)
+        raise unknown_name(kind, name, known)
     return Path(name), load_yaml(Path(name), what)
 
 
@@ -175,7 +175,7 @@ class Catalogue:
         if name in broken:
             raise BadInput(f"the {self.kind} {name!r} cannot be loaded: {broken[name]}")
         if name not in good:
-            raise unknown(self.kind, name, good)
+            raise unknown_name(self.kind, name, good)
         return good[name]
 
 
@@ -193,8 +193,8 @@ def printable(value: Any) -> Any:
 def one_line(text: str) -> str:
     """A message in a line; of one that is long, which has somebody's input in its middle, both ends."""
     line = "".join(each if each.isprintable() else INSTEAD for each in " ".join(text.split()))
-    half = LONGEST_LINE // 2
-    return line if len(line) <= LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
+    half = MAX_LINE_CHARACTERS // 2
+    return line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:half]} … {line[-half:]}"
 
 
 def utf8(text: str) -> str:
@@ -239,14 +239,14 @@ def write_atomically(path: Path, text: str) -> None:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        raise unwritten(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
         if temporary:
             with contextlib.suppress(OSError):  # it is in its place
                 os.unlink(temporary)
 
 
-def unwritten(path: Path, error: OSError) -> BadInput:
+def cannot_write(path: Path, error: OSError) -> BadInput:
     return BadInput(f"cannot write {path}: {error.strerror}. Mend that, or choose another place.")
 
 

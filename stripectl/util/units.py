@@ -21,17 +21,17 @@ def unit_of(value: float, units: Sequence[tuple[str, float]]) -> tuple[str, floa
     return next((unit for unit in units if value >= unit[1]), units[-1])
 
 
-def scaled(value: float, units: Sequence[tuple[str, float]]) -> str:
+def with_unit(value: float, units: Sequence[tuple[str, float]]) -> str:
     """The value in the unit that suits it."""
     name, size = unit_of(value, units)
     return f"{digits(value / size)} {name}"
 
 
 def duration(seconds: float | None) -> str:
-    return NOTHING if seconds is None else scaled(seconds, SECONDS)
+    return NOTHING if seconds is None else with_unit(seconds, SECONDS)
 
 
-def interval(value: float | None, ci95: Sequence[float] | None, written: Callable[[float], str] = duration) -> str:
+def with_interval(value: float | None, ci95: Sequence[float] | None, written: Callable[[float], str] = duration) -> str:
     """A number (a time in seconds), and half of its interval as a share of it."""
     if not ci95 or not value:
         return NOTHING if value is None else written(value)
@@ -39,11 +39,11 @@ def interval(value: float | None, ci95: Sequence[float] | None, written: Callabl
 
 
 def nbytes(count: float | None) -> str:
-    return NOTHING if count is None else scaled(count, BYTES)
+    return NOTHING if count is None else with_unit(count, BYTES)
 
 
 def rate(per_s: float | None, unit: str) -> str:
-    return NOTHING if per_s is None else scaled(per_s, [(prefix + unit, size) for prefix, size in PREFIXES])
+    return NOTHING if per_s is None else with_unit(per_s, [(prefix + unit, size) for prefix, size in PREFIXES])
 
 
 def times(value: float | None) -> str:
@@ -67,7 +67,7 @@ def in_unit(name: str, value: float) -> str:
     return written(value)
 
 
-def slowest(hop: Mapping[str, float]) -> str:
+def worst_hop(hop: Mapping[str, float]) -> str:
     """The rate and the delay of the worst hop of an axis, as far as they are known."""
     known = {"slowest_bytes_per_s": lambda value: rate(value, "B/s"), "longest_latency_s": duration}
     return ", ".join(say(hop[name]) for name, say in known.items() if name in hop)

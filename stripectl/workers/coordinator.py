@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stripectl.errors import BadInput, Missing
-from stripectl.results.environment import VERSION, differing
-from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostLost, Hosts, Link, Waiting, about_here
+from stripectl.results.environment import VERSION, differing_parts
+from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostConnection, HostLost, Hosts, Waiting, host_facts
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Follower:
     """Another host, as host 0 sees it."""
 
     index: int
-    link: Link
+    link: HostConnection
     told: Mapping[str, Any]  # its name, cores and environment
 
     @property
@@ -44,7 +44,7 @@ class Follower:
 
 
 @dataclass
-class Away:
+class RemoteWorker:
     """A worker on another host."""
 
     follower: Follower
@@ -72,7 +72,7 @@ class Cluster:
     """All hosts, on host 0. Use it with `with`; `done` tells the others how it ended."""
 
     hosts: Hosts
-    here: Mapping[str, Any] = field(default_factory=about_here)
+    own_cores: Mapping[str, Any] = field(default_factory=host_facts)
     followers: list[Follower] = field(default_factory=list)
     started: int = 0
     recommended: str | None = None  # the plan, for the other hosts to say
@@ -122,7 +122,7 @@ class Cluster:
         Raises:
             TimeoutError: nobody connects. BadInput: it runs another stripectl.
         """
-        link = Link(self.listener.accept()[0])
+        link = HostConnection(self.listener.accept()[0])
         try:
             told = link.receive(ANSWER_S)
             index, version = int(told["index"]), str(told["stripectl"])
@@ -143,27 +143,27 @@ class Cluster:
     @property
     def cores(self) -> list[list[int]]:
         """The processor cores that each host lets us use."""
-        return [self.here["cores"], *(follower.told["cores"] for follower in self.followers)]
+        return [self.own_cores["cores"], *(follower.told["cores"] for follower in self.followers)]
 
     @property
     def places(self) -> list[dict[str, Any]]:
         """What the hosts are, for a run's environment."""
         return [
             {"name": told["name"], "cores": len(told["cores"])} | {name: told[name] for name in COMPARED}
-            for told in (self.here, *(follower.told for follower in self.followers))
+            for told in (self.own_cores, *(follower.told for follower in self.followers))
         ]
 
     def differences(self) -> list[str]:
         """What is not the same on all hosts, a line a host."""
         lines = []
         for follower in self.followers:
-            found = differing(self.here, follower.told, COMPARED)
+            found = differing_parts(self.own_cores, follower.told, COMPARED)
             unlike = [f"{name} {theirs}, not {ours}" for name, ours, theirs in found]
             if unlike:
                 lines.append(f"{follower.name} differs from host 0: {'; '.join(unlike)}")
         return lines
 
-    def start(self, host: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> Away:
+    def start(self, host: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> RemoteWorker:
         """Start a worker on another host.
 
         Raises:
@@ -174,13 +174,13 @@ class Cluster:
         self.listener.settimeout(ANSWER_S)
         try:
             connection = self.listener.accept()[0]
-            while int(Link(connection).receive(ANSWER_S)["worker"]) != self.started:
+            while int(HostConnection(connection).receive(ANSWER_S)["worker"]) != self.started:
                 connection.close()
                 connection = self.listener.accept()[0]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise follower.lost() from error
         connection.settimeout(None)
-        return Away(follower, self.started, connection)
+        return RemoteWorker(follower, self.started, connection)
 
     def done(self, code: int, said: str) -> None:
         """Tell every host that the command has ended: its exit code, and why where that is not as it should."""

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from stripectl.workers.worker_group import PlanFailed
+from stripectl.workers.worker_group import WorkerError
 
 
-def why(failure: PlanFailed) -> tuple[str, Literal["failed", "refused"]]:
+def failure_reason(failure: WorkerError) -> tuple[str, Literal["failed", "refused"]]:
     """(reason, status) of a plan that was not compiled."""
     hint = ". Give it more by --compile-timeout" if failure.late else ""
     return f"{failure}{hint}", "refused" if failure.refused else "failed"

@@ -8,7 +8,7 @@ from typing import Any
 
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION
-from stripectl.workers.hosts import ANSWER_S, GATHER_S, HostLost, Hosts, Link, Waiting, about_here
+from stripectl.workers.hosts import ANSWER_S, GATHER_S, HostConnection, HostLost, Hosts, Waiting, host_facts
 from stripectl.workers.process import Process
 
 
@@ -22,7 +22,7 @@ def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping
     link, workers = connected(hosts, waiting, limit_s), dict[int, Process]()
     orders = Orders(hosts, workers)
     try:
-        link.send({"index": hosts.index, "count": hosts.count, "stripectl": VERSION} | about_here())
+        link.send({"index": hosts.index, "count": hosts.count, "stripectl": VERSION} | host_facts())
         while (order := link.receive()) is not None:
             if order["do"] == "done":
                 return order
@@ -39,13 +39,13 @@ def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping
     raise HostLost(f"host 0 at {hosts.coordinator} is gone. What it measured lies there.")
 
 
-def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> Link:
+def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> HostConnection:
     """A connection to host 0, as soon as it listens."""
     deadline = time.monotonic() + limit_s
     while True:
         waiting(0, hosts.count)
         try:
-            return Link(socket.create_connection(hosts.address, timeout=5))
+            return HostConnection(socket.create_connection(hosts.address, timeout=5))
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Missing(
@@ -65,7 +65,7 @@ class Orders:
     def start(self, worker: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         channel = socket.create_connection(self.hosts.address, timeout=ANSWER_S)
         channel.settimeout(None)
-        Link(channel).send({"worker": worker})
+        HostConnection(channel).send({"worker": worker})
         self.workers[worker] = Process.start(config, variables, channel.fileno())
         channel.close()  # the worker's alone: when it ends, host 0 sees the end of it
 

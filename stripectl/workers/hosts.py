@@ -31,7 +31,7 @@ class HostLost(StripectlError, KeyboardInterrupt):
     """A host is gone. As an interrupt does, it ends a run and keeps what was measured."""
 
 
-def lost(error: BaseException | None) -> HostLost | None:
+def raise_host_lost(error: BaseException | None) -> HostLost | None:
     """The loss of a host that an error comes from."""
     while error is not None and not isinstance(error, HostLost):
         error = error.__cause__
@@ -60,7 +60,7 @@ class Hosts:
         return name.strip("[]"), int(port)
 
 
-class Link:
+class HostConnection:
     """A connection to another host: JSON, a line a message."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -94,7 +94,7 @@ class Link:
         self.connection.close()
 
 
-def about_here() -> dict[str, Any]:
+def host_facts() -> dict[str, Any]:
     """What a host says of itself."""
     known = environment([])
     return {"name": platform.node(), "cores": cores()} | {name: known[name] for name in COMPARED}

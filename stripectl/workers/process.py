@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stripectl.workers.stderr_tail import Tail
+from stripectl.workers.stderr_tail import StderrTail
 
 VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
@@ -67,7 +67,7 @@ class Process:
     """A worker here."""
 
     process: "subprocess.Popen[bytes]"
-    log: Tail
+    log: StderrTail
     buffer: bytearray
 
     @classmethod
@@ -83,7 +83,7 @@ class Process:
             start_new_session=True,  # Ctrl-C is for the parent, which decides what is kept
         )
         assert process.stderr
-        return cls(process, Tail(process.stderr), bytearray())
+        return cls(process, StderrTail(process.stderr), bytearray())
 
     def fileno(self) -> int:
         assert self.process.stdout

@@ -3,11 +3,11 @@
 import threading
 from typing import IO
 
-KEPT_BYTES = 4000
+MAX_TAIL_BYTES = 4000
 END_S = 1.0  # for what is on its way when the process has ended; a process of its own may keep the pipe open
 
 
-class Tail:
+class StderrTail:
     """Reads a pipe to its end in a thread, and keeps the end."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -17,7 +17,7 @@ class Tail:
 
     def _read(self) -> None:
         while data := self.pipe.read1(2**16):  # type: ignore[attr-defined]
-            self.kept = (self.kept + data)[-KEPT_BYTES:]
+            self.kept = (self.kept + data)[-MAX_TAIL_BYTES:]
         self.pipe.close()
 
     def last_line(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from stripectl.errors import BadInput
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
-HALF = 300  # characters of a long reason, at either end
+MAX_HALF_CHARACTERS = 300  # characters of a long reason, at either end
 
 
 def end_with_parent() -> None:
@@ -47,7 +47,11 @@ def failure(error: Exception) -> dict[str, Any]:
     """The answer to a request that raised: the reason in a line, and whether the request itself was bad. Of a long one
     the middle is left out: what a callback raised stands in the end."""
     said, refused = " ".join(str(error).split()), isinstance(error, BadInput)
-    said = said if len(said) <= 2 * HALF else f"{said[:HALF]} … {said[-HALF:]}"
+    said = (
+        said
+        if len(said) <= 2 * MAX_HALF_CHARACTERS
+        else f"{said[:MAX_HALF_CHARACTERS]} … {said[-MAX_HALF_CHARACTERS:]}"
+    )
     return {"reason": said if refused else ": ".join(filter(None, (type(error).__name__, said))), "refused": refused}
 
 

@@ -24,7 +24,7 @@ from stripectl.workers.coordinator import Cluster, Follower
 from stripectl.workers.process import Process, Worker
 
 GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
-MOST_BYTES = 2**30  # of an answer: profiles come in one
+MAX_ANSWER_BYTES = 2**30  # of an answer: profiles come in one
 START_S = 120.0
 
 
@@ -51,7 +51,7 @@ def ended_by_flag(last_words: str) -> UnknownFlag | None:
     return None
 
 
-class PlanFailed(StripectlError):
+class WorkerError(StripectlError):
     """A request that the workers could not do; the message is the reason. `alive` says whether the set still works,
     `refused` that what was asked cannot be done by anybody, `late` that it took longer than its limit."""
 
@@ -81,7 +81,7 @@ def free_port() -> int:
 
 
 @dataclass
-class DeviceSet:
+class WorkerGroup:
     """The workers of a target, started when first asked and started anew after one died. Use it with `with`: however
     the block ends, no worker is left behind."""
 
@@ -94,7 +94,7 @@ class DeviceSet:
     starts: int = 0
     asked: int = 0
 
-    def __enter__(self) -> "DeviceSet":
+    def __enter__(self) -> "WorkerGroup":
         return self
 
     def __exit__(
@@ -150,7 +150,7 @@ class DeviceSet:
 
         Raises:
             UnknownFlag: one ended because of a flag in its environment.
-            PlanFailed: one answered with an error, died, or took longer than `limit_s`. Where the others cannot go on
+            WorkerError: one answered with an error, died, or took longer than `limit_s`. Where the others cannot go on
                 without it the set is stopped, and the next request starts it anew.
         """
         if not self.workers:
@@ -192,7 +192,7 @@ class DeviceSet:
                     if "reason" in answer and failed is None:
                         failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
         if failed is not None:
-            raise PlanFailed(**failed, alive=True)
+            raise WorkerError(**failed, alive=True)
         return [answers[rank]["result"] for rank in range(len(self.workers))]
 
     def _read(self, rank: int) -> Mapping[str, Any] | None:
@@ -205,7 +205,7 @@ class DeviceSet:
         if not data:
             self._ended(rank)
         worker.buffer += data
-        if b"\n" not in data and len(worker.buffer) <= MOST_BYTES:
+        if b"\n" not in data and len(worker.buffer) <= MAX_ANSWER_BYTES:
             return None
         line, _, more = worker.buffer.partition(b"\n")
         worker.buffer.clear()
@@ -222,11 +222,11 @@ class DeviceSet:
             self.stop()
         if flag := ended_by_flag(ended):
             raise flag
-        raise PlanFailed(f"process {rank} {ended}", alive=False)
+        raise WorkerError(f"process {rank} {ended}", alive=False)
 
     def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
         self.stop()
-        raise PlanFailed(reason, alive=False, refused=refused, late=late)
+        raise WorkerError(reason, alive=False, refused=refused, late=late)
 
 
 @contextlib.contextmanager

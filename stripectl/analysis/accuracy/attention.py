@@ -19,18 +19,18 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
-from stripectl.simulate.attend import Round
-from stripectl.simulate.cost_entries import Heads, Shape
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.attend import KernelCall
+from stripectl.simulate.cost_entries import CostKey, Heads
+from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.cost_tables import cost_of, table_of
 from stripectl.simulate.simulation import simulate
 from stripectl.util.files import data_folder
 
-NEAREST = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "pallas_tpu"}  # measured: ours
+NEAREST_KERNEL = {"cudnn": "cudnn", "tokamax flash": "pallas_tpu", "tokamax splash": "pallas_tpu"}  # measured: ours
 COPIES = {"tokamax flash"}  # kernels whose call transposes its arrays
 
 
-class Row(NamedTuple):
+class PublishedTime(NamedTuple):
     """A published time of attention on one device."""
 
     source: str
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
     @property
     def ours(self) -> str:
-        return NEAREST[self.measured]
+        return NEAREST_KERNEL[self.measured]
 
     @property
     def workload(self) -> Workload:
@@ -75,14 +75,14 @@ class Row(NamedTuple):
     def plan(self) -> Plan:
         """On one device, with the tile that was measured."""
         kernel = kernels[self.ours]
-        tile = kernel.counted or self.tile or kernel.default_tile(Hardware.load(self.hardware).kind)
+        tile = kernel.counting_tile or self.tile or kernel.default_tile(Hardware.load(self.hardware).kind)
         return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
 
 class Prediction(NamedTuple):
     """A row and what is predicted for it, in seconds."""
 
-    row: Row
+    row: PublishedTime
     predicted: float
 
     @property
@@ -90,7 +90,7 @@ class Prediction(NamedTuple):
         return self.predicted / self.row.seconds
 
 
-class Error(NamedTuple):
+class AttentionError(NamedTuple):
     """How far predictions are off what was measured: the geometric mean over rows, and the worst."""
 
     rows: int
@@ -100,13 +100,13 @@ class Error(NamedTuple):
 
 
 @cache
-def attention_rows() -> tuple[Row, ...]:
+def attention_rows() -> tuple[PublishedTime, ...]:
     text = (data_folder("profiles") / "published" / "attention.csv").read_text().splitlines()
     return tuple(_row(each) for each in csv.DictReader(text))
 
 
-def _row(given: dict[str, str]) -> Row:
-    return Row(
+def _row(given: dict[str, str]) -> PublishedTime:
+    return PublishedTime(
         source=given["source"],
         hardware=given["hardware"],
         kernel=given["kernel"],
@@ -124,11 +124,11 @@ def _row(given: dict[str, str]) -> Row:
     )
 
 
-def predicted(row: Row) -> float | None:
+def predicted_s(row: PublishedTime) -> float | None:
     """Seconds of a row by the table of its machine; None where the table has no such kernel or pass."""
     hardware, plan, table = Hardware.load(row.hardware), row.plan, table_of(row.hardware)
     assert plan.tile
-    shape = Shape(plan.kernel, row.workload.dtype, Heads(row.head_dim, row.v_dim), plan.tile)
+    shape = CostKey(plan.kernel, row.workload.dtype, Heads(row.head_dim, row.v_dim), plan.tile)
     costs = table.costs(shape) if table else None
     if costs is None or row.passes not in costs.by_pass:
         return None
@@ -137,13 +137,13 @@ def predicted(row: Row) -> float | None:
     return sum(call.end_s.max() - call.start_s.max() for call in calls(row, cost)) + copied_s(row, hardware)
 
 
-def calls(row: Row, cost: TileCost) -> list[Round]:
+def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
     """The calls of the kernel in the pass of a row, on a machine where only its tiles take time."""
-    machine = Machine(cost, cost, 0.0, math.inf, True, "published")
+    machine = CostModel(cost, cost, 0.0, math.inf, True, "published")
     return [each for each in simulate(row.workload, row.plan, machine).rounds if each.passes == row.passes]
 
 
-def copied_s(row: Row, hardware: Hardware) -> float:
+def copied_s(row: PublishedTime, hardware: Hardware) -> float:
     """Seconds of the copies that a call makes before and after its kernel."""
     if row.measured not in COPIES:
         return 0.0
@@ -153,19 +153,21 @@ def copied_s(row: Row, hardware: Hardware) -> float:
     return 2 * DTYPE_BYTES[row.workload.dtype] * row.batch * (queries + keys) / memory
 
 
-def attention(fewest_queries: int = 0) -> list[Prediction]:
+def attention_predictions(fewest_queries: int = 0) -> list[Prediction]:
     """Every published row of so many queries, beside what is predicted."""
     rows = [row for row in attention_rows() if row.q_len >= fewest_queries]
-    return [Prediction(row, seconds) for row in rows if (seconds := predicted(row))]
+    return [Prediction(row, seconds) for row in rows if (seconds := predicted_s(row))]
 
 
-def error(found: Iterable[Prediction]) -> Error:
+def attention_error(found: Iterable[Prediction]) -> AttentionError:
     logs = np.array([math.log(each.ratio) for each in found])
     apart = np.exp(np.abs(logs))
-    return Error(len(logs), float(np.exp(np.abs(logs).mean()) - 1), float(apart.max() - 1), float(np.exp(logs.mean())))
+    return AttentionError(
+        len(logs), float(np.exp(np.abs(logs).mean()) - 1), float(apart.max() - 1), float(np.exp(logs.mean()))
+    )
 
 
-class Group(NamedTuple):
+class AttentionGroup(NamedTuple):
     """The rows of a device, kernel and pass, and how far their predictions are off. `fitted` are rows that the costs
     were fitted to, which say how good the fit is and not how good a prediction."""
 
@@ -174,24 +176,27 @@ class Group(NamedTuple):
     ours: str
     passes: str
     fitted: bool
-    error: Error
+    error: AttentionError
 
 
-FEWEST_QUERIES = 1024  # of a row that is judged: shorter ones are decided by what a call costs
+MIN_QUERY_ROWS = 1024  # of a row that is judged: shorter ones are decided by what a call costs
 
 
 @cache
-def groups() -> tuple[Group, ...]:
+def attention_groups() -> tuple[AttentionGroup, ...]:
     """Of every published row of FEWEST_QUERIES queries and more."""
     found: dict[tuple[str, str, str, str], list[Prediction]] = {}
-    for each in attention(FEWEST_QUERIES):
+    for each in attention_predictions(MIN_QUERY_ROWS):
         row = each.row
         found.setdefault((row.hardware, row.measured, row.ours, row.passes), []).append(each)
-    return tuple(Group(*key, Hardware.load(key[0]).kind == "gpu", error(members)) for key, members in found.items())
+    return tuple(
+        AttentionGroup(*key, Hardware.load(key[0]).kind == "gpu", attention_error(members))
+        for key, members in found.items()
+    )
 
 
-def known_error(hardware: str, passes: str) -> Group | None:
+def known_error(hardware: str, passes: str) -> AttentionGroup | None:
     """That of a device and the pass that is nearest to what is asked; None where no row is of it."""
-    own = [group for group in groups() if group.hardware == hardware]
+    own = [group for group in attention_groups() if group.hardware == hardware]
     wanted = "forward" if passes == "forward" else "backward"
     return next((group for group in own if group.passes == wanted), own[0] if own else None)

@@ -11,14 +11,14 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import BATCH_AXES, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.target import hardware_kind, hardware_name
-from stripectl.simulate.step_memory import peak_bytes
+from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.files import data_folder
 
 FILE = "memory.json"
-NEAR = 0.10  # of the compiler's word
+NEAR_SHARE = 0.10  # of the compiler's word
 
 
-class Row(NamedTuple):
+class MemoryPrediction(NamedTuple):
     """A plan of a workload on a target: bytes of a device, compiled and predicted; none compiled where the compiler
     refused it."""
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
         return self.predicted / self.compiled if self.compiled else float("nan")
 
 
-class Error(NamedTuple):
+class MemoryError_(NamedTuple):
     """Of the rows of one kind of program and of hardware: the geometric mean of the error, the worst ratio, and how
     many are within NEAR."""
 
@@ -56,27 +56,31 @@ def workload_of(case: dict[str, Any]) -> Workload:
     return Workload(seq_len=case["seq_len"], batch=batch, passes=case["passes"], model=case["model"], **sizes)
 
 
-def predicted(case: dict[str, Any]) -> int:
-    return peak_bytes(workload_of(case), parse_plan(case["made"]), hardware_kind(case["target"]))
+def predicted_bytes(case: dict[str, Any]) -> int:
+    return predicted_peak_bytes(workload_of(case), parse_plan(case["made"]), hardware_kind(case["target"]))
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def memory_predictions() -> tuple[MemoryPrediction, ...]:
     names = ("model", "passes", "target", "plan", "seq_len")
     content = json.loads((data_folder("profiles") / "compiled" / FILE).read_text())
     known = ({name: case[name] for name in names} | {"compiled": case.get("peak_bytes")} for case in content)
-    return tuple(Row(**own, predicted=predicted(case)) for own, case in zip(known, content, strict=True))
+    return tuple(
+        MemoryPrediction(**own, predicted=predicted_bytes(case)) for own, case in zip(known, content, strict=True)
+    )
 
 
-def errors() -> list[Error]:
+def memory_errors() -> list[MemoryError_]:
     groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows():
+    for row in memory_predictions():
         if row.compiled:
             what = "training steps" if row.passes == STEP else "attention alone"
             groups.setdefault((what, hardware_name(row.target)), []).append(row.ratio)
     found = []
     for (what, hardware), ratios in groups.items():
         logs = np.abs(np.log(ratios))
-        near = sum(abs(ratio - 1) <= NEAR for ratio in ratios)
-        found.append(Error(what, hardware, len(ratios), float(np.expm1(logs.mean())), ratios[int(logs.argmax())], near))
+        near = sum(abs(ratio - 1) <= NEAR_SHARE for ratio in ratios)
+        found.append(
+            MemoryError_(what, hardware, len(ratios), float(np.expm1(logs.mean())), ratios[int(logs.argmax())], near)
+        )
     return found

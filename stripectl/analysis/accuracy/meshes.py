@@ -13,17 +13,17 @@ from scipy.stats import kendalltau
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, make_mesh
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target
-from stripectl.simulate.cost_tables import shipped_costs, tabled_machine
-from stripectl.simulate.training_step import simulated_parts
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
+from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
-APART = 0.03  # of two measured times: closer ones are not in order
+MIN_DIFFERENCE = 0.03  # of two measured times: closer ones are not in order
 
 
-class Cell(NamedTuple):
+class MeshTime(NamedTuple):
     """A mesh and a length: seconds of a step, measured and simulated."""
 
     plan: str
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
         return self.simulated / self.measured
 
 
-class Order(NamedTuple):
+class MeshOrder(NamedTuple):
     """How well the cells of a length are in order: pairs that were measured apart, those in the right order, Kendall's
     tau, and how much longer the pick takes than the best, as measured."""
 
@@ -48,7 +48,7 @@ class Order(NamedTuple):
 
 
 @cache
-def cells() -> tuple[Cell, ...]:
+def mesh_times() -> tuple[MeshTime, ...]:
     text = (data_folder("profiles") / "published" / "maxtext.csv").read_text().splitlines()
     found = []
     for row in csv.DictReader(line for line in text if not line.startswith("#")):
@@ -56,34 +56,34 @@ def cells() -> tuple[Cell, ...]:
         for column in (name for name in row if name.endswith("k")):
             seq_len = int(column.strip("sk")) * 1024
             plan = Plan(row["scheme"], LAYOUT, KERNEL, mesh=mesh)
-            found.append(Cell(str(plan), seq_len, float(row[column]), simulated(plan, seq_len)))
+            found.append(MeshTime(str(plan), seq_len, float(row[column]), simulated_step_s(plan, seq_len)))
     return tuple(found)
 
 
-def simulated(plan: Plan, seq_len: int) -> float:
+def simulated_step_s(plan: Plan, seq_len: int) -> float:
     """Seconds of a step, with the kernel's default tile."""
     target, workload = parse_target(TARGET), step_workload(MODEL, seq_len)
     kernel = kernels[plan.kernel]
-    tile = kernel.fitting(kernel.default_tile("tpu"), seq_len // plan.shards)
+    tile = kernel.largest_tile(kernel.default_tile("tpu"), seq_len // plan.shards)
     plan = Plan(plan.scheme, plan.layout, plan.kernel, mesh=plan.mesh, tile=tile)
     known = shipped_costs(target.hardware, workload, plan)
     assert known
-    machine = tabled_machine(target.hardware, workload, plan, known, wire(target, plan.mesh or ()))
-    return simulated_parts(workload, plan, target.hardware, [machine]).timed().seconds
+    machine = table_cost_model(target.hardware, workload, plan, known, place_mesh(target, plan.mesh or ()))
+    return simulated_step_model(workload, plan, target.hardware, [machine]).timed().seconds
 
 
-def orders() -> list[Order]:
+def mesh_orders() -> list[MeshOrder]:
     """Of each length."""
     found = []
-    for seq_len in dict.fromkeys(cell.seq_len for cell in cells()):
-        alike = [cell for cell in cells() if cell.seq_len == seq_len]
+    for seq_len in dict.fromkeys(cell.seq_len for cell in mesh_times()):
+        alike = [cell for cell in mesh_times() if cell.seq_len == seq_len]
         apart = [
             (a, b)
             for a, b in itertools.combinations(alike, 2)
-            if max(a.measured, b.measured) >= (1 + APART) * min(a.measured, b.measured)
+            if max(a.measured, b.measured) >= (1 + MIN_DIFFERENCE) * min(a.measured, b.measured)
         ]
         right = sum((a.measured < b.measured) == (a.simulated < b.simulated) for a, b in apart)
         tau: Any = kendalltau([cell.measured for cell in alike], [cell.simulated for cell in alike])
         pick, best = min(alike, key=lambda cell: cell.simulated), min(cell.measured for cell in alike)
-        found.append(Order(seq_len, len(apart), right, float(tau.statistic), pick.measured / best - 1))
+        found.append(MeshOrder(seq_len, len(apart), right, float(tau.statistic), pick.measured / best - 1))
     return found

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stripectl.analysis.accuracy.steps import step_workload
-from stripectl.analysis.striped_attention_paper import rows
+from stripectl.analysis.striped_attention_paper import published_rows
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan, make_mesh, parse_tile
-from stripectl.hardware.placement import wire
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import target_of
-from stripectl.simulate.cost_model import Machine, TileCost
-from stripectl.simulate.datasheet import datasheet_machine
-from stripectl.simulate.training_step import simulated_parts
+from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.datasheet import datasheet_cost_model
+from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder, load_yaml
 
 
@@ -49,14 +49,14 @@ def paper_kernel() -> dict[str, dict[str, Any]]:
 def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
     """Every measured row, or those of one kind of device."""
     found = []
-    for (name, model, tensor, ring, seq_len), (_, measured) in rows().items():
+    for (name, model, tensor, ring, seq_len), (_, measured) in published_rows().items():
         if measured is not None and hardware in (None, name):
             simulated = speed_up(name, model, tensor, ring, seq_len, paper_kernel()[name])
             found.append(SpeedUp(name, model, tensor, ring, seq_len, measured, simulated))
     return found
 
 
-class Error(NamedTuple):
+class SpeedUpError(NamedTuple):
     """How far the simulated speed-ups of a device are off: root mean square, and the worst."""
 
     hardware: str
@@ -65,13 +65,13 @@ class Error(NamedTuple):
     worst: float
 
 
-def errors() -> list[Error]:
+def speed_up_errors() -> list[SpeedUpError]:
     """Of each device."""
     found: dict[str, list[float]] = {}
     for each in speed_ups():
         found.setdefault(each.hardware, []).append(each.error)
     return [
-        Error(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
+        SpeedUpError(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
         for name, own in found.items()
     ]
 
@@ -87,12 +87,12 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
     block = parse_tile(kernel["block"])
     tile = block._replace(block_q=min(block.block_q, seq_len // ring), block_kv=min(block.block_kv, seq_len // ring))
     plan = Plan("ring", layout, "xla", mesh=make_mesh({"ring": ring, "tensor": tensor}), tile=tile)
-    wired = wire(target_of(hardware, plan.devices), plan.mesh or ())
-    machine = datasheet_machine(hardware, workload, tile, wired, kernel=kernels["xla"])
-    return simulated_parts(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
+    wired = place_mesh(target_of(hardware, plan.devices), plan.mesh or ())
+    machine = datasheet_cost_model(hardware, workload, tile, wired, kernel=kernels["xla"])
+    return simulated_step_model(workload, plan, hardware, [with_kernel(machine, kernel)]).timed().seconds
 
 
-def with_kernel(machine: Machine, kernel: dict[str, Any]) -> Machine:
+def with_kernel(machine: CostModel, kernel: dict[str, Any]) -> CostModel:
     """The machine, whose tiles cost what the kernel's do."""
     times = kernel.get("tile", 1.0) * kernel.get("attention_cost", 1.0)
 

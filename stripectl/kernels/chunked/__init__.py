@@ -8,10 +8,10 @@ state fades by a decay each token. The output is not normalised: what a model do
 import numpy as np
 
 from stripectl.core.kernel import Kernel
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, TileCount, column_tiles, layouts, row_tiles
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount, column_tiles, layouts, row_tiles
 
 
-def count(bands: list[Rectangle], tile: Tile) -> TileCount:
+def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
     """`whole` are the tiles of keys that a state takes in, each once, and `rows` the rows of tiles whose queries meet
     it; `boundary` ones have scores."""
     whole = boundary = dead = visited = np.int64(0)
@@ -31,7 +31,7 @@ def count(bands: list[Rectangle], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
-def unsupported(workload, plan, kind):
+def why_unsupported(workload, plan, kind):
     window = workload.window
     if workload.query_len is not None or workload.documents is not None:
         return "chunked takes whole sequences of one document. Leave --query-len and --documents out."
@@ -39,7 +39,7 @@ def unsupported(workload, plan, kind):
         return f"linear attention has no {workload.mask} window: a state does not forget a key. Try --mask causal."
     if workload.rates is None or not workload.rates.any():
         return None
-    if window.looks_on:
+    if window.sees_future:
         return "a decay counts tokens back to a key, and a full mask looks on too. Try --decay 1."
     if layouts[plan.layout].step(plan.shards) > 1:
         return f"a decay counts tokens, which {plan.layout} deals to all shards. Try --layout contiguous, or --decay 1."
@@ -51,6 +51,6 @@ about = Kernel(
     paper="https://arxiv.org/abs/2404.02882",
     family="linear",
     default_tile=lambda kind: Tile(256, 256),
-    unsupported=unsupported,
-    count=count,
+    why_unsupported=why_unsupported,
+    count_tiles=count_chunk_tiles,
 )

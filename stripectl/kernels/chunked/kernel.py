@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import UNBOUNDED, WHOLE, Rectangle, Tile, column_tiles, kept, row_tiles
+from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile, column_tiles, is_live, row_tiles
 
 EMPTY = 0.0  # there is no maximum of scores
 
@@ -22,7 +22,7 @@ def product(equation, *arrays):
     return jnp.einsum(equation, *arrays, preferred_element_type=jnp.float32)
 
 
-def faded(rate, tokens):
+def decay_of(rate, tokens):
     """The decay of so many tokens; of keys that are still to come, which a mask drops, 1."""
     return jnp.exp(rate * jnp.maximum(tokens, 0).astype(jnp.float32))
 
@@ -33,24 +33,24 @@ def chunk_tile(q_GTH, k_SH, v_SE, weight_TS):
     return product("gts,se->gte", scores_GTS.astype(v_SE.dtype), v_SE)
 
 
-def met(q_GTH, state_HE):
+def state_output(q_GTH, state_HE):
     """The output of queries that meet a state."""
     return product("gth,he->gte", q_GTH.astype(jnp.float32), state_HE)
 
 
-def added(k_SH, v_SE, weight_S):
+def state_of_keys(k_SH, v_SE, weight_S):
     """The state that keys add up to."""
     return product("sh,se->he", k_SH.astype(jnp.float32) * weight_S[:, None], v_SE.astype(jnp.float32))
 
 
-def until_the_end(rate, rows):
+def decay_to_end(rate, rows):
     """The decay from each of so many rows to the last of them."""
-    return faded(rate, jnp.arange(rows)[::-1])
+    return decay_of(rate, jnp.arange(rows)[::-1])
 
 
-def onward(state, own, rate, rows):
+def advance_state(state, own, rate, rows):
     """A state after so many rows more, whose keys add up to `own`."""
-    return state * faded(rate, jnp.int32(rows)) + own
+    return state * decay_of(rate, jnp.int32(rows)) + own
 
 
 def block(x, at, size):
@@ -67,7 +67,7 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
 
     def head(index, out):
         (row, col, high), n = table[index % len(bands)], index // len(bands) % heads
-        band = Rectangle(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
+        band = MaskBlock(row, col, rows, cols, jnp.int32(-UNBOUNDED), high)
         b = index // len(bands) // heads
         visit = partial(visit_row, (q_BNTH, k_BKSH, v_BKSE), band, tile, b, n, rates_K[n])
         first, last = row_tiles(band, tile)
@@ -96,20 +96,20 @@ def visit_row(arrays, band, tile, b, n, rate, i, carry):
 
     def absorb(j, state):
         _, k_SH, v_SE = keys(j)
-        return onward(state, added(k_SH, v_SE, until_the_end(rate, tile.block_kv)), rate, tile.block_kv)
+        return advance_state(state, state_of_keys(k_SH, v_SE, decay_to_end(rate, tile.block_kv)), rate, tile.block_kv)
 
     def multiply(j, out_GTE):
         col, k_SH, v_SE = keys(j)
         key = col + jnp.arange(tile.block_kv)
-        keep = kept(band, query[:, None], key) & (key >= j * tile.block_kv) & (query >= row)[:, None]
-        weight = jnp.where(keep, faded(rate, query[:, None] + band.high - key), 0)
+        keep = is_live(band, query[:, None], key) & (key >= j * tile.block_kv) & (query >= row)[:, None]
+        weight = jnp.where(keep, decay_of(rate, query[:, None] + band.high - key), 0)
         return out_GTE + chunk_tile(q_GTH, k_SH, v_SE, weight)
 
     with jax.named_scope("whole_tile"):
         state, known = lax.fori_loop(known, c, absorb, state), jnp.maximum(known, c)
     q_GTH, out_GTE = (block(x, at, (group, tile.block_q)) for x in (q_BNTH, out))
     since = query + band.high - (known * tile.block_kv - 1)
-    out_GTE = out_GTE + met(q_GTH, state) * jnp.where(query >= row, faded(rate, since), 0)[:, None]
+    out_GTE = out_GTE + state_output(q_GTH, state) * jnp.where(query >= row, decay_of(rate, since), 0)[:, None]
     with jax.named_scope("boundary_tile"):
         out_GTE = lax.fori_loop(c, d, multiply, out_GTE)
     return lax.dynamic_update_slice(out, out_GTE[None], (*at, 0)), state, known
@@ -119,7 +119,7 @@ def reverse(band, rows, cols):
     """The rectangle of a pair of so many rows and columns with keys for queries, and all positions reversed."""
     high = jnp.minimum(jnp.asarray(band.high, jnp.int32) + band.rows - band.cols, UNBOUNDED)
     row, col = cols - band.col - band.cols, rows - band.row - band.rows
-    return Rectangle(row, col, band.cols, band.rows, -UNBOUNDED, high)
+    return MaskBlock(row, col, band.cols, band.rows, -UNBOUNDED, high)
 
 
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, rates_K, part=WHOLE):
@@ -154,7 +154,7 @@ def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
 
 def state(k_BKSH, v_BKSE, rates_K):
     """float32 (B, K, H, E): what the keys of a shard add up to, faded to the last of them."""
-    weight_KS = jax.vmap(until_the_end, (0, None))(rates_K, k_BKSH.shape[2])
+    weight_KS = jax.vmap(decay_to_end, (0, None))(rates_K, k_BKSH.shape[2])
     k_BKSH = k_BKSH.astype(jnp.float32) * weight_KS[..., None]
     return product("bksh,bkse->bkhe", k_BKSH, v_BKSE.astype(jnp.float32))
 
@@ -163,7 +163,7 @@ def apply(q_BNTH, before_BKHE, rates_K):
     """The output of a shard's queries that meet the state of all keys before them."""
     rows, heads = q_BNTH.shape[2], before_BKHE.shape[1]
     q_BKGTH = q_BNTH.reshape(q_BNTH.shape[0], heads, -1, *q_BNTH.shape[2:])
-    weight_KT = faded(rates_K[:, None], jnp.arange(1, rows + 1))
+    weight_KT = decay_of(rates_K[:, None], jnp.arange(1, rows + 1))
     out = product("bkgth,bkhe->bkgte", q_BKGTH.astype(jnp.float32), before_BKHE)
     return (out * weight_KT[:, None, :, None]).reshape(*q_BNTH.shape[:3], before_BKHE.shape[3])
 
@@ -172,13 +172,13 @@ def dstate(q_BNTH, dout_BNTE, rates_K):
     """float32 (B, K, H, E): the gradient that the queries of a shard give the state before them."""
     heads = rates_K.shape[0]
     q_BKGTH, dout_BKGTE = (x.reshape(x.shape[0], heads, -1, *x.shape[2:]) for x in (q_BNTH, dout_BNTE))
-    weight_KT = faded(rates_K[:, None], jnp.arange(1, q_BNTH.shape[2] + 1))
+    weight_KT = decay_of(rates_K[:, None], jnp.arange(1, q_BNTH.shape[2] + 1))
     q_BKGTH = q_BKGTH.astype(jnp.float32) * weight_KT[:, None, :, None]
     return product("bkgth,bkgte->bkhe", q_BKGTH, dout_BKGTE.astype(jnp.float32))
 
 
 def state_backward(k_BKSH, v_BKSE, behind_BKHE, rates_K):
     """float32 (dk, dv) of a shard's keys by the gradient of the state behind them."""
-    weight_KS = jax.vmap(until_the_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
+    weight_KS = jax.vmap(decay_to_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
     k_BKSH, v_BKSE = (x.astype(jnp.float32) * weight_KS for x in (k_BKSH, v_BKSE))
     return product("bkse,bkhe->bksh", v_BKSE, behind_BKHE), product("bksh,bkhe->bkse", k_BKSH, behind_BKHE)

@@ -6,7 +6,7 @@ asks the library only where there is a GPU: what it says ahead of time leaves ou
 
 from typing import Any
 
-from stripectl.core.kernel import Kernel, unsupported_parts_of_sequences
+from stripectl.core.kernel import Kernel, why_not_whole_sequences
 from stripectl.core.layout import Tile
 
 # What a time from a datasheet takes for granted, since the library's own are not published: the tiles of
@@ -16,7 +16,7 @@ COUNTED, SHARING = Tile(128, 128), 64
 MOST, UNIT = 128, 8  # of head_dim, on every GPU: JAX's check_is_flash_attention
 
 
-def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     if kind != "gpu":
         return "cudnn runs on GPUs. Try --kernel xla."
     if workload.dtype != "bfloat16":
@@ -27,7 +27,7 @@ def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
         return "cudnn takes value heads as large as key heads. Try --kernel xla."
     if workload.window.left is not None:
         return "cudnn has causal and full masks, no windows. Try --kernel xla."
-    return unsupported_parts_of_sequences("cudnn", workload)
+    return why_not_whole_sequences("cudnn", workload)
 
 
 about = Kernel(
@@ -35,8 +35,11 @@ about = Kernel(
     paper="https://arxiv.org/abs/2307.08691",
     family="softmax",
     default_tile=lambda kind: COUNTED,
-    unsupported=unsupported,
-    counted=COUNTED,
-    sharing=SHARING,
-    moves={"forward": 10, "backward": 18},  # merged in float32; backward an output is made that has the delta given
+    why_unsupported=why_unsupported,
+    counting_tile=COUNTED,
+    rows_per_fetch=SHARING,
+    moved_bytes_per_element={
+        "forward": 10,
+        "backward": 18,
+    },  # merged in float32; backward an output is made that has the delta given
 )

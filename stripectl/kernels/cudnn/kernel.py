@@ -26,7 +26,7 @@ from stripectl.kernels.splash.rectangles import NOTHING, fold
 EMPTY = rectangles.EMPTY
 UNUSED = 7  # arguments for biases, lengths, offsets and pages
 PARTS = 2  # of the columns, that delta is told in: each mends what rounding left of those before it
-LEAST = 1e-6  # of the squares of a part, by its row's largest element: below it, a part is left to the others
+MIN_PART_SQUARE = 1e-6  # of the squares of a part, by its row's largest element: below it, a part is left to the others
 
 LIBRARY = compat.cudnn()
 
@@ -72,7 +72,7 @@ def output_for(dout_MTH, delta_MT):
     unit_MTH, left_MT, out_MTH = wide * scale[..., None], delta_MT * scale, jnp.zeros_like(wide)
     for part in range(PARTS):
         own = jnp.where(jnp.arange(width) % PARTS == part, unit_MTH, 0)
-        step = own * (left_MT / jnp.maximum(jnp.sum(own**2, 2), LEAST))[..., None]
+        step = own * (left_MT / jnp.maximum(jnp.sum(own**2, 2), MIN_PART_SQUARE))[..., None]
         step = lax.reduce_precision(step, kind.nexp, kind.nmant)  # a cast there and back is no rounding to XLA
         left_MT, out_MTH = left_MT - jnp.sum(own * step, 2), out_MTH + step
     return out_MTH.astype(dout_MTH.dtype)

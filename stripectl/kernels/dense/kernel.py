@@ -6,7 +6,7 @@ Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S c
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import Tile, column_tiles, kept, row_tiles
+from stripectl.core.layout import Tile, column_tiles, is_live, row_tiles
 
 EMPTY = -1e30  # a score that the mask drops: finite, because -inf gives NaN where two of them are subtracted
 
@@ -16,7 +16,7 @@ def mask(bands, rows, cols):
     keep = jnp.zeros((rows, cols), bool)
     for band in bands:
         query, key = (lax.broadcasted_iota(jnp.int32, (band.rows, band.cols), axis) for axis in (0, 1))
-        live = kept(band, query, key, band.limits and [limit[..., None] for limit in band.limits])
+        live = is_live(band, query, key, band.limits and [limit[..., None] for limit in band.limits])
         keep = jnp.broadcast_to(keep, (*live.shape[:-2], rows, cols))
         keep = keep.at[..., band.row : band.row + band.rows, band.col : band.col + band.cols].set(live)
     return keep
@@ -36,7 +36,7 @@ def alive(bands):
     return jnp.any(jnp.stack([live(band) for band in bands]))
 
 
-def grouped(q_BNTH, heads):
+def group_heads(q_BNTH, heads):
     batch, n, *rest = q_BNTH.shape
     return q_BNTH.reshape(batch, heads, n // heads, *rest)
 
@@ -44,7 +44,7 @@ def grouped(q_BNTH, heads):
 def scores(q_BNTH, k_BKSH, bands):
     """float32 (B, K, G, T, S)."""
     rows, cols = q_BNTH.shape[2], k_BKSH.shape[2]
-    q_BKGTH = grouped(q_BNTH, k_BKSH.shape[1])
+    q_BKGTH = group_heads(q_BNTH, k_BKSH.shape[1])
 
     def compute():
         found = jnp.einsum("bkgth,bksh->bkgts", q_BKGTH, k_BKSH, preferred_element_type=jnp.float32)

@@ -10,10 +10,12 @@ from typing import Any
 from stripectl.kernels import pallas_tpu
 
 
-def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     if plan.scheme != "ring":
         return f"pallas_ring makes the hops of the scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
-    return pallas_tpu.unsupported("pallas_ring", workload, plan, kind)
+    return pallas_tpu.why_unsupported("pallas_ring", workload, plan, kind)
 
 
-about = replace(pallas_tpu.about, name="pallas_ring", unsupported=unsupported, hops=True, tiles_as="pallas_tpu")
+about = replace(
+    pallas_tpu.about, name="pallas_ring", why_unsupported=why_unsupported, makes_hops=True, tile_costs_of="pallas_tpu"
+)

@@ -7,19 +7,19 @@ tile's sides are multiples of the 128 lanes of a TPU and divide the rows of a sh
 from functools import partial
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, unsupported_by_pallas
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
 
 # 2048x2048 takes 2 to 6 % fewer bundles a score and more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
 # kernels".
 DEFAULT = Tile(1024, 1024)
-LEAST = 512
+MIN_DEFAULT_ROWS = 512
 INDEX_BITS = 14  # of a tile in a line of the list of tiles, and of a line
 
 
-def unsupported(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(name: str, workload: Any, plan: Any, kind: str) -> str | None:
     """Why `name`, a kernel with such a list, cannot run a plan, or None."""
-    if reason := unsupported_by_pallas(name, workload, plan, kind):
+    if reason := why_unsupported_by_pallas(name, workload, plan, kind):
         return reason
     rows, most = workload.seq_len // plan.shards, 2**INDEX_BITS
     if any(tile and rows // min(tile) > most for tile in (plan.tile, plan.backward)):
@@ -32,11 +32,11 @@ about = Kernel(
     paper="https://arxiv.org/abs/2307.08691",
     family="softmax",
     default_tile=lambda kind: DEFAULT,
-    unsupported=partial(unsupported, "pallas_tpu"),
+    why_unsupported=partial(why_unsupported, "pallas_tpu"),
     tile_multiple=LANES,
-    least_side=lambda kind: LEAST,
-    moves={"forward": 4, "backward": 4},  # queries are scaled
-    copies={"forward": 1, "backward": 1},
+    min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    moved_bytes_per_element={"forward": 4, "backward": 4},  # queries are scaled
+    query_copies={"forward": 1, "backward": 1},
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),
         "backward": (PallasKernel("stripectl_backward", matmuls=5, per_kv_head=True, only_live=True),),

@@ -8,7 +8,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 
-class Held(NamedTuple):
+class Accumulators(NamedTuple):
     """Arrays of a head that lines add to, each its own `size` rows along the axis of an array. They come to VMEM while
     the line before is computed, and go back while the next one is; each has two slots."""
 

@@ -12,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 COLLECTIVE = 7  # any number that no other kernel has; one of all hops, which meet the same neighbours in the same way
 
 
-class Travel(NamedTuple):
+class RemoteHop(NamedTuple):
     """A kernel's part in a hop: `rows` of each array, (L, S, H), and how many copies have gone and come."""
 
     axis: str

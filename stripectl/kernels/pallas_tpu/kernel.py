@@ -22,23 +22,23 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.core.kernel import LANES, Hop
-from stripectl.kernels.pallas_tpu.held import Held
+from stripectl.core.kernel import LANES, FusedHop
+from stripectl.kernels.pallas_tpu.held import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
     ENDS,
     MASKED,
-    Lines,
-    Listed,
+    TileGrid,
+    TileList,
     in_stripes,
     place_of,
-    visit,
+    visit_stripes,
 )
 from stripectl.kernels.xla.kernel import LOG2_E
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
-LEAST = -1e38  # of a log-sum-exp, so that a dropped score is far below it too
+MIN_LOG_SUM_EXP = -1e38  # of a log-sum-exp, so that a dropped score is far below it too
 COMPUTE = 512  # keys that are multiplied at once, of the block_kv that is fetched
 DQ_BYTES = 4 * 2**20  # of VMEM for dQ, of which a v4 has 16 MiB in all
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over
@@ -50,7 +50,7 @@ def dot(a, b, contract):
     return lax.dot_general(a, b, (contract, ((), ())), precision=precision, preferred_element_type=jnp.float32)
 
 
-def spread(x_TC, width):
+def broadcast_lanes(x_TC, width):
     """(T, LANES), the same in every lane, as (T, width)."""
     copies = -(-width // LANES)
     return (x_TC if copies == 1 else jnp.tile(x_TC, (1, copies)))[:, :width]
@@ -61,7 +61,7 @@ def column(x_1T):
     return jnp.broadcast_to(x_1T, (LANES, x_1T.shape[1])).T
 
 
-def by_case(listed: Listed, step, compute: Callable) -> None:
+def by_case(listed: TileList, step, compute: Callable) -> None:
     """compute(mask) of a tile: mask(scores, at) drops scores of the rows from `at`[0] and the columns from `at`[1] on,
     and of a whole tile none."""
     masked = listed.order[step] & MASKED != 0
@@ -85,7 +85,7 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
     head, step, g = at
     entry = listed.order[step]
     number, _ = place_of(entry)
-    held = Held(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
+    held = Accumulators(head, tile.block_q, listed.lines, (2, 3, 3), state, after, slots, arrivals, departures)
     out, most, summed = (x.at[number & 1, g] for x in slots)
 
     @pl.when(entry & BEGINS != 0)
@@ -102,9 +102,9 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
             s_TS = mask(dot(q[g], k_SH, ABT), (0, at))
             before_TC = top[g]
             top_TC = jnp.maximum(before_TC, s_TS.max(1, keepdims=True))
-            p_TS, decay_TC = jnp.exp2(s_TS - spread(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
+            p_TS, decay_TC = jnp.exp2(s_TS - broadcast_lanes(top_TC, at_once)), jnp.exp2(before_TC - top_TC)
             total[g] = sum(jnp.split(p_TS, at_once // LANES, axis=1), total[g] * decay_TC)
-            out[...] = out[...] * spread(decay_TC, out.shape[1]) + dot(p_TS.astype(v.dtype), v_SH, AB)
+            out[...] = out[...] * broadcast_lanes(decay_TC, out.shape[1]) + dot(p_TS.astype(v.dtype), v_SH, AB)
             top[g] = top_TC
 
     by_case(listed, step, compute)
@@ -122,7 +122,7 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
     head, step, g = at
     entry = listed.order[step]
     number, along = place_of(entry)
-    held = Held(head, tile.block_kv, listed.lines, (1, 1), before, after, slots, *copied)
+    held = Accumulators(head, tile.block_kv, listed.lines, (1, 1), before, after, slots, *copied)
     dk, dv = (x.at[number & 1] for x in slots)
 
     def rows(array):
@@ -166,18 +166,18 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
             move(dq, rows(dq_out))
 
 
-def named(kernel: str, hop: Hop | None, stripes) -> str:
+def kernel_name(kernel: str, hop: FusedHop | None, stripes) -> str:
     """A kernel's name: of a hop it tells the axis, how many arrays travel and in how many parts (`hlo.module`)."""
     return f"{kernel}_hop_{hop.axis}_{len(hop.arrays)}_of_{stripes.low.shape[0]}" if hop else kernel
 
 
-def folded(x, kv_heads):
+def fold_heads(x, kv_heads):
     """(B, N, T, H) as (L, G, T, H), and (B, N, T) as (L, G, 1, T)."""
     batch, heads, rows = x.shape[:3]
     return x.reshape(batch * kv_heads, heads // kv_heads, *((rows, x.shape[3]) if x.ndim == 4 else (1, rows)))
 
 
-def scaled(q):
+def scaled_queries(q):
     return (q.astype(jnp.float32) * (q.shape[-1] ** -0.5 * LOG2_E)).astype(q.dtype)
 
 
@@ -196,7 +196,7 @@ def keep_float32(x):
     return lax.bitcast_convert_type(lax.optimization_barrier(lax.bitcast_convert_type(x, jnp.int32)), jnp.float32)
 
 
-def received(hop: Hop | None) -> list:
+def received(hop: FusedHop | None) -> list:
     """Buffers for what a hop brings, (L, S, H)."""
     return [lax.empty((x.shape[0] * x.shape[1], *x.shape[2:]), x.dtype) for x in hop.arrays] if hop else []
 
@@ -205,10 +205,10 @@ def shaped(found, likes) -> tuple:
     return tuple(x.reshape(like.shape) for x, like in zip(found, likes, strict=True))
 
 
-def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: Hop | None = None):
+def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = None):
     """The state, and behind a hop (state, what it has brought)."""
     heads = k_BKSH.shape[1]
-    q, *carried = (folded(x, heads) for x in (scaled(q_BNTH), *state))
+    q, *carried = (fold_heads(x, heads) for x in (scaled_queries(q_BNTH), *state))
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, rows = q.shape[1], tile.block_q
     slots, copied = slots_of((group, rows, v.shape[2]), *[(group, 1, rows)] * 2)
@@ -216,20 +216,20 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: Hop | None = None):
     stripes = in_stripes(bands, tile)
 
     def run(stripe, carried):
-        lines, name = Lines(stripe, tile, by_columns=False), named("stripectl_forward", hop, stripes)
+        lines, name = TileGrid(stripe, tile, by_columns=False), kernel_name("stripectl_forward", hop, stripes)
         return lines.run(forward_kernel, name, "queries keys keys", scratch, (q, k, v), carried, hop)
 
-    after = visit(stripes, run, (*carried, *received(hop)))
+    after = visit_stripes(stripes, run, (*carried, *received(hop)))
     found = shaped(after[: len(state)], state)
     return (found, shaped(after[len(state) :], hop.arrays)) if hop else found
 
 
-def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, hop: Hop | None = None):
+def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, hop: FusedHop | None = None):
     """(dq, dk, dv), and behind a hop ((dq, dk, dv), what it has brought)."""
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
-    lse = jnp.maximum(lse_BNT * LOG2_E, LEAST)
-    queries = scaled(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
-    q, dout, lse, delta, dq = (folded(x, heads) for x in queries)
+    lse = jnp.maximum(lse_BNT * LOG2_E, MIN_LOG_SUM_EXP)
+    queries = scaled_queries(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH
+    q, dout, lse, delta, dq = (fold_heads(x, heads) for x in queries)
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
     group, width = q.shape[1], q.shape[3]
     stripes = in_stripes(bands, tile, most=DQ_BYTES // (group * max(width, LANES) * 4))
@@ -238,11 +238,11 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
     kernel = partial(backward_kernel, scale=width**-0.5)
 
     def run(stripe, grads):
-        lines, kinds = Lines(stripe, tile, by_columns=True), "queries keys keys queries numbers numbers"
-        name = named("stripectl_backward", hop, stripes)
+        lines, kinds = TileGrid(stripe, tile, by_columns=True), "queries keys keys queries numbers numbers"
+        name = kernel_name("stripectl_backward", hop, stripes)
         return lines.run(kernel, name, kinds, scratch, (q, k, v, dout, lse, delta), grads, hop)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k, v))
-    grads = visit(stripes, run, (dq, *zeros, *received(hop)))
+    grads = visit_stripes(stripes, run, (dq, *zeros, *received(hop)))
     found = shaped(map(keep_float32, grads[:3]), (q_BNTH, k_BKSH, v_BKSH))
     return (found, shaped(grads[3:], hop.arrays)) if hop else found

@@ -18,11 +18,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from stripectl.core.kernel import Hop
-from stripectl.core.layout import UNBOUNDED, Rectangle, Tile, column_tiles, row_tiles
+from stripectl.core.kernel import FusedHop
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, column_tiles, row_tiles
 from stripectl.kernels.pallas_tpu import INDEX_BITS
-from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, Travel
-from stripectl.kernels.xla.kernel import platform
+from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, RemoteHop
+from stripectl.kernels.xla.kernel import compiled_platform
 
 LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
@@ -31,7 +31,7 @@ INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rul
 INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices then wait for each other, as their grids differ in length
 
 
-def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
+def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
     """(entries, count, lines): the live tiles of rectangles that lie in P rows and Q columns (low and high are (P, Q)),
     line by line, and the rising numbers of the lines that have some, behind which a lesser one stands."""
     beside, rows, cols = bands.low.shape[1], bands.rows // tile.block_q, bands.cols // tile.block_kv
@@ -58,10 +58,10 @@ def live_tiles(bands: Rectangle, tile: Tile) -> tuple[Any, Any, Any]:
 
 def cores_of_a_device() -> int:
     """TensorCores of the TPU that is compiled for: each has its share of a grid's parallel axis."""
-    return pltpu.get_tpu_info().num_cores if platform() == "tpu" else INTERPRET_HOPS.num_cores_or_threads
+    return pltpu.get_tpu_info().num_cores if compiled_platform() == "tpu" else INTERPRET_HOPS.num_cores_or_threads
 
 
-def parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
+def split_by_sizes(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
     """Items in parts of these sizes, and what is left."""
     ends = list(itertools.accumulate(sizes, initial=0))
     return [*(items[a:b] for a, b in itertools.pairwise(ends)), items[ends[-1] :]]
@@ -72,7 +72,7 @@ def place_of(entry):
     return entry >> 3 + INDEX_BITS, (entry >> 3) & (1 << INDEX_BITS) - 1
 
 
-class Listed(NamedTuple):
+class TileList(NamedTuple):
     """A list as kernels prefetch it, all places counted in the pair of shards: entries and how many, the lines
     that live, the line and the tile of a line where the list begins, and (low, high) of rectangle after rectangle. A
     rectangle has `each` lines and tiles of a line, and `beside` of them share lines."""
@@ -100,21 +100,21 @@ class Listed(NamedTuple):
         return self.bands[2 * rectangle] + apart, self.bands[2 * rectangle + 1] + apart
 
 
-class Lines(NamedTuple):
+class TileGrid(NamedTuple):
     """The grid over the live tiles of rectangles in P rows and Q columns (low and high are (P, Q)): rows of tiles of
     all heads of a group, or `by_columns` columns of them, where a step reads the queries of one head."""
 
-    bands: Rectangle
+    bands: MaskBlock
     tile: Tile
     by_columns: bool
 
     @property
-    def turned(self) -> tuple[Rectangle, Tile]:
+    def transposed(self) -> tuple[MaskBlock, Tile]:
         """The rectangles and their tile with lines for rows."""
         if not self.by_columns:
             return self.bands, self.tile
         row, col, rows, cols, low, high, _ = self.bands
-        return Rectangle(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
+        return MaskBlock(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
 
     def spec(self, kind: str, group: int, width: int, each: int, listed: Callable) -> pl.BlockSpec:
         """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H), where a
@@ -140,8 +140,8 @@ class Lines(NamedTuple):
         return pl.BlockSpec((None, heads, block_q, width), queries)
 
     def listing(self) -> tuple[tuple, Callable]:
-        """What kernels prefetch of a list, its length second, and the `Listed` of that."""
-        bands, sides = self.turned
+        """What kernels prefetch of a list, its length second, and the `TileList` of that."""
+        bands, sides = self.transposed
         order, count, lines = live_tiles(bands, sides)
         corner = jnp.stack([jnp.int32(bands.row // sides.block_q), jnp.int32(bands.col // sides.block_kv)])
         down, right = (jnp.arange(n, dtype=jnp.int32) for n in bands.low.shape)
@@ -149,9 +149,11 @@ class Lines(NamedTuple):
         lows_highs = jnp.stack([bands.low + shift, bands.high + shift], -1).reshape(-1)
         each, beside = (bands.rows // sides.block_q, bands.cols // sides.block_kv), bands.low.shape[1]
         prefetched = order, count[None], jnp.maximum(lines, 0), corner, lows_highs
-        return prefetched, partial(Listed, sides=sides, each=each, beside=beside)
+        return prefetched, partial(TileList, sides=sides, each=each, beside=beside)
 
-    def run(self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: Hop | None) -> tuple:
+    def run(
+        self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: FusedHop | None
+    ) -> tuple:
         """The carried arrays after a kernel has run over the tiles, in place, and untouched where none lives; the last
         of them are those of a hop, whose rows have come."""
         prefetched, listed = self.listing()
@@ -164,14 +166,14 @@ class Lines(NamedTuple):
         sizes = len(prefetched), len(arrays), len(travelling), own, len(travelling), own, len(travelling), len(scratch)
 
         def body(*refs):
-            told, blocks, sources, before, _, after, targets, held, copies = parted(refs, sizes)
+            told, blocks, sources, before, _, after, targets, held, copies = split_by_sizes(refs, sizes)
             found, (core, h, step, g) = listed(*told), map(pl.program_id, range(4))
             at = core * each + h, step, g
             compute = partial(kernel, at, found, *blocks, *before, *after, *held, tile=self.tile)
             if hop:
                 start = found.corner[int(self.by_columns)] * self.tile.block_q
                 rows = slice(None), pl.ds(start, self.bands.low.shape[0] * self.bands.rows)
-                Travel(hop.axis, hop.size, rows, sources, targets, *copies).beside(found.count[0] > 0, compute)
+                RemoteHop(hop.axis, hop.size, rows, sources, targets, *copies).beside(found.count[0] > 0, compute)
             else:
                 compute()
 
@@ -192,7 +194,7 @@ class Lines(NamedTuple):
                 out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in carried],
                 input_output_aliases={len(operands) - len(carried) + at: at for at in range(len(carried))},
                 compiler_params=compiler_params(hop is not None),
-                interpret=platform() != "tpu" and (INTERPRET_HOPS if hop else INTERPRET),
+                interpret=compiled_platform() != "tpu" and (INTERPRET_HOPS if hop else INTERPRET),
                 name=name,
             )(*operands)
 
@@ -208,7 +210,7 @@ def compiler_params(hops: bool) -> pltpu.CompilerParams:
     )
 
 
-def visit(stripes: Rectangle, run: Callable, state):
+def visit_stripes(stripes: MaskBlock, run: Callable, state):
     """state = run(stripe, state) for each stripe; one compiled body serves them all."""
     count, together, _ = stripes.low.shape
 
@@ -219,7 +221,7 @@ def visit(stripes: Rectangle, run: Callable, state):
     return turn(0, state) if count == 1 else lax.fori_loop(0, count, turn, state)
 
 
-def in_stripes(bands: Sequence[Rectangle], tile: Tile, most: int = UNBOUNDED) -> Rectangle:
+def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) -> MaskBlock:
     """The rectangles of a pair of shards, which fill it row by row, as stripes of at most so many rows, or of one row
     of tiles, whose lists fit. Low and high are (stripes, P, Q), and rows those of a rectangle, of which a stripe holds
     P above each other, or one that is cut."""
@@ -235,4 +237,4 @@ def in_stripes(bands: Sequence[Rectangle], tile: Tile, most: int = UNBOUNDED) ->
         return (each + starts).reshape(-1, lines * tile.block_q // rows, beside)
 
     low, high = stacked(b.low for b in bands), stacked(b.high for b in bands)
-    return Rectangle(0, 0, rows, bands[0].cols, low, high)
+    return MaskBlock(0, 0, rows, bands[0].cols, low, high)

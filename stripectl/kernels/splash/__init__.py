@@ -6,21 +6,21 @@ rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does 
 
 from typing import Any
 
-from stripectl.core.kernel import LANES, Kernel, PallasKernel, unsupported_by_pallas
+from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
-from stripectl.core.sequence_sharding import pairing_of
+from stripectl.core.sequence_sharding import sequence_sharding
 
 SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
-def unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
     if kind == "tpu" and workload.window.left is not None:
         return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
-    if reason := unsupported_by_pallas("splash", workload, plan, kind):
+    if reason := why_unsupported_by_pallas("splash", workload, plan, kind):
         return reason
-    rows = pairing_of(workload, plan).key_piece
+    rows = sequence_sharding(workload, plan).key_piece
     tiles = [tile for tile in (plan.tile or DEFAULT, plan.backward) if tile]
-    if kind != "tpu" or workload.window.looks_on or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
+    if kind != "tpu" or workload.window.sees_future or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
         return None
     return (
         f"splash lists every tile of a piece of {rows:,} rows, which takes more than the 1 MiB of scalar "
@@ -39,19 +39,22 @@ def mask_bytes(rows: int, tile: Tile) -> int:
 # Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 does only for the last two.
 # By the compiler's bundles smaller tiles gain 2 % at the most: benchmarks/README.md "Tiles of Pallas kernels".
 DEFAULT = Tile(1024, 1024)
-LEAST = 512  # on v5e a score costs 5 % more than at 1024, and at 128 nearly four times as much
+MIN_DEFAULT_ROWS = 512  # on v5e a score costs 5 % more than at 1024, and at 128 nearly four times as much
 
 about = Kernel(
     "splash",
     paper="https://arxiv.org/abs/2307.08691",
     family="softmax",
     default_tile=lambda kind: DEFAULT,
-    unsupported=unsupported,
-    instead="pallas_tpu",
+    why_unsupported=why_unsupported,
+    fallback="pallas_tpu",
     tile_multiple=LANES,
-    least_side=lambda kind: LEAST,
-    moves={"forward": 14, "backward": 14},  # queries are scaled; what comes of a rectangle is merged in float32
-    copies={"forward": 2, "backward": 2},  # and a result of its own
+    min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
+    moved_bytes_per_element={
+        "forward": 14,
+        "backward": 14,
+    },  # queries are scaled; what comes of a rectangle is merged in float32
+    query_copies={"forward": 2, "backward": 2},  # and a result of its own
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),
         "backward": (

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import stripectl.compat as compat
-from stripectl.core.layout import Rectangle, Tile, clip
+from stripectl.core.layout import MaskBlock, Tile, clip
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
 
@@ -41,7 +41,7 @@ def keep(query, key):
     return query >= key
 
 
-def mask_of(band: Rectangle, tile: Tile, *, by_columns: bool) -> Any:
+def mask_of(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
     """The library's arrays for keys j <= i + high: tiles that run, and the tile to fetch next in the order of the grid,
     which goes along rows of tiles, or `by_columns` (dK/dV) along columns of them."""
     rows, columns = band.rows // tile.block_q, band.cols // tile.block_kv
@@ -108,7 +108,7 @@ def compiled_or_interpreted(compute, band, tile, masked):
     return choose
 
 
-def scaled(q_BNTH):
+def scaled_queries(q_BNTH):
     """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale as well."""
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
@@ -117,11 +117,11 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
     def compute(band, masked, *arrays):
         return compiled_or_interpreted(attend, band, tile, masked)(*arrays)
 
-    return rectangles.forward([scaled(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
+    return rectangles.forward([scaled_queries(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
-    queries = scaled(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
+    queries = scaled_queries(q_BNTH), *map(fold, (lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
 
     def compute(band, masked, q, lse, dout, delta, k, v):
         run = compiled_or_interpreted(differentiate, band, tile, masked)

@@ -17,7 +17,7 @@ EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where 
 NOTHING = 2 * EMPTY  # the log-sum-exp of no scores, which weighs nothing beside the maximum of none
 
 
-def visit(bands, compute, state):
+def visit_blocks(bands, compute, state):
     """state = compute(band, masked, state) for each rectangle that is not dead; one compiled body serves them all."""
 
     def rectangle(band, state):
@@ -42,11 +42,11 @@ def fold(x):
     return x.reshape(-1, *x.shape[2:])
 
 
-def cut(x, at, size):
+def cut_block(x, at, size):
     return lax.dynamic_slice_in_dim(x, at, size, axis=1)
 
 
-def put(x, at, part):
+def put_block(x, at, part):
     return lax.dynamic_update_slice_in_dim(x, part, at, axis=1)
 
 
@@ -65,12 +65,12 @@ def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
     is given its rows of the folded arrays."""
 
     def compute(band, masked, state):
-        rows = (cut(x, band.row, band.rows) for x in queries)
-        columns = (cut(x, band.col, band.cols) for x in keys)
-        met = merge([cut(x, band.row, band.rows) for x in state], *attend(band, masked, *rows, *columns))
-        return tuple(put(x, band.row, part) for x, part in zip(state, met, strict=True))
+        rows = (cut_block(x, band.row, band.rows) for x in queries)
+        columns = (cut_block(x, band.col, band.cols) for x in keys)
+        met = merge([cut_block(x, band.row, band.rows) for x in state], *attend(band, masked, *rows, *columns))
+        return tuple(put_block(x, band.row, part) for x, part in zip(state, met, strict=True))
 
-    after = visit(bands, compute, tuple(map(fold, state)))
+    after = visit_blocks(bands, compute, tuple(map(fold, state)))
     return tuple(x.reshape(before.shape) for x, before in zip(after, state, strict=True))
 
 
@@ -79,12 +79,12 @@ def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: C
     rectangle, as in `forward`; dq is added to what came in."""
 
     def compute(band, masked, grads):
-        rows = (cut(x, band.row, band.rows) for x in queries)
-        columns = (cut(x, band.col, band.cols) for x in keys)
+        rows = (cut_block(x, band.row, band.rows) for x in queries)
+        columns = (cut_block(x, band.col, band.cols) for x in keys)
         found = (x.astype(jnp.float32) for x in differentiate(band, masked, *rows, *columns))
         places = zip(grads, (band.row, band.col, band.col), found, strict=True)
-        return tuple(put(x, at, cut(x, at, d.shape[1]) + d) for x, at, d in places)
+        return tuple(put_block(x, at, cut_block(x, at, d.shape[1]) + d) for x, at, d in places)
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in keys)
-    dq, dk, dv = visit(bands, compute, (fold(dq_BNTH), *zeros))
+    dq, dk, dv = visit_blocks(bands, compute, (fold(dq_BNTH), *zeros))
     return dq.reshape(dq_BNTH.shape), dk, dv

@@ -4,7 +4,7 @@ Whole tiles take a path without mask, boundary tiles mask, dead tiles are never 
 tile stays in cache and the cost is linear in heads; grouped-query heads read their key/value head in place.
 """
 
-from stripectl.core.kernel import LEAST_SIDE, Kernel
+from stripectl.core.kernel import MIN_TILE_ROWS, Kernel
 from stripectl.core.layout import Tile
 
 # cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
@@ -12,14 +12,14 @@ from stripectl.core.layout import Tile
 DEFAULTS = {"cpu": Tile(256, 256), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
 # On a TPU smaller tiles take up to 17 times as long: benchmarks/README.md "Tiles of the xla kernel on TPUs". On a GPU
 # each starts several programs.
-LEAST = {"cpu": LEAST_SIDE, "tpu": 1024, "gpu": 1024}
+MIN_DEFAULT_ROWS = {"cpu": MIN_TILE_ROWS, "tpu": 1024, "gpu": 1024}
 
 about = Kernel(
     "xla",
     paper="https://arxiv.org/abs/2112.05682",
     family="softmax",
     default_tile=lambda kind: DEFAULTS[kind],
-    least_side=lambda kind: LEAST[kind],
-    copies={"forward": 1, "backward": 1},  # queries are scaled
-    scores_kept={"forward": 2, "backward": 4},  # scores and weights, and their gradients
+    min_default_rows=lambda kind: MIN_DEFAULT_ROWS[kind],
+    query_copies={"forward": 1, "backward": 1},  # queries are scaled
+    saved_score_tiles={"forward": 2, "backward": 4},  # scores and weights, and their gradients
 )

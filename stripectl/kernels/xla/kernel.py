@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.layout import Rectangle, Tile, column_tiles, kept, row_tiles
+from stripectl.core.layout import MaskBlock, Tile, column_tiles, is_live, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
 
 EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
@@ -21,30 +21,30 @@ LOG2_E = math.log2(math.e)
 FIRST_CACHE = 2**15  # bytes, of any CPU's core at least
 
 
-def platform() -> str:
+def compiled_platform() -> str:
     """What is compiled for, here or ahead of time: "cpu", "tpu" and the like."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
 
-def turned(x_SH):
+def transpose_keys(x_SH):
     """x_HS. On a CPU it is turned before the matmul that takes it, in which XLA would do so more slowly, and in pieces
     that stay in its first cache."""
-    if platform() != "cpu":
+    if compiled_platform() != "cpu":
         return x_SH.T
     rows = max(1, FIRST_CACHE // (x_SH.shape[1] * x_SH.dtype.itemsize))
     pieces = [x_SH[first : first + rows].T for first in range(0, x_SH.shape[0], rows)]
     return lax.optimization_barrier(jnp.concatenate(pieces, axis=1))
 
 
-def scores(a, b, contract):
+def matmul_scores(a, b, contract):
     """a x b over one dimension of each, in float32."""
     return lax.dot_general(a, b, (((contract[0],), (contract[1],)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def weights(s_TS, scale, max_T):
+def exponentials(s_TS, scale, max_T):
     """e to the scaled scores less their maximum."""
-    if platform() == "cpu":
+    if compiled_platform() == "cpu":
         return power_of_two(s_TS * (scale * LOG2_E) - (max_T * LOG2_E)[:, None])
     return jnp.exp(s_TS * scale - max_T[:, None])
 
@@ -53,13 +53,13 @@ def forward_tile(q_TH, k_SH, v_SH, carry, keep):
     """One tile: the state (out_TH, max_T, sum_T) after the queries have also met these keys. Scores are scaled where
     they are read, so no pass is made for that."""
     (out_TH, max_T, sum_T), scale = carry, q_TH.shape[1] ** -0.5
-    s_TS = scores(q_TH, k_SH, (1, 1))
+    s_TS = matmul_scores(q_TH, k_SH, (1, 1))
     if keep is not None:
         s_TS = jnp.where(keep(0), s_TS, EMPTY / scale)
     new_T = jnp.maximum(max_T, s_TS.max(1) * scale)
-    p_TS = weights(s_TS, scale, jnp.maximum(new_T, EMPTY / 2))  # 0 of a dropped score in a row of them too
+    p_TS = exponentials(s_TS, scale, jnp.maximum(new_T, EMPTY / 2))  # 0 of a dropped score in a row of them too
     decay_T = jnp.exp(max_T - new_T)
-    out_TH = out_TH * decay_T[:, None] + scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
+    out_TH = out_TH * decay_T[:, None] + matmul_scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
     return out_TH, new_T, sum_T * decay_T + p_TS.sum(1)
 
 
@@ -67,13 +67,13 @@ def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
     """One tile: (dq_HT, dk_SH, dv_SH), scores recomputed from the log-sum-exp. They are those of keys with queries, and
     dq has heads in rows: so no matmul sums over the rows of its first factor, which takes a CPU twice as long."""
     scale = q_TH.shape[1] ** -0.5
-    p_ST = jnp.exp(scores(k_SH, q_TH, (1, 1)) * scale - lse_T)
+    p_ST = jnp.exp(matmul_scores(k_SH, q_TH, (1, 1)) * scale - lse_T)
     if keep is not None:
         p_ST = jnp.where(keep(1), p_ST, 0)
-    dp_ST = scores(v_SH, dout_TH, (1, 1))
+    dp_ST = matmul_scores(v_SH, dout_TH, (1, 1))
     ds_ST = (p_ST * (dp_ST - delta_T) * scale).astype(q_TH.dtype)
-    dq_HT, dk_SH = scores(turned(k_SH), ds_ST, (1, 0)), scores(ds_ST, q_TH, (1, 0))
-    return dq_HT, dk_SH, scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
+    dq_HT, dk_SH = matmul_scores(transpose_keys(k_SH), ds_ST, (1, 0)), matmul_scores(ds_ST, q_TH, (1, 0))
+    return dq_HT, dk_SH, matmul_scores(p_ST.astype(q_TH.dtype), dout_TH, (1, 0))
 
 
 def in_memory(x, at, size):
@@ -81,27 +81,27 @@ def in_memory(x, at, size):
     one too, so that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything; and a
     place in the line must be an int32."""
     heads, line = x.shape[0] * x.shape[1], math.prod(x.shape[2:])
-    if platform() == "tpu" or line >= 2**31:
+    if compiled_platform() == "tpu" or line >= 2**31:
         return x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:])
     width = line // x.shape[2]
     return x.reshape(heads, line), (at[0] * x.shape[1] + at[1], at[2] * width), (1, size * width)
 
 
-def read(x, at, size):
+def read_rows(x, at, size):
     """`size` rows of one head, from (batch, head, row)."""
     return lax.dynamic_slice(*in_memory(x, at, size)).reshape(size, *x.shape[3:])
 
 
-def write(x, at, rows):
+def write_rows(x, at, rows):
     held, start, sizes = in_memory(x, at, rows.shape[0])
     return lax.dynamic_update_slice(held, rows.reshape(sizes), start).reshape(x.shape)
 
 
 def accumulate(x, at, rows):
-    return write(x, at, read(x, at, rows.shape[0]) + rows)
+    return write_rows(x, at, read_rows(x, at, rows.shape[0]) + rows)
 
 
-def visit(bands, tile, heads, visit_rows, state):
+def visit_tiles(bands, tile, heads, visit_rows, state):
     """state = visit_rows(rectangle, tile, b, n, i, state) for every row of tiles i with a live score, of every head n
     of every sequence b, in every rectangle. Rectangles of a layout are alike, so one compiled body serves them all."""
     rows, cols = bands[0].rows, bands[0].cols
@@ -111,7 +111,7 @@ def visit(bands, tile, heads, visit_rows, state):
 
     def rectangle(r, state):
         own = jax.tree.map(lambda each: each[r], limits)
-        band = Rectangle(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3], own)
+        band = MaskBlock(table[r, 0], table[r, 1], rows, cols, table[r, 2], table[r, 3], own)
         first, last = row_tiles(band, tile)
 
         def head(index, state):
@@ -143,7 +143,7 @@ def visit_columns(band, tile, b, i, compute, carry):
             sides = tile if axis == 0 else tile[::-1]
             query = start + lax.broadcasted_iota(jnp.int32, sides, axis)
             key = col + lax.broadcasted_iota(jnp.int32, sides, 1 - axis)
-            found = kept(band, query, key, limits_T and [jnp.expand_dims(limit_T, 1 - axis) for limit_T in limits_T])
+            found = is_live(band, query, key, limits_T and [jnp.expand_dims(limit_T, 1 - axis) for limit_T in limits_T])
             if ragged_rows:
                 found &= query >= row
             if band.cols % tile.block_kv:
@@ -168,17 +168,17 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
 
     def visit_rows(band, tile, b, n, i, state):
         at = (b, n, band.row + jnp.minimum(i * tile.block_q, band.rows - tile.block_q))
-        q_TH = read(q_BNTH, at, tile.block_q)
+        q_TH = read_rows(q_BNTH, at, tile.block_q)
 
         def compute(row, col, keep, carry):
             keys = (b, n // group, band.col + col)
-            k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
+            k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
             return forward_tile(q_TH, k_SH, v_SH, carry, keep)
 
-        carry = visit_columns(band, tile, b, i, compute, tuple(read(x, at, tile.block_q) for x in state))
-        return tuple(write(x, at, rows) for x, rows in zip(state, carry, strict=True))
+        carry = visit_columns(band, tile, b, i, compute, tuple(read_rows(x, at, tile.block_q) for x in state))
+        return tuple(write_rows(x, at, rows) for x, rows in zip(state, carry, strict=True))
 
-    return visit(bands, tile, q_BNTH.shape[:2], visit_rows, state)
+    return visit_tiles(bands, tile, q_BNTH.shape[:2], visit_rows, state)
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
@@ -186,18 +186,20 @@ def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, ban
 
     def visit_rows(band, tile, b, n, i, grads):
         at = (b, n, band.row + jnp.minimum(i * tile.block_q, band.rows - tile.block_q))
-        q_TH, dout_TH, lse_T, delta_T = (read(x, at, tile.block_q) for x in (q_BNTH, dout_BNTH, lse_BNT, delta_BNT))
+        q_TH, dout_TH, lse_T, delta_T = (
+            read_rows(x, at, tile.block_q) for x in (q_BNTH, dout_BNTH, lse_BNT, delta_BNT)
+        )
 
         def compute(row, col, keep, carry):
             dq_HT, dk, dv = carry
             keys = (b, n // group, band.col + col)
-            k_SH, v_SH = read(k_BKSH, keys, tile.block_kv), read(v_BKSH, keys, tile.block_kv)
+            k_SH, v_SH = read_rows(k_BKSH, keys, tile.block_kv), read_rows(v_BKSH, keys, tile.block_kv)
             own_HT, dk_SH, dv_SH = backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep)
             return dq_HT + own_HT, accumulate(dk, keys, dk_SH), accumulate(dv, keys, dv_SH)
 
         dq, dk, dv = grads
-        dq_HT, dk, dv = visit_columns(band, tile, b, i, compute, (read(dq, at, tile.block_q).T, dk, dv))
-        return write(dq, at, dq_HT.T), dk, dv
+        dq_HT, dk, dv = visit_columns(band, tile, b, i, compute, (read_rows(dq, at, tile.block_q).T, dk, dv))
+        return write_rows(dq, at, dq_HT.T), dk, dv
 
     zeros = (jnp.zeros(x.shape, jnp.float32) for x in (k_BKSH, v_BKSH))
-    return visit(bands, tile, q_BNTH.shape[:2], visit_rows, (dq_BNTH, *zeros))
+    return visit_tiles(bands, tile, q_BNTH.shape[:2], visit_rows, (dq_BNTH, *zeros))

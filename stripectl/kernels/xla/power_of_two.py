@@ -11,7 +11,7 @@ from jax import lax
 DEGREE = 5  # an error of 2e-7; float32 rounds to 1e-7 in any case
 NEAREST = np.polynomial.Chebyshev.interpolate(np.exp2, DEGREE, domain=[-0.5, 0.5])
 COEFFICIENTS = 1.0, *NEAREST.convert(kind=np.polynomial.Polynomial).coef[1:].tolist()
-LEAST = -126.0  # of the exponents of normal numbers in float32
+MIN_EXPONENT = -126.0  # of the exponents of normal numbers in float32
 TO_LAST_BITS = 1.5 * 2.0**23  # of such a float32 the last bits are a whole number: cheaper than to convert it
 
 
@@ -26,4 +26,4 @@ def power_of_two(x):
         factor = factor * fraction + coefficient
     exponent = lax.bitcast_convert_type(whole + TO_LAST_BITS, jnp.int32) << 23
     power = lax.bitcast_convert_type(lax.bitcast_convert_type(factor, jnp.int32) + exponent, jnp.float32)
-    return jnp.where(x < LEAST, 0, power)
+    return jnp.where(x < MIN_EXPONENT, 0, power)

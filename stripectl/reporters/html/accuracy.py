@@ -6,12 +6,12 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.analysis.ranking import Pair, pairs
-from stripectl.analysis.striped_attention_paper import beside
+from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
+from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP, Workload, format_length
-from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, section, svg, table
+from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, chart_table, section, svg
 from stripectl.reporters.terminal import tables
-from stripectl.results.labels import describe
+from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
@@ -26,23 +26,23 @@ ABSENT = (
 )
 COLUMNS = ("plan", "pass", "measured", "simulated", "error", "speed-up measured", "speed-up simulated", "its error")
 PAPER_COLUMNS = ("hardware", "model", "mesh", "tokens", "method", "paper", "here", "off by", "TMS", "bound")
-MOST = 80  # rows and marks
+MAX_ROWS = 80  # rows and marks
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    works: dict[Workload, list[Pair]] = {}
-    for pair in pairs(shown):
+    works: dict[Workload, list[SimulatedAndMeasured]] = {}
+    for pair in simulated_and_measured(shown):
         works.setdefault(pair.measured.workload, []).append(pair)
     groups: dict[str, list[dict[str, Any]]] = {}
     for work, own in works.items():
-        groups.setdefault(describe(work), []).append(_of_pairs(own))
-    if found := [each for each in beside(shown) if each.published]:
+        groups.setdefault(workload_label(work), []).append(_of_pairs(own))
+    if found := [each for each in published_comparisons(shown) if each.published]:
         groups["Training steps, striped over contiguous, beside Brandon et al. 2023"] = [_of_paper(found)]
     made = [{"title": title, "charts": charts} for title, charts in groups.items()]
     return section("predicted", "Predictions", TITLE, INTRO, made, ABSENT)
 
 
-def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
+def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
     work = found[0].measured.workload
     unit, size = unit_of(max(pair.measured.median_s or 0.0 for pair in found), SECONDS)
     marks = [
@@ -58,11 +58,11 @@ def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
         (
             pair.measured.plan,
             work.passes,
-            tables.spread(pair.measured),
+            tables.spread_cell(pair.measured),
             duration(pair.simulated.median_s),
             f"{pair.error:+.0%}",
-            tables.speedup(pair.measured),
-            tables.speedup(pair.simulated),
+            tables.speedup_cell(pair.measured),
+            tables.speedup_cell(pair.simulated),
             NOTHING if pair.speedup_error is None else f"{pair.speedup_error:+.0%}",
         )
         for pair in found
@@ -74,7 +74,7 @@ def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
         work.passes,
         ["measured", "simulated"],
         f"{len(found)} plans, measured and simulated. The worst: {worst.measured.plan}, {worst.error:+.0%}.",
-        table(COLUMNS, rows, ("plan", "pass", "speed-up measured", "speed-up simulated")),
+        chart_table(COLUMNS, rows, ("plan", "pass", "speed-up measured", "speed-up simulated")),
         "These plans ran on the devices here, and on clocks with the same tile costs. The error is simulated over "
         "measured, less one.",
         marks=marks,
@@ -83,7 +83,7 @@ def _of_pairs(found: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
-    every, found = len(found), found[:MOST]
+    every, found = len(found), found[:MAX_ROWS]
     rows = [
         (
             each.hardware,
@@ -106,7 +106,7 @@ def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
         STEP,
         [*(each.method for each in found), "published"],
         f"{len(found)} speed-ups that a paper measured, beside those found here. Worst: {worst.error:+.0%}.",
-        table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MOST),
+        chart_table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MAX_ROWS),
         marks=[{"x": each.published, "y": each.ours, "low": None, "high": None} for each in found],
         axes=("speed-up the paper measured (times)", "speed-up here (times)"),
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, by_method, svg
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread
-from stripectl.results.labels import plan_cell
+from stripectl.reporters.html.charts import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, method_channel, svg
+from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread_cell
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 
-TALL = 54  # pixels of a bar and the words above it
+BAR_PIXELS = 54  # pixels of a bar and the words above it
 
 
 def bar(
@@ -26,11 +26,11 @@ def bar(
     return {"order": order, **said, "value": value, "low": low, "high": high}
 
 
-def timed(order: int, m: Measurement, size: float, name: str = "", also: str = "") -> dict[str, Any]:
+def time_bar(order: int, m: Measurement, size: float, name: str = "", also: str = "") -> dict[str, Any]:
     """The bar of a time, in a unit of so many seconds."""
-    words = f"{METHOD_WORDS.get(m.method, m.method)}, {m.target}{also}: {spread(m)}"
+    words = f"{METHOD_WORDS.get(m.method, m.method)}, {m.target}{also}: {spread_cell(m)}"
     ends = [end / size for end in m.ci95_s] if m.ci95_s else None
-    return bar(order, name or plan_cell(m), m, (m.median_s or 0.0) / size, words, ends)
+    return bar(order, name or plan_label(m), m, (m.median_s or 0.0) / size, words, ends)
 
 
 def draw(chart: Mapping[str, Any]) -> str:
@@ -44,17 +44,17 @@ def draw(chart: Mapping[str, Any]) -> str:
     ran = "datum.method == 'measured'"
     bars = base.mark_bar(height=9, yOffset=17, strokeWidth=1.2).encode(
         x=value,
-        color=by_method(alt.Color, METHOD_COLOURS),
-        stroke=by_method(alt.Stroke, METHOD_COLOURS),
+        color=method_channel(alt.Color, METHOD_COLOURS),
+        stroke=method_channel(alt.Stroke, METHOD_COLOURS),
         fillOpacity=alt.condition(ran, alt.value(0.45), alt.value(0.0)),
         strokeDash=alt.condition(ran, alt.value([1, 0]), alt.value([4, 3])),
     )
     ends = base.mark_point(yOffset=17, size=45, strokeWidth=1.5).encode(
         x=value,
-        color=by_method(alt.Color, METHOD_COLOURS),
-        fill=by_method(alt.Fill, METHOD_COLOURS),
+        color=method_channel(alt.Color, METHOD_COLOURS),
+        fill=method_channel(alt.Fill, METHOD_COLOURS),
         fillOpacity=alt.condition(ran, alt.value(1), alt.value(0)),
-        shape=by_method(alt.Shape, METHOD_SHAPES),
+        shape=method_channel(alt.Shape, METHOD_SHAPES),
     )
     known = base.transform_filter("isValid(datum.low)")
     interval = known.mark_rule(yOffset=17, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q")
@@ -65,4 +65,4 @@ def draw(chart: Mapping[str, Any]) -> str:
     if chart["rule"]:
         limit = alt.Chart(alt.Data(values=[chart["rule"]])).encode(x=alt.X("value:Q"))
         layers.append(limit.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2]))
-    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(TALL)))
+    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(BAR_PIXELS)))

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from stripectl.analysis.by_length import Contest, contests
+from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import chart, section, table
+from stripectl.reporters.html.charts import chart, chart_table, section
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.reporters.terminal import by_length
-from stripectl.reporters.terminal.tables import memory, spread
-from stripectl.results.labels import plan_cell
+from stripectl.reporters.terminal.tables import memory_cell, spread_cell
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times
@@ -22,30 +22,30 @@ ABSENT = (
     "It takes times of two schemes at two lengths. stripectl bench --seqlen 16k,64k,256k,1M --scheme all --mesh auto."
 )
 COLUMNS = ("tokens", "scheme", "over the winner", "time", "method", "memory", "plan, or why it has no time")
-FAR = 4.0  # a ratio from which on all look alike
+SATURATED_RATIO = 4.0  # a ratio from which on all look alike
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     """The contests of a run, passes of one workload and target together, with a chart and the winners of each, and
     notes; those that hold for one pass alone name it."""
-    titles: dict[str, list[Contest]] = {}
-    for contest in contests(shown):
-        titles.setdefault(by_length.title(contest), []).append(contest)
+    titles: dict[str, list[SchemesByLength]] = {}
+    for contest in schemes_by_length(shown):
+        titles.setdefault(by_length.workload_title(contest), []).append(contest)
     groups = [
         {"title": title, "charts": list(map(_chart, those)), "notes": _notes(those)} for title, those in titles.items()
     ]
     return section("lengths", "Schemes", by_length.QUESTION, INTRO, groups, ABSENT)
 
 
-def _notes(those: Sequence[Contest]) -> list[str]:
+def _notes(those: Sequence[SchemesByLength]) -> list[str]:
     said: dict[str, list[str]] = {}
     for contest in those:
-        for note in by_length.notes(contest):
+        for note in by_length.matrix_notes(contest):
             said.setdefault(note, []).append(contest.workload.passes)
     return [note if len(passes) == len(those) else f"{', '.join(passes)}: {note}" for note, passes in said.items()]
 
 
-def _chart(contest: Contest) -> dict[str, Any]:
+def _chart(contest: SchemesByLength) -> dict[str, Any]:
     cells = [_cell(contest, at, name) for at in range(len(contest.lengths)) for name in contest.schemes]
     lengths = [format_length(each.seq_len) for each in contest.lengths]
     rows = [
@@ -68,18 +68,18 @@ def _chart(contest: Contest) -> dict[str, Any]:
         by_length.QUESTION,
         contest.workload.passes,
         [cell["method"] for cell in cells if cell["method"]],
-        f"{by_length.QUESTION} {by_length.answer(contest)}",
-        table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
-        by_length.answer(contest),
+        f"{by_length.QUESTION} {by_length.answer_line(contest)}",
+        chart_table(COLUMNS, rows, ("tokens", "scheme", "method", COLUMNS[-1])),
+        by_length.answer_line(contest),
         cells=cells,
         broad=True,
         across={"title": "sequence length (tokens)", "order": lengths, "side": "top"},
         down={"title": None, "order": list(contest.schemes)},
-        more=[{"title": "Winners", "table": table(list(winners[0]), winning, words), "open": True}],
+        more=[{"title": "Winners", "table": chart_table(list(winners[0]), winning, words), "open": True}],
     )
 
 
-def _cell(contest: Contest, at: int, scheme: str) -> dict[str, Any]:
+def _cell(contest: SchemesByLength, at: int, scheme: str) -> dict[str, Any]:
     """What came of a scheme at the length that comes `at`-th."""
     length = contest.lengths[at]
     cell, words = length.cells.get(scheme), by_length.cell_words(length, scheme)
@@ -87,7 +87,12 @@ def _cell(contest: Contest, at: int, scheme: str) -> dict[str, Any]:
     ratio = None
     if cell and cell.best:
         best, ratio = cell.best, cell.ratio
-        known |= {"plan": plan_cell(best), "method": utf8(best.method), "memory": memory(best), "time": spread(best)}
+        known |= {
+            "plan": plan_label(best),
+            "method": utf8(best.method),
+            "memory": memory_cell(best),
+            "time": spread_cell(best),
+        }
     elif cell:
         known["reason"] = by_length.reason_of(cell.refused)
     wins = scheme == length.winner
@@ -98,5 +103,5 @@ def _cell(contest: Contest, at: int, scheme: str) -> dict[str, Any]:
         "second": " ".join(words[1:]).strip(),
         "ratio": times(ratio),
         "wins": wins,
-        "fullness": fullness(ratio, wins, FAR),
+        "fullness": fullness(ratio, wins, SATURATED_RATIO),
     }

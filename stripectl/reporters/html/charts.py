@@ -21,17 +21,23 @@ METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
 WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
-WORDS = {"labelColor": INK, "titleColor": INK, "titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11}
+AXIS_STYLE = {
+    "labelColor": INK,
+    "titleColor": INK,
+    "titleFontWeight": "normal",
+    "labelFontSize": 11,
+    "titleFontSize": 11,
+}
 FAINT = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
 LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the drawing
     "background": "transparent",
     "aria": False,
     "font": "sans-serif",
     "view": {"stroke": None},
-    "axis": {**WORDS, **FAINT, "gridOpacity": 0.12},
-    "legend": {**WORDS, "titleOrient": "left"},
+    "axis": {**AXIS_STYLE, **FAINT, "gridOpacity": 0.12},
+    "legend": {**AXIS_STYLE, "titleOrient": "left"},
 }
-LONG = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
+SUBPIXEL_DIGITS = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
 IDLE = re.compile(
@@ -55,7 +61,7 @@ WHY_NOT = {  # of a column of a chart's table that says n/a
     "over before": "The first run, and one without a value, stand over no level.",
     "commit": "A run outside of a git checkout has no commit.",
 }
-MOST_ROWS = 64  # of a table
+MAX_TABLE_ROWS = 64  # of a table
 MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
 
 
@@ -121,7 +127,7 @@ def section(
     }
 
 
-def grouped(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
+def grouped_by(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
     """Parts of the page that bear the same `group`, together, in the order in which those first come."""
     titles: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
@@ -129,12 +135,12 @@ def grouped(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dic
     return [{"title": title, key: members} for title, members in titles.items()]
 
 
-def table(
+def chart_table(
     names: Sequence[str],
     rows: Iterable[Sequence[str]],
     words: Iterable[str],
     total: int = 0,
-    most: int = MOST_ROWS,
+    most: int = MAX_TABLE_ROWS,
 ) -> dict[str, Any]:
     """Rows with their columns' names, those in `words` no numbers; `total` is how many rows there would be, where
     these are a part."""
@@ -161,9 +167,9 @@ def svg(drawn: alt.TopLevelMixin) -> str:
 
 def _slim(tag: re.Match[str]) -> str:
     """A tag without what changes nothing that anybody sees."""
-    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: LONG.sub("", found[0]), IDLE.sub("", tag[0]))
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: SUBPIXEL_DIGITS.sub("", found[0]), IDLE.sub("", tag[0]))
 
 
-def by_method(channel: Any, values: Sequence[str]) -> Any:
+def method_channel(channel: Any, values: Sequence[str]) -> Any:
     """A channel of the drawing that tells methods apart."""
     return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)

@@ -26,13 +26,13 @@ SOURCES = {
 }
 
 
-def grounds(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
+def cost_source_rows(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
     """(source, what it means, its figures, how many measurements stand on it) of each calibration; rough ones of a
     source are one: each has its own figures, which are in run.json."""
     known: dict[str, list[Measurement]] = {}
     for m in shown:
-        if m.calibration and m.status == "ok":
-            detail = {"source": m.calibration["source"]} if m.rough else m.calibration
+        if m.cost_source and m.status == "ok":
+            detail = {"source": m.cost_source["source"]} if m.is_search_probe else m.cost_source
             known.setdefault(json.dumps(detail, sort_keys=True), []).append(m)
     for key, members in known.items():
         figures = json.loads(key)

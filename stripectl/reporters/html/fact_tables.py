@@ -4,13 +4,13 @@ it, and what its times stand on."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.reporters.html.cost_sources import grounds
+from stripectl.reporters.html.cost_sources import cost_source_rows
 from stripectl.results.measurement import Measurement
-from stripectl.results.noise import told
+from stripectl.results.noise import noise_warnings
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, in_unit
 
-WORDS = {
+FIELD_NAMES = {
     "whole_s": "a whole tile",
     "boundary_s": "a boundary tile",
     "dead_s": "a dead tile",
@@ -28,43 +28,43 @@ WORDS = {
 }
 
 
-def environment(run: Run) -> list[dict[str, Any]]:
+def environment_rows(run: Run) -> list[dict[str, Any]]:
     """What surrounded a run, but for its warnings."""
-    return facts({name: value for name, value in run.environment.items() if name != "warnings"})
+    return fact_rows({name: value for name, value in run.environment.items() if name != "warnings"})
 
 
 def warnings_of(run: Run) -> list[str]:
     """What may have disturbed a run, and what did."""
     found = run.environment.get("warnings") or []
-    return [*(map(str, found) if isinstance(found, list) else [str(found)]), *told(run.measurements)]
+    return [*(map(str, found) if isinstance(found, list) else [str(found)]), *noise_warnings(run.measurements)]
 
 
-def calibrations(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+def cost_source_facts(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     """Where simulated times come from, each calibration once, with how many measurements stand on it."""
     return [
-        {"source": source, "text": text, "facts": facts(detail), "used_by": count}
-        for source, text, detail, count in grounds(shown)
+        {"source": source, "text": text, "facts": fact_rows(detail), "used_by": count}
+        for source, text, detail, count in cost_source_rows(shown)
     ]
 
 
-def facts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def fact_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Nested data as small tables of (name, value): one for the plain values, one a mapping in it."""
     plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
     parts = [("", plain), *((name, value) for name, value in content.items() if isinstance(value, Mapping))]
-    return [{"title": words(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
+    return [{"title": field_name(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
 
 
 def _rows(content: Mapping[str, Any], under: str = "") -> list[tuple[str, str]]:
     rows = []
     for name, value in content.items():
-        label = f"{under}{words(name)}"
+        label = f"{under}{field_name(name)}"
         rows += _rows(value, f"{label}: ") if isinstance(value, Mapping) else [(label, quantity(name, value))]
     return rows
 
 
-def words(name: str) -> str:
+def field_name(name: str) -> str:
     """A field's name for a reader: the unit goes, since the value shows it."""
-    return WORDS.get(name) or name.removesuffix("_s").replace("_", " ")
+    return FIELD_NAMES.get(name) or name.removesuffix("_s").replace("_", " ")
 
 
 def quantity(name: str, value: Any) -> str:
@@ -74,5 +74,5 @@ def quantity(name: str, value: Any) -> str:
     if value is None or isinstance(value, bool | str):
         return {None: NOTHING, True: "yes", False: "no"}.get(value, str(value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{words(key)} {quantity(key, each)}" for key, each in value.items())
+        return ", ".join(f"{field_name(key)} {quantity(key, each)}" for key, each in value.items())
     return in_unit(name, value)

@@ -12,7 +12,7 @@ import altair as alt
 
 from stripectl.analysis.history_metrics import METRICS
 from stripectl.analysis.ranking import strength
-from stripectl.analysis.series import Point, Series, series_of
+from stripectl.analysis.series import Series, SeriesPoint, series_of
 from stripectl.reporters import history_text
 from stripectl.reporters.html.charts import (
     COLOURS,
@@ -20,10 +20,10 @@ from stripectl.reporters.html.charts import (
     MOST_GROUPS,
     WIDTH,
     chart,
-    grouped,
+    chart_table,
+    grouped_by,
     section,
     svg,
-    table,
 )
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, SECONDS, unit_of
@@ -37,10 +37,10 @@ INTRO = (
     "--metric memory."
 )
 ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
-ALONE = "The history holds no other run of what this run measured, on this machine."
-NO_NUMBERS = {*history_text.ROWS} - {"value", "over before"}
-MOST = 6  # charts of a workload
-TALL = 150  # pixels
+NO_OTHER_RUN = "The history holds no other run of what this run measured, on this machine."
+NO_NUMBERS = {*history_text.POINT_COLUMNS} - {"value", "over before"}
+MAX_CHARTS = 6  # charts of a workload
+CHART_PIXELS = 150  # pixels
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
 
 
@@ -51,35 +51,36 @@ def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
     own = [series for series in every if past and series.newest.run is past[-1]]
     drawn = [series for series in own if len(series.points) > 1]
     drawn.sort(key=lambda series: (not series.changes, strength(series.newest.measurement.method)))
-    groups = grouped(map(_chart, drawn))
+    groups = grouped_by(map(_chart, drawn))
     if groups and (new := len(own) - len(drawn)):
         groups[-1]["notes"] = [NEW_ALONE.format(new)]
-    absent = ABSENT if past is None else ALONE
-    return section("history", "History", TITLE, INTRO, groups, absent, (MOST_GROUPS, MOST))
+    absent = ABSENT if past is None else NO_OTHER_RUN
+    return section("history", "History", TITLE, INTRO, groups, absent, (MOST_GROUPS, MAX_CHARTS))
 
 
 def _chart(series: Series) -> dict[str, Any]:
     m, (low, high) = series.newest.measurement, series.span
     unit, size = unit_of(max(series.values), SECONDS)
-    told = [history_text.since(change, series) for change in series.changes]
+    told = [history_text.change_since(change, series) for change in series.changes]
     first, last = series.points[0], series.newest
     return chart(
         "trend",
         TITLE,
-        f"{history_text.plan(series)} {m.workload.passes}",
+        f"{history_text.series_plan(series)} {m.workload.passes}",
         [m.method],
-        f"Times of {history_text.plan(series)} in {len(series.points)} runs, from {history_text.date(first.run)} to "
-        f"{history_text.date(last.run)}. The newest: {history_text.value(last, series)}. {_answer(series, told)}",
-        table(history_text.ROWS, reversed(history_text.rows(series)), NO_NUMBERS),
+        f"Times of {history_text.series_plan(series)} in {len(series.points)} runs, "
+        f"from {history_text.run_date(first.run)} to {history_text.run_date(last.run)}. "
+        f"The newest: {history_text.point_value(last, series)}. {_answer(series, told)}",
+        chart_table(history_text.POINT_COLUMNS, reversed(history_text.series_rows(series)), NO_NUMBERS),
         _answer(series, told),
-        group=history_text.title(series),
+        group=history_text.series_title(series),
         seq_len=m.workload.seq_len,
         marks=[_mark(at, point, series, size) for at, point in enumerate(series.points, 1)],
         levels=[
             {"at": first + 0.6, "to": end + 0.4, "value": median(values) / size} for first, end, values in series.levels
         ],
         rules=[{"at": change.at + 0.5, "words": _sign(change.ratio)} for change in series.changes],
-        axes=(f"runs, {history_text.date(first.run)} to {history_text.date(last.run)}", f"time ({unit})"),
+        axes=(f"runs, {history_text.run_date(first.run)} to {history_text.run_date(last.run)}", f"time ({unit})"),
         span=(low / size, high / size),
         ran=m.method == "measured",
     )
@@ -96,7 +97,7 @@ def _sign(ratio: float | None) -> str:
     return NOTHING if ratio is None else f"{ratio:+.1%}"
 
 
-def _mark(at: int, point: Point, series: Series, size: float) -> dict[str, Any]:
+def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> dict[str, Any]:
     ends = series.metric.interval(point.measurement) if point.value is not None else None
     low, high = (end / size for end in ends) if ends else (None, None)
     value = None if point.value is None else point.value / size
@@ -133,7 +134,11 @@ def draw(chart: Mapping[str, Any]) -> str:
         rules.mark_text(y=1, **text).encode(text="words:N"),
         intervals.mark_rule(strokeWidth=1, color=COLOURS[0]),
         timed.mark_point(size=max(12, 45 - count // 4), strokeWidth=1.3, **look),
-        marks.transform_filter("!isValid(datum.value)").mark_text(text="✕", y=TALL - 18, fontSize=11, color=INK),
-        marks.transform_filter("datum.new").mark_tick(y=TALL - 4, orient="vertical", color=INK, size=8, thickness=1.5),
+        marks.transform_filter("!isValid(datum.value)").mark_text(
+            text="✕", y=CHART_PIXELS - 18, fontSize=11, color=INK
+        ),
+        marks.transform_filter("datum.new").mark_tick(
+            y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5
+        ),
     ]
-    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=TALL))
+    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=CHART_PIXELS))

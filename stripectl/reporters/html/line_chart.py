@@ -11,9 +11,9 @@ import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, svg
 
-TALL = 190  # pixels
-MOST_SERIES = len(COLOURS)
-MOST_TICKS = 6
+CHART_PIXELS = 190  # pixels
+MAX_SERIES = len(COLOURS)
+MAX_TICKS = 6
 # Tokens in the paper's notation, which counts in 1024.
 TOKENS = (
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + 'M' : "
@@ -27,7 +27,7 @@ def draw(chart: Mapping[str, Any]) -> str:
     value} what was published, and `rules` {value, words} hold at every length. `log` says how values are drawn."""
     series = chart["series"]
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
-    ticks = lengths[:: -(-len(lengths) // MOST_TICKS)]
+    ticks = lengths[:: -(-len(lengths) // MAX_TICKS)]
     axis = alt.Axis(values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False)
     domain = [lengths[0] / 1.15, lengths[-1] * 1.15]
     across = alt.X(
@@ -73,4 +73,4 @@ def draw(chart: Mapping[str, Any]) -> str:
         layers.append(line.mark_rule(color=INK, strokeWidth=1.2, strokeDash=[6, 2]))
         text: dict[str, Any] = {"align": "left", "baseline": "bottom", "dy": -2, "fontSize": 10, "color": INK}
         layers.append(line.mark_text(x=2, **text).encode(text="words:N"))
-    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=TALL))
+    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=CHART_PIXELS))

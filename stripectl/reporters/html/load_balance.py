@@ -10,7 +10,7 @@ import altair as alt
 
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import INK, WIDTH, chart, section, svg, table
+from stripectl.reporters.html.charts import INK, WIDTH, chart, chart_table, section, svg
 from stripectl.results.measurement import Measurement
 
 TITLE = "Which device works in which round?"
@@ -21,9 +21,9 @@ INTRO = (
     "several tiles, the fastest stands here."
 )
 ABSENT = "No plan of several devices has its tiles counted in this run."
-MOST = 2, 6  # groups, and charts of each
-MOST_CELLS = 16  # devices or rounds drawn; of more, every k-th
-LEAST_NUMBERED = 19  # pixels of a cell that holds a number
+MAX_GROUPS_AND_CHARTS = 2, 6  # groups, and charts of each
+MAX_CELLS = 16  # devices or rounds drawn; of more, every k-th
+MIN_NUMBERED_PIXELS = 19  # pixels of a cell that holds a number
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -44,13 +44,13 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
         counts = [(m, m.tiles["per_round"]) for m in group.values() if m.tiles]
         most = max(max(map(max, per_round)) for _, per_round in counts)
         made.append({"title": f"{title}, {mesh}", "charts": [_chart(m, each, most) for m, each in counts]})
-    return section("work", "Work", TITLE, INTRO, made, ABSENT, MOST)
+    return section("work", "Work", TITLE, INTRO, made, ABSENT, MAX_GROUPS_AND_CHARTS)
 
 
 def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dict[str, Any]:
     plan = parse_plan(m.plan)
     devices, rounds = len(per_round), len(per_round[0])
-    down, across = (-(-count // MOST_CELLS) for count in (devices, rounds))
+    down, across = (-(-count // MAX_CELLS) for count in (devices, rounds))
     critical = sum(max(column) for column in zip(*per_round, strict=True))
     total = sum(map(sum, per_round))
     busy = total / (devices * critical) if critical else None
@@ -70,7 +70,7 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
         f"{plan.scheme}/{plan.layout}, tiles of {plan.tile}",
         ["counted"],
         f"Tiles by device ({devices}) and round ({rounds}), forward.",
-        table(
+        chart_table(
             ("device", *(f"round {at}" for at in shown)),
             [(str(device), *(f"{count:,}" for count in counts)) for device, counts in rows],
             ("device",),
@@ -96,7 +96,7 @@ def draw(chart: Mapping[str, Any]) -> str:
     ]
     rounds = len(chart["rounds"])
     cell = max(12, min(31, (WIDTH - 42) // max(rounds, 1)))
-    numbered = cell >= LEAST_NUMBERED
+    numbered = cell >= MIN_NUMBERED_PIXELS
     keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
     legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
     colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)

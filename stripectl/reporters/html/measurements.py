@@ -4,11 +4,11 @@ again."""
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stripectl.analysis.plausibility import implausible, why_so_fast
+from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export import usage
 from stripectl.reporters.terminal import tables as console
-from stripectl.results.labels import describe, plan_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
 from stripectl.results.noise import disturbances
 from stripectl.util.units import NOTHING, duration, nbytes, rate, times
@@ -17,7 +17,7 @@ COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
     *("rate", "MFU", "simulation is off by"),
 )
-MOST_NAMED = 200  # plans that were refused alike
+MAX_NAMED_PLANS = 200  # plans that were refused alike
 WHY_NOT = {  # of a cell that says n/a
     "time": "the compiler or a datasheet lacks a figure that a time needs",
     "samples": "only what ran has samples",
@@ -36,22 +36,22 @@ WHY_NOT = {  # of a cell that says n/a
 }
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """What a cell says, and the number that it is sorted by."""
 
     text: str
     value: float | None = None
 
 
-BLANK = Cell(NOTHING)
+BLANK = TableCell(NOTHING)
 
 
-def tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
     """A table a workload, all passes in one, of what is shown of a run. A column in which nothing is known is left
     out."""
     groups: dict[str, list[int]] = {}
     for at, m in enumerate(shown):
-        groups.setdefault(describe(m.workload), []).append(at)
+        groups.setdefault(workload_label(m.workload), []).append(at)
     return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
@@ -61,17 +61,17 @@ def _table(
     told = console.refusals(shown[at] for at in members)
     alone = set(map(id, told.others(shown[at] for at in members)))
     own = [at for at in members if id(shown[at]) in alone]
-    numbers = [cells(shown[at], run) for at in own]
+    numbers = [measurement_cells(shown[at], run) for at in own]
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = [
-        _row(shown[at], plan_cell(shown[at]) if shown[at].status == "ok" else shown[at].plan, anchor(at))
+        _row(shown[at], plan_label(shown[at]) if shown[at].status == "ok" else shown[at].plan, measurement_anchor(at))
         | {"cells": [row[column] for column in columns]}
         for at, row in zip(own, numbers, strict=True)
     ]
     rows += [
-        _row(those[0], console.in_common(those), None)
-        | {"cells": [], "plans": [m.plan for m in those[:MOST_NAMED]], "unnamed": len(those[MOST_NAMED:])}
+        _row(those[0], console.refused_alike(those), None)
+        | {"cells": [], "plans": [m.plan for m in those[:MAX_NAMED_PLANS]], "unnamed": len(those[MAX_NAMED_PLANS:])}
         for those in told.groups
     ]
     lacking = [
@@ -100,20 +100,20 @@ def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
     }
 
 
-def anchor(at: int) -> str:
+def measurement_anchor(at: int) -> str:
     """The name in the page of what stands behind a measurement."""
     return f"m{at}"
 
 
-def cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, Cell]:
+def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, TableCell]:
     """The numbers of a measurement, as a table prints them."""
     known = dict.fromkeys(COLUMNS, BLANK)
     if m.status != "ok":
         return known
     found: dict[str, tuple[str, float | None]] = {
-        "time": (console.spread(m), m.median_s),
-        "memory": (console.memory(m), m.peak_bytes),
-        "hidden": (console.hidden(m), (m.overlap or {}).get("ratio")),
+        "time": (console.spread_cell(m), m.median_s),
+        "memory": (console.memory_cell(m), m.peak_bytes),
+        "hidden": (console.hidden_cell(m), (m.overlap or {}).get("ratio")),
         "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
     }
     if m.samples_s:
@@ -123,21 +123,21 @@ def cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, Cell]:
         found["useful"] = f"{m.tiles['efficiency']:.1%}", m.tiles["efficiency"]
     if m.devices > 1:
         layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, run)
-        found["speed-up"] = console.speedup(m), m.speedup["value"] if m.speedup else None
+        found["speed-up"] = console.speedup_cell(m), m.speedup["value"] if m.speedup else None
         found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
         found["MFU"] = f"{m.mfu:.0%}", m.mfu
     if (error := simulation_error(m, run)) is not None:
         found["simulation is off by"] = f"{error:+.0%}", error
-    return known | {name: Cell(*each) for name, each in found.items()}
+    return known | {name: TableCell(*each) for name, each in found.items()}
 
 
-def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_details(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
     """What stands behind each row that has a time, or failed: its samples, what it stands on, and its command."""
     return [
         {
-            "id": anchor(at),
+            "id": measurement_anchor(at),
             "method": m.method,
             "figures": _figures(m) + _plausibility(m, shown),
             "command": _command(m),
@@ -149,7 +149,7 @@ def behind(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[str, str]]:
     """The bound that a prediction breaks, and why a plan is faster than a reader expects."""
-    found = ("implausible", implausible(m, shown)), ("why so fast", why_so_fast(m, shown))
+    found = ("implausible", why_implausible(m, shown)), ("why so fast", why_so_fast(m, shown))
     return [(name, why) for name, why in found if why]
 
 
@@ -157,11 +157,11 @@ def _command(m: Measurement) -> str:
     try:
         return usage.command_line(m)
     except (BadInput, ValueError):  # the plan means nothing here
-        return f"{m.plan} {m.workload.passes}, {describe(m.workload)} on {m.target}"
+        return f"{m.plan} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:
-    known: Mapping[str, Any] = m.calibration or {}
+    known: Mapping[str, Any] = m.cost_source or {}
     found = []
     if m.samples_s:
         cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""

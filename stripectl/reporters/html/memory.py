@@ -8,10 +8,10 @@ from typing import Any
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
-from stripectl.reporters.html.charts import chart, grouped, section, table
-from stripectl.reporters.html.line_chart import MOST_SERIES
-from stripectl.results.labels import describe, plan_cell
-from stripectl.results.measurement import Measurement, spelled
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.line_chart import MAX_SERIES
+from stripectl.results.labels import plan_label, workload_label
+from stripectl.results.measurement import Measurement, flags_text
 from stripectl.util.files import utf8
 from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of
 
@@ -24,9 +24,9 @@ INTRO = (
 ABSENT = "No plan of this run has its memory known. Try: stripectl bench --target v5e:4x4."
 PARTS_TITLE = "What fills the memory in a training step?"
 PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
-MOST_STACKS = 6
+MAX_STACKS = 6
 COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
-MOST_BARS = 12
+MAX_BARS = 12
 LEFT_OUT = "{} more are not drawn; they stand in the table of measurements."
 
 
@@ -35,14 +35,14 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
         if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
-            groups.setdefault((m.workload.but_for("seq_len"), m.target, m.devices == 1), []).append(m)
+            groups.setdefault((m.workload.without("seq_len"), m.target, m.devices == 1), []).append(m)
     charts = [_chart(members) for (_, _, alone), members in groups.items() if not alone or len(groups) == 1]
     stepped: dict[Any, list[Measurement]] = {}
     for m in shown:
         if m.memory:
             stepped.setdefault((m.workload, m.target), []).append(m)
     charts += [_parts(members) for members in stepped.values()]
-    return section("memory", "Memory", TITLE, INTRO, grouped(charts), ABSENT)
+    return section("memory", "Memory", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
 def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     drawn, left_out = drawing.pop("members"), drawing.pop("left_out")
     rows = [
         (
-            plan_cell(m),
+            plan_label(m),
             format_length(m.workload.seq_len),
             m.method,
             nbytes(m.peak_bytes),
@@ -75,9 +75,9 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
         f"Memory that plans need on each device. The most: {dearest.plan} at "
         f"{format_length(dearest.workload.seq_len)} tokens, {nbytes(dearest.peak_bytes)}"
         + (f" of {nbytes(has)}." if has else "."),
-        table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
+        chart_table(COLUMNS, rows, ("plan", "tokens", "method", "status")),
         " ".join([f"A device has {nbytes(has)}."] * bool(has) + [LEFT_OUT.format(left_out)] * bool(left_out)),
-        group=describe(work, f"{first} to {last}" if len(lengths) > 1 else None),
+        group=workload_label(work, f"{first} to {last}" if len(lengths) > 1 else None),
         axis=f"memory of a device ({unit})",
         rules=[rule] if rule else [],
         rule=rule,
@@ -89,7 +89,7 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
     """The parts of the memory of the fastest plans of a training step, or where none has a time of those that need
     least."""
     order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
-    drawn = order[:MOST_STACKS]
+    drawn = order[:MAX_STACKS]
     unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
     names, segments, rows = list[str](), list[dict[str, Any]](), list[tuple[str, ...]]()
     for at, m in enumerate(drawn):
@@ -97,9 +97,9 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
         total = sum(memory.values())
         for part, needs in sorted(memory.items(), key=lambda each: -each[1]):
             names += [part] * (part not in names)
-            said = {"order": at, "name": utf8(plan_cell(m)), "part": part}
+            said = {"order": at, "name": utf8(plan_label(m)), "part": part}
             segments.append(said | {"low": low / size, "high": (low + needs) / size})
-            rows.append((plan_cell(m), part, nbytes(needs), f"{needs / total:.0%}"))
+            rows.append((plan_label(m), part, nbytes(needs), f"{needs / total:.0%}"))
             low += needs
     has, first = min((m.hbm_bytes for m in drawn if m.hbm_bytes), default=None), drawn[0]
     return chart(
@@ -107,11 +107,11 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
         PARTS_TITLE,
         f"{first.workload.passes} on {first.target}",
         ["simulated"],
-        f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_cell(first)}: "
+        f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_label(first)}: "
         f"{nbytes(sum((first.memory or {}).values()))}.",
-        table(PARTS_COLUMNS, rows, ("plan", "part")),
+        chart_table(PARTS_COLUMNS, rows, ("plan", "part")),
         "The parts are predicted, also for compiled plans, whose total the compiler says.",
-        group=describe(first.workload),
+        group=workload_label(first.workload),
         axis=f"memory of a device ({unit})",
         parts=names,
         segments=segments,
@@ -122,7 +122,7 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
 def _name(m: Measurement) -> str:
     """The plan but for its tiles, which a default makes others at every length."""
     bare = replace(parse_plan(m.plan), tile=None, backward=None)
-    return utf8(f"{bare}{spelled(m.flags)}" + " (one device)" * (m.devices == 1))
+    return utf8(f"{bare}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1))
 
 
 def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
             own = (-m.workload.seq_len, m.peak_bytes or 0.0)
             furthest[_name(m)] = min(own, furthest.get(_name(m), (0, 0.0)))
     every = list(dict.fromkeys(map(_name, members)))
-    best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MOST_SERIES]
+    best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MAX_SERIES]
     names = [name for name in every if name in best]
     least: dict[Any, Measurement] = {}  # of tiles that a plan was tried with
     for m in (m for m in members if _name(m) in names):
@@ -166,9 +166,9 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
 
 
 def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
-    drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MOST_BARS]
+    drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
     bars = []
     for at, m in enumerate(drawn):
         words = f"{m.method}: {nbytes(m.peak_bytes)}" + ", refused" * (m.status != "ok")
-        bars.append(bar(at, plan_cell(m), m, (m.peak_bytes or 0) / size, words))
+        bars.append(bar(at, plan_label(m), m, (m.peak_bytes or 0) / size, words))
     return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

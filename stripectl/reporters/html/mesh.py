@@ -7,17 +7,17 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.analysis.link_load import Loads, loads, traffic
+from stripectl.analysis.link_load import CarriedBytes, carried_bytes, traffic
 from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import PASSES, format_length
 from stripectl.errors import BadInput
-from stripectl.hardware.placement import Link, Wiring, torus, wire
+from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
-from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, section, svg, table
-from stripectl.reporters.html.times import bars
-from stripectl.results.labels import describe
+from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, chart_table, section, svg
+from stripectl.reporters.html.times import time_bars
+from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import BYTES, digits, nbytes, unit_of
 
@@ -30,7 +30,7 @@ INTRO = (
 )
 ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
 MOST_MESHES, MOST_DRAWN, MOST_WORKLOADS = 12, 3, 2
-MOST_CHIPS = 64  # that are drawn
+MAX_CHIPS = 64  # that are drawn
 BROADEST, THINNEST = 9.0, 1.0  # pixels of a line
 OBLIQUE = 0.42, 0.25  # how far a layer of chips lies beside and below the one before it, of the way from chip to chip
 COLUMNS = ("links", "how many", "each carries", "together")
@@ -41,7 +41,11 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     found = [each for each in rankings(shown) if each.best.devices > 1]
     found.sort(key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
     groups = [
-        {"title": f"{describe(ranking.workload)} on {ranking.best.target}", "charts": charts, "notes": _notes(ranking)}
+        {
+            "title": f"{workload_label(ranking.workload)} on {ranking.best.target}",
+            "charts": charts,
+            "notes": _notes(ranking),
+        }
         for ranking in found[:MOST_WORKLOADS]
         if (charts := list(_charts(ranking)))
     ]
@@ -60,11 +64,11 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
     for m in sorted(several, key=lambda m: (strength(m.method), m.median_s or 0.0)):
         best.setdefault(parse_plan(m.plan).mesh, m)
     if len(best) > 1:
-        yield bars(TITLE, list(best.values()), MOST_MESHES)
+        yield time_bars(TITLE, list(best.values()), MOST_MESHES)
     for m in list(best.values())[:MOST_DRAWN]:
         if (target := _target(m)) and (plan := parse_plan(m.plan)).devices > 1:
             try:
-                yield _links(m, wire(target, plan.mesh or ()))
+                yield _links(m, place_mesh(target, plan.mesh or ()))
             except (BadInput, ValueError):  # the mesh does not lie on the target, or the plan has no tile
                 continue
 
@@ -78,14 +82,14 @@ def _target(m: Measurement) -> Target | None:
         return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
 
 
-def _links(m: Measurement, wiring: Wiring) -> dict[str, Any]:
+def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
     plan, target, along = parse_plan(m.plan), wiring.target, traffic(m)
-    carried = loads(wiring, along)
+    carried = carried_bytes(wiring, along)
     sent = sum(along.values())
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
     rows = list(_rows(target, carried, sent, m.devices))
     busiest = max([*carried.links.values(), 0.0])
-    drawn = math.prod(target.shape) * target.slices <= MOST_CHIPS
+    drawn = math.prod(target.shape) * target.slices <= MAX_CHIPS
     said = f"{nbytes(busiest)} over its busiest link" if busiest else f"{nbytes(sent)} from each device"
     axes = ", ".join(
         f"{nbytes(sum(count for (own, _), count in along.items() if own == axis))} along {axis}" for axis in plan.axes
@@ -94,21 +98,21 @@ def _links(m: Measurement, wiring: Wiring) -> dict[str, Any]:
         "links",
         LINKS_TITLE,
         f"{mesh}: {m.plan.partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
-        ["compiled" if (m.program or {}).get("collectives") else "counted"],
+        ["compiled" if (m.compiled_program or {}).get("collectives") else "counted"],
         f"{mesh} on {target}: {said}. A device sends {axes}.",
-        table(COLUMNS, rows, ("links",)),
+        chart_table(COLUMNS, rows, ("links",)),
         " ".join(
             [f"A device sends {axes}."]
             + [f"{nbytes(carried.network)} cross the network between slices."] * bool(carried.network)
             + [f"{target} is too large to be drawn."] * (not drawn)
         ),
-        **(_torus(target, wiring, carried) if torus(target) else _switch(target, wiring, carried, along))
+        **(_torus(target, wiring, carried) if is_torus(target) else _switch(target, wiring, carried, along))
         if drawn
         else {"dots": [], "lines": [], "boxes": [], "keys": []},
     )
 
 
-def _rows(target: Target, carried: Loads, sent: float, devices: int) -> Iterator[list[str]]:
+def _rows(target: Target, carried: CarriedBytes, sent: float, devices: int) -> Iterator[list[str]]:
     """Links that carry alike together, by axis of the torus."""
     alike: dict[tuple[int, float], int] = {}
     for link, load in carried.links.items():
@@ -120,13 +124,13 @@ def _rows(target: Target, carried: Loads, sent: float, devices: int) -> Iterator
             nbytes(load),
             nbytes(load * count),
         ]
-    if not torus(target):
+    if not is_torus(target):
         yield ["from a device to the others", f"{devices}", nbytes(sent), nbytes(sent * devices)]
     if carried.network:
         yield ["the network, together", "1", nbytes(carried.network), nbytes(carried.network)]
 
 
-def _torus(target: Target, wiring: Wiring, carried: Loads) -> dict[str, Any]:
+def _torus(target: Target, wiring: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
     """Chips in their places, the third axis drawn backwards; a link around an edge is a stub at both its ends."""
     unit, size = unit_of(max([*carried.links.values(), 1.0]), BYTES)
     most = max([*carried.links.values(), 1.0])
@@ -159,14 +163,14 @@ def _torus(target: Target, wiring: Wiring, carried: Loads) -> dict[str, Any]:
     return _drawn(places, lines, unit)
 
 
-def _every_link(target: Target, slice: int) -> Iterator[Link]:
+def _every_link(target: Target, slice: int) -> Iterator[TorusLink]:
     for place in {p.coords for p in target.positions if p.slice == slice}:
         for dimension, length in enumerate(target.shape):
             if place[dimension] + 1 < length or target.wrap[dimension]:
-                yield Link(slice, place, dimension)
+                yield TorusLink(slice, place, dimension)
 
 
-def _stubs(link: Link, target: Target) -> list[tuple[Sequence[float], Sequence[float]]]:
+def _stubs(link: TorusLink, target: Target) -> list[tuple[Sequence[float], Sequence[float]]]:
     """Half a step out of the last chip and half a step out of the first."""
     first, out, back = ([*map(float, link.chip)] for _ in range(3))
     out[link.dimension] += 0.4
@@ -175,7 +179,9 @@ def _stubs(link: Link, target: Target) -> list[tuple[Sequence[float], Sequence[f
     return [(link.chip, out), (back, first)]
 
 
-def _switch(target: Target, wiring: Wiring, carried: Loads, along: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+def _switch(
+    target: Target, wiring: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
+) -> dict[str, Any]:
     """The devices of each node in a row below their switch, nodes below each other beside the network."""
     sent = sum(along.values())
     node = target.slice_devices

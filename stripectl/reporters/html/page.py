@@ -40,11 +40,11 @@ from stripectl.reporters.html import (
     timeline,
     times,
 )
-from stripectl.reporters.html.charts import grouped, table
-from stripectl.reporters.html.fact_tables import calibrations, environment, warnings_of
+from stripectl.reporters.html.charts import chart_table, grouped_by
+from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.terminal import footnotes, tables
 from stripectl.results.environment import VERSION
-from stripectl.results.labels import plan_cell
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
@@ -69,8 +69,8 @@ MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
 SECTIONS = (speedup, times, tiles, load_balance, memory, mesh, by_length, roofline, accuracy)
 TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
 CHECKS = ("plan", "pass", "error", "allowed", "against")
-MOST_GROUNDS = 24  # calibrations
-MOST_LISTED = 200  # rows of what the compiler says, and of checks
+MAX_COST_SOURCES = 24  # calibrations
+MAX_LISTED_ROWS = 200  # rows of what the compiler says, and of checks
 
 
 def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
@@ -84,26 +84,26 @@ def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | N
 
 def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
     """The page. It loads nothing and is whole without its script; text that UTF-8 cannot hold is replaced."""
-    said = context(run, past)
+    said = page_context(run, past)
     traced = [each for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
     return _page("report.html", said, [*charts_of(said["sections"].values()), *traced], say)
 
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page of runs side by side."""
-    said = side_by_side.context([run.readable() for run in runs])
+    said = side_by_side.side_by_side_context([run.readable() for run in runs])
     return _page("several.html", said, charts_of([said["part"]]), say)
 
 
-def as_markdown(runs: Sequence[Run]) -> str:
+def page_markdown(runs: Sequence[Run]) -> str:
     """A run, or several side by side, for a comment on a pull request."""
     read = [run.readable() for run in runs]
     if len(read) > 1:
-        return markdown_report.of_several(read)
-    return markdown_report.of_run(read[0], read[0].measurements, recommend(read[0]))
+        return markdown_report.several_runs_markdown(read)
+    return markdown_report.run_markdown(read[0], read[0].measurements, recommend(read[0]))
 
 
-def as_json(runs: Sequence[Run]) -> dict[str, Any]:
+def page_json(runs: Sequence[Run]) -> dict[str, Any]:
     """A run with what it recommends; of several, all of them so."""
     read = [run.readable() for run in runs]
     found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
@@ -144,15 +144,15 @@ def content_hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
+def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     """Everything the page says, as plain data in the order of the page."""
     run = run.readable()
     shown = run.measurements
-    cards = recommendation.cards(found := recommend(run))
-    packed, left_out = run_archive.of_run(replace(run, recommendation=found))
-    listed = run_archive.shown_of(shown)
+    cards = recommendation.recommendation_cards(found := recommend(run))
+    packed, left_out = run_archive.archive_of_run(replace(run, recommendation=found))
+    listed = run_archive.shown_measurements(shown)
     sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
-    traced = profiles.traces(shown)
+    traced = profiles.profile_sections(shown)
     lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
     if not traced["profiles"] and not traced["others"]["rows"]:
         lacking.append({"title": profiles.TITLE, "why": profiles.ABSENT})
@@ -162,41 +162,41 @@ def context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "command": run.command,
         "stripectl": VERSION,
         "recommended": cards[:1],
-        "other_cards": grouped(cards[1 : run_archive.MOST_OTHERS + 1], "cards"),
-        "cards_left_out": len(cards[run_archive.MOST_OTHERS + 1 :]),
+        "other_cards": grouped_by(cards[1 : run_archive.MAX_OTHER_RECOMMENDATIONS + 1], "cards"),
+        "cards_left_out": len(cards[run_archive.MAX_OTHER_RECOMMENDATIONS + 1 :]),
         "sections": {each["id"]: each for each in sections},
         "lacking": lacking if shown else [],
-        "tables": measurements.tables(listed, shown),
+        "tables": measurements.measurement_tables(listed, shown),
         "unlisted": len(shown) - len(listed),
         "warnings": warnings_of(run),
-        "environment": environment(run),
-        "checks": table(CHECKS, checks(shown), ("plan", "pass", "against"), most=MOST_LISTED),
-        "calibrations": (grounds := calibrations(shown))[:MOST_GROUNDS],
-        "calibrations_left_out": len(grounds[MOST_GROUNDS:]),
+        "environment": environment_rows(run),
+        "checks": chart_table(CHECKS, check_rows(shown), ("plan", "pass", "against"), most=MAX_LISTED_ROWS),
+        "calibrations": (grounds := cost_source_facts(shown))[:MAX_COST_SOURCES],
+        "calibrations_left_out": len(grounds[MAX_COST_SOURCES:]),
         "traces": traced,
-        "compiled": table(
+        "compiled": chart_table(
             TRANSFERS,
-            [row for m in shown for row in collectives(m)],
+            [row for m in shown for row in collective_rows(m)],
             {*TRANSFERS} - {"sent each time", "times"},
-            most=MOST_LISTED,
+            most=MAX_LISTED_ROWS,
         ),
-        "longest": [str(line) for line in footnotes.longest(shown)],
-        "said": [str(line) for line in said_of(run, shown)],
-        "behind": measurements.behind(listed),
+        "longest": [str(line) for line in footnotes.max_length_notes(shown)],
+        "said": [str(line) for line in run_notes(run, shown)],
+        "behind": measurements.measurement_details(listed),
         "run_data": packed,
         "run_left_out": left_out,
     }
 
 
-def said_of(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
+def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
     """Lines on the run that stand below its measurements."""
-    yield from footnotes.searches(run.searches)
-    yield from footnotes.packing(shown)
-    yield from footnotes.pass_rules(shown)
-    yield from footnotes.exchanges(shown)
+    yield from footnotes.search_notes(run.searches)
+    yield from footnotes.packing_notes(shown)
+    yield from footnotes.pass_rule_notes(shown)
+    yield from footnotes.exchange_notes(shown)
 
 
-def checks(shown: Sequence[Measurement]) -> list[list[str]]:
+def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:
     """The numeric check of every plan that has one."""
     return [[m.plan, m.workload.passes, *_check(m.check)] for m in shown if m.check]
 
@@ -205,10 +205,10 @@ def _check(found: Mapping[str, Any]) -> list[str]:
     return [f"{found['max_rel_error']:.1e}", f"{found['tolerance']:.0e}", found["reference"]]
 
 
-def collectives(m: Measurement) -> list[list[str]]:
+def collective_rows(m: Measurement) -> list[list[str]]:
     """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
     and copied stands in the first."""
-    told = m.program or {}
+    told = m.compiled_program or {}
     copied = told.get("copies") or {}
     changes = [
         f"{each['name']} ({'-' if each['bytes'] < 0 else '+'}{nbytes(abs(each['bytes']))})"
@@ -219,7 +219,7 @@ def collectives(m: Measurement) -> list[list[str]]:
         changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
     return [
         [
-            plan_cell(m),
+            plan_label(m),
             each["pass"],
             f"{each['opcode']} {each['dtype']}",
             nbytes(each["sent_bytes"]),

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stripectl.profiling.timeline import BINS, KINDS, by_kind, joined, moments
+from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
-from stripectl.reporters.html.charts import MOST_ROWS, chart, table
-from stripectl.results.labels import describe, plan_cell
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS, chart, chart_table
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, predicted_overlap
 from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
@@ -18,56 +18,64 @@ from stripectl.util.units import SECONDS, duration, unit_of
 TITLE = "How much of the communication hides?"
 STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
 ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
-WORDS = (*profile_text.WORDS, "plan", "workload", "what the profile says", "kind")  # columns that hold no number
+TEXT_COLUMNS = (
+    *profile_text.TEXT_COLUMNS,
+    "plan",
+    "workload",
+    "what the profile says",
+    "kind",
+)  # columns that hold no number
 STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
 HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
-MOST_PROFILES = 6  # shown whole; of the others, the share that hides
-MOST_LANES = 16  # devices drawn; of more, every k-th
-MOST_SEGMENTS = 100  # of a step that is printed as a table
+MAX_PROFILES = 6  # shown whole; of the others, the share that hides
+MAX_LANES = 16  # devices drawn; of more, every k-th
+MAX_SEGMENTS = 100  # of a step that is printed as a table
 
 
-def traces(shown: Sequence[Measurement]) -> dict[str, Any]:
+def profile_sections(shown: Sequence[Measurement]) -> dict[str, Any]:
     """What the profiles of a run say; those that say anything of a device first, whole."""
-    traced = [m for m in shown if m.trace]
-    known = [m for m in traced if m.trace and m.trace.get("devices")]
-    whole = known[:MOST_PROFILES]
+    traced = [m for m in shown if m.profile]
+    known = [m for m in traced if m.profile and m.profile.get("devices")]
+    whole = known[:MAX_PROFILES]
     others = [m for m in traced if all(m is not each for each in whole)]
     names = ("plan", "pass", "workload", "what the profile says")
-    rows = [(plan_of(m), m.workload.passes, describe(m.workload), headline(m, shown)) for m in others]
+    rows = [
+        (profiled_plan(m), m.workload.passes, workload_label(m.workload), profile_headline(m, shown)) for m in others
+    ]
     return {
-        "profiles": [profile(m, shown) for m in whole],
-        "others": table(names, rows, WORDS),
+        "profiles": [profile_content(m, shown) for m in whole],
+        "others": chart_table(names, rows, TEXT_COLUMNS),
         "not_drawn": len(known) - len(whole),
     }
 
 
-def plan_of(m: Measurement) -> str:
-    return plan_cell(m) if m.status == "ok" else m.plan
+def profiled_plan(m: Measurement) -> str:
+    return plan_label(m) if m.status == "ok" else m.plan
 
 
-def headline(m: Measurement, shown: Sequence[Measurement]) -> str:
-    return profile_text.summary(m.trace or {}, predicted_overlap(m, shown))
+def profile_headline(m: Measurement, shown: Sequence[Measurement]) -> str:
+    return profile_text.profile_summary(m.profile or {}, predicted_overlap(m, shown))
 
 
-def profile(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
+def profile_content(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
     """Everything that is shown of a profile."""
-    trace = m.trace or {}
+    trace = m.profile or {}
     devices, axes, operations = (trace.get(name) or [] for name in ("devices", "axes", "operations"))
-    at = thinned(len(devices), MOST_ROWS, profile_text.longest(trace))
-    what = utf8(f"{plan_of(m)} {m.workload.passes}")
+    at = thinned(len(devices), MAX_TABLE_ROWS, profile_text.longest_device(trace))
+    what = utf8(f"{profiled_plan(m)} {m.workload.passes}")
     return {
-        "plan": plan_of(m),
+        "plan": profiled_plan(m),
         "pass": m.workload.passes,
-        "what": f"{describe(m.workload)} on {m.target}; {profile_text.source(trace, m.median_s)}",
-        "headline": headline(m, shown),
-        "timeline": timeline(trace, what),
-        "hops": hops(trace, what),
-        "causes": profile_text.causes(trace)[:MOST_ROWS],
-        "devices": table(
-            profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], WORDS, len(devices)
+        "what": f"{workload_label(m.workload)} on {m.target}; {profile_text.profile_source(trace, m.median_s)}",
+        "headline": profile_headline(m, shown),
+        "timeline": profile_timeline(trace, what),
+        "hops": profile_hops(trace, what),
+        "causes": profile_text.cause_lines(trace)[:MAX_TABLE_ROWS],
+        "devices": chart_table(
+            profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], TEXT_COLUMNS, len(devices)
         ),
-        "axes": table(profile_text.AXES, map(profile_text.axis_cells, axes), WORDS),
-        "operations": table(profile_text.OPERATIONS, map(profile_text.operation_cells, operations), WORDS),
+        "axes": chart_table(profile_text.AXES, map(profile_text.axis_cells, axes), TEXT_COLUMNS),
+        "operations": chart_table(profile_text.OPERATIONS, map(profile_text.operation_cells, operations), TEXT_COLUMNS),
         "folder": trace.get("profile"),
         "open": profile_text.opening(shlex.quote(trace.get("profile") or "")),
     }
@@ -79,34 +87,34 @@ def thinned(count: int, most: int, through: int) -> list[int]:
     return list(range(through % step, count, step)) if count else []
 
 
-def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     """A step: a lane a device, its parts (kind, start, end) in a unit that fits, and the seconds of each kind."""
     kept = trace.get("timeline") or {"end_s": 0.0, "devices": []}
     end_s, devices = kept["end_s"], list(zip(trace["devices"], kept["devices"], strict=False))
     if not devices or not end_s:
         return None
     unit, size = unit_of(end_s, SECONDS)
-    at = thinned(len(devices), MOST_LANES, min(profile_text.longest(trace), len(devices) - 1))
+    at = thinned(len(devices), MAX_LANES, min(profile_text.longest_device(trace), len(devices) - 1))
     lanes, seconds, segments = [], [], []
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
-        drawn = joined(moments(parts, end_s, BINS), end_s)
+        drawn = merge_moments(moments(parts, end_s, BINS), end_s)
         lanes.append({"device": utf8(device["name"]), "parts": [[kind, a / size, b / size] for kind, a, b in drawn]})
         segments += [(device["name"], kind, duration(a), duration(b)) for kind, a, b in drawn]
         lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
         busy = [lengths[kind] for kind in KINDS[:-1]]
         seconds.append((device["name"], *map(duration, (*busy, max(0.0, end_s - sum(busy))))))
-    parts = table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MOST_SEGMENTS)
+    parts = chart_table(("device", "kind", "from", "to"), segments, ("device", "kind"), most=MAX_SEGMENTS)
     some = f"{len(lanes)} of {len(devices):,} devices. " if len(lanes) < len(devices) else ""
     return chart(
         "step",
         STEP_TITLE,
         f"one step, {plan}",
         ["measured"],
-        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.summary(trace, None)}.",
-        table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
+        f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.profile_summary(trace, None)}.",
+        chart_table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
         f"{some}Compute above, transfers below; empty is idle.",
-        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MOST_SEGMENTS),
+        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MAX_SEGMENTS),
         keys=STEP_KEYS,
         unit=unit,
         end=end_s / size,
@@ -114,14 +122,14 @@ def timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     )
 
 
-def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
+def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     """A bar a hop, on the device where most of it is exposed: what hides, what shows, and what is waiting for peers."""
     found = trace.get("hops") or []
     if not found:
         return None
-    shown, figures = found[:MOST_ROWS], []
+    shown, figures = found[:MAX_TABLE_ROWS], []
     for hop in shown:
-        worst = profile_text.worst(hop)
+        worst = profile_text.worst_hop_share(hop)
         hidden_s, exposed_s, skew_s = (hop[name][worst] for name in ("hidden_s", "exposed_s", "skew_s"))
         figures.append((hidden_s, max(0.0, exposed_s - skew_s), min(skew_s, exposed_s)))
     unit, size = unit_of(max(map(sum, figures)), SECONDS)
@@ -138,7 +146,9 @@ def hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         f"hops, {plan}",
         ["measured"],
         f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
-        table(profile_text.HOPS, [profile_text.hop_cells(hop, trace["devices"]) for hop in shown], WORDS, total),
+        chart_table(
+            profile_text.HOPS, [profile_text.hop_cells(hop, trace["devices"]) for hop in shown], TEXT_COLUMNS, total
+        ),
         "Each on the device where most of it is exposed.",
         keys=HOP_KEYS,
         unit=unit,

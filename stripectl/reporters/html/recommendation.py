@@ -3,48 +3,48 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stripectl.analysis.explanation import about
+from stripectl.analysis.explanation import approximate_length
 from stripectl.core.workload import Workload, format_length
-from stripectl.results.labels import describe
-from stripectl.results.measurement import spelled
-from stripectl.util.units import NOTHING, interval, nbytes, rate, times
+from stripectl.results.labels import workload_label
+from stripectl.results.measurement import flags_text
+from stripectl.util.units import NOTHING, nbytes, rate, times, with_interval
 
 UNKNOWN = f"{NOTHING}: no simulation of it says so"
 
 
-def cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def recommendation_cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """A card for every workload that has a time, the one that the run is about first."""
-    return [card(each) for each in (found, *found["others"])] if found else []
+    return [recommendation_card(each) for each in (found, *found["others"])] if found else []
 
 
-def card(found: Mapping[str, Any]) -> dict[str, Any]:
+def recommendation_card(found: Mapping[str, Any]) -> dict[str, Any]:
     """One of them: a few figures, and the sentences that hold the rest."""
     work = Workload.from_json(found["workload"])
     return {
-        "group": describe(work),
+        "group": workload_label(work),
         "pass": work.passes,
         "headline": found["headline"],
-        "plan": found["plan"] + spelled(found["flags"]),
+        "plan": found["plan"] + flags_text(found["flags"]),
         "target": found["target"],
         "method": found["method"],
-        "time": interval(found["median_s"], found["ci95_s"]),
+        "time": with_interval(found["median_s"], found["ci95_s"]),
         "tokens": rate(found["tokens_per_s"], "tokens/s"),
-        "gain": gain(found["gain"]),
+        "gain": gain_text(found["gain"]),
         "over": found["gain"] and found["gain"]["over"],
-        "bound": bound(found["bound"]),
-        "bound_by": bound_by(found),
+        "bound": bound_text(found["bound"]),
+        "bound_by": bound_by_text(found),
         "limits_method": found["limits_method"],
-        "margin": margin(found),
-        "changes": [change(each) for each in found["crossover"]],
-        "lengths": lengths(found["lengths"]),
-        "memory": memory(found) if found["peak_bytes"] else None,
+        "margin": margin_text(found),
+        "changes": [change_text(each) for each in found["crossover"]],
+        "lengths": length_texts(found["lengths"]),
+        "memory": memory_text(found) if found["peak_bytes"] else None,
         "confidence": found["confidence"],
         "reasons": found["reasons"],
         "use": found.get("use"),
     }
 
 
-def gain(found: Mapping[str, Any] | None) -> str:
+def gain_text(found: Mapping[str, Any] | None) -> str:
     """Value and interval."""
     if not found:
         return f"{NOTHING}: speed-ups are over this plan, or it is the only one of as many devices"
@@ -52,7 +52,7 @@ def gain(found: Mapping[str, Any] | None) -> str:
     return f"{times(found['value'])}{between}"
 
 
-def bound(found: Mapping[str, Any] | None) -> str | None:
+def bound_text(found: Mapping[str, Any] | None) -> str | None:
     """What arithmetic allows over the contiguous layout, and the share of it that was reached."""
     if not found:
         return None
@@ -61,32 +61,34 @@ def bound(found: Mapping[str, Any] | None) -> str | None:
     return f"{times(found['attention_only'])} by the balance of tiles{layer}{reached}"
 
 
-def bound_by(found: Mapping[str, Any]) -> str:
+def bound_by_text(found: Mapping[str, Any]) -> str:
     """The part of the machine that limits it, and by how much."""
-    limits, first = found["limits"], found["bound_by"]
+    limits, first = found["bottleneck_shares"], found["bound_by"]
     return f"{first}, {limits[first]:.0%} less time were it twice as fast" if limits else UNKNOWN
 
 
-def memory(found: Mapping[str, Any]) -> str:
+def memory_text(found: Mapping[str, Any]) -> str:
     of = f" of {nbytes(found['hbm_bytes'])}" if found["hbm_bytes"] else ""
     return f"{nbytes(found['peak_bytes'])}{of} a device"
 
 
-def margin(found: Mapping[str, Any]) -> str:
+def margin_text(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "the only plan timed"
     return f"{max(0.0, found['margin']):.1%}{', too close to tell' if found['too_close'] else ''}"
 
 
-def change(found: Mapping[str, Any]) -> dict[str, str]:
+def change_text(found: Mapping[str, Any]) -> dict[str, str]:
     """Where the answer changes, and to what."""
     low, high = map(format_length, found["between"])
     side = "below" if found["direction"] == "shorter" else "above"
-    near = f"{side} about {about(found['seq_len'])} tokens" if found["seq_len"] else f"{side} {low} to {high}"
+    near = (
+        f"{side} about {approximate_length(found['seq_len'])} tokens" if found["seq_len"] else f"{side} {low} to {high}"
+    )
     return {"at": near, "plan": found["plan"], "method": found["method"]}
 
 
-def lengths(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def length_texts(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The lengths that were compared."""
     if not found:
         return None

@@ -18,14 +18,14 @@ from stripectl.reporters.html.charts import (
     METHOD_COLOURS,
     METHOD_SHAPES,
     WIDTH,
-    by_method,
     chart,
-    grouped,
+    chart_table,
+    grouped_by,
+    method_channel,
     section,
     svg,
-    table,
 )
-from stripectl.results.labels import describe, plan_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.datasheet import intensity
 from stripectl.util.units import PREFIXES, rate, unit_of
@@ -41,7 +41,7 @@ ABSENT = (
     "timed. stripectl topology --measure writes a profile of the machine at hand."
 )
 COLUMNS = ("plan", "method", "FLOPs a byte", "a device reaches", "of the roof")
-MOST = 40  # marks
+MAX_MARKS = 40  # marks
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for m in shown:
         roofs = _roofs(m)
         if roofs and m.status == "ok" and m.flops_per_s_per_device and _intensity(m):
-            groups.setdefault((m.workload.but_for("seq_len"), hardware_name(m.target)), []).append(m)
-    return section("roofline", "Roofline", TITLE, INTRO, grouped(map(_chart, groups.values())), ABSENT)
+            groups.setdefault((m.workload.without("seq_len"), hardware_name(m.target)), []).append(m)
+    return section("roofline", "Roofline", TITLE, INTRO, grouped_by(map(_chart, groups.values())), ABSENT)
 
 
 def _roofs(m: Measurement) -> tuple[float, float] | None:
@@ -72,7 +72,7 @@ def _intensity(m: Measurement) -> float | None:
 def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     peak, memory = _roofs(members[0]) or (0.0, 0.0)
     best = sorted(members, key=lambda m: -(m.flops_per_s_per_device or 0.0))
-    drawn, work = best[:MOST], members[0].workload
+    drawn, work = best[:MAX_MARKS], members[0].workload
     unit, size = unit_of(peak, [(f"{prefix}FLOP/s", size) for prefix, size in PREFIXES])
     marks = [
         {
@@ -88,7 +88,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     roof = [{"intensity": at, "rate": min(peak, memory * at) / size} for at in (low, peak / memory, high)]
     rows = [
         (
-            f"{plan_cell(m)}, {format_length(m.workload.seq_len)} tokens",
+            f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens",
             m.method,
             f"{mark['intensity']:,.0f}",
             rate(m.flops_per_s_per_device, "FLOP/s"),
@@ -104,10 +104,10 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
         [m.method for m in drawn],
         f"Rates of plans beside the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
         f"{rows[0][3]}, {rows[0][4]} of the roof, which is that of {side}.",
-        table(COLUMNS, rows, ("plan", "method")),
+        chart_table(COLUMNS, rows, ("plan", "method")),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
         f"{peak / memory:,.0f} FLOPs a byte are limited by compute.",
-        group=describe(work, "several" if len({m.workload.seq_len for m in members}) > 1 else None),
+        group=workload_label(work, "several" if len({m.workload.seq_len for m in members}) > 1 else None),
         marks=marks,
         roof=roof,
         axis=f"a device reaches ({unit})",
@@ -129,9 +129,9 @@ def draw(chart: dict[str, Any]) -> str:
     marks = marks.encode(
         x=x,
         y=y,
-        color=by_method(alt.Color, METHOD_COLOURS),
-        fill=by_method(alt.Fill, METHOD_COLOURS),
+        color=method_channel(alt.Color, METHOD_COLOURS),
+        fill=method_channel(alt.Fill, METHOD_COLOURS),
         fillOpacity=ran,
-        shape=by_method(alt.Shape, METHOD_SHAPES),
+        shape=method_channel(alt.Shape, METHOD_SHAPES),
     )
     return svg(alt.layer(roof, marks).properties(width=WIDTH - 42, height=170))

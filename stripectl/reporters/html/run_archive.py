@@ -10,42 +10,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.analysis.ranking import fastest
+from stripectl.analysis.ranking import fastest_measurements
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 
-MOST_SHOWN = 1500  # measurements
-MOST_OTHERS = 24  # recommendations for other workloads
-MOST_BYTES = 300_000  # packed; of a larger run less is carried, and the page says what is left out
+MAX_SHOWN = 1500  # measurements
+MAX_OTHER_RECOMMENDATIONS = 24  # recommendations for other workloads
+MAX_ARCHIVE_BYTES = 300_000  # packed; of a larger run less is carried, and the page says what is left out
 
 
-def shown_of(measurements: Sequence[Measurement]) -> Sequence[Measurement]:
+def shown_measurements(measurements: Sequence[Measurement]) -> Sequence[Measurement]:
     """What a page shows of a run's measurements, which have their speed-ups; half of what it has room for is for plans
     that have no time."""
-    if len(measurements) <= MOST_SHOWN:
+    if len(measurements) <= MAX_SHOWN:
         return measurements
     workloads = len({(m.workload, m.target) for m in measurements})
-    timed = fastest(measurements, max(1, MOST_SHOWN // 4 // workloads))
+    timed = fastest_measurements(measurements, max(1, MAX_SHOWN // 4 // workloads))
     without = [m for m in measurements if m.status != "ok"]
-    chosen = {id(m) for m in (*timed[: MOST_SHOWN - len(without[: MOST_SHOWN // 2])], *without[: MOST_SHOWN // 2])}
+    chosen = {id(m) for m in (*timed[: MAX_SHOWN - len(without[: MAX_SHOWN // 2])], *without[: MAX_SHOWN // 2])}
     return [m for m in measurements if id(m) in chosen]
 
 
-def of_run(run: Run) -> tuple[str, str]:
+def archive_of_run(run: Run) -> tuple[str, str]:
     """The same as `carried` of a run whose measurements have their speed-ups, however large it is."""
-    shown, found = shown_of(run.measurements), run.recommendation
+    shown, found = shown_measurements(run.measurements), run.recommendation
     if (less := len(run.measurements) - len(shown)) == 0:
-        return carried(run.to_json())
-    found = found and found | {"others": found["others"][:MOST_OTHERS]}
-    packed, left_out = carried(replace(run, measurements=list(shown), recommendation=found).to_json())
+        return data_link(run.to_json())
+    found = found and found | {"others": found["others"][:MAX_OTHER_RECOMMENDATIONS]}
+    packed, left_out = data_link(replace(run, measurements=list(shown), recommendation=found).to_json())
     return packed, f", without {less:,} of {len(run.measurements):,} measurements{left_out}"
 
 
-def carried(run: Mapping[str, Any]) -> tuple[str, str]:
+def data_link(run: Mapping[str, Any]) -> tuple[str, str]:
     """(the run as the content of a data: link, what is left out of it, in words)."""
     lighter = ((_packed(content), words) for content, words in _lighter(run))
     packed, left_out = next(lighter)
-    while len(packed) > MOST_BYTES and (lighter_still := next(lighter, None)):
+    while len(packed) > MAX_ARCHIVE_BYTES and (lighter_still := next(lighter, None)):
         packed, left_out = lighter_still
     return base64.b64encode(packed).decode(), left_out
 
@@ -58,17 +58,17 @@ def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     """The run, and with less and less of it."""
     every = run["measurements"]
     yield run, ""
-    if any(m["trace"] for m in every):
+    if any(m["profile"] for m in every):
         yield (
             {**run, "measurements": [_without_timeline(m) for m in every]},
             ", without the timelines of its profiles",
         )
-        every = [{**m, "trace": None} for m in every]
+        every = [{**m, "profile": None} for m in every]
         yield {**run, "measurements": every}, ", without its profiles"
-    also = ", without its profiles" if any(m["trace"] for m in run["measurements"]) else ""
+    also = ", without its profiles" if any(m["profile"] for m in run["measurements"]) else ""
     yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without what has no time"
 
 
 def _without_timeline(m: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: part for name, part in (m["trace"] or {}).items() if name != "timeline"}
-    return {**m, "trace": kept or None}
+    kept = {name: part for name, part in (m["profile"] or {}).items() if name != "timeline"}
+    return {**m, "profile": kept or None}

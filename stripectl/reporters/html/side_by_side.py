@@ -5,19 +5,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.analysis.comparison import compare
+from stripectl.analysis.comparison import compare_runs
 from stripectl.analysis.ranking import contenders, strength
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
-from stripectl.reporters.html.bar_chart import timed
-from stripectl.reporters.html.charts import chart, grouped, section, table
-from stripectl.reporters.html.fact_tables import environment, warnings_of
-from stripectl.reporters.html.recommendation import cards
-from stripectl.reporters.html.run_archive import of_run
-from stripectl.reporters.terminal.tables import change, spread
-from stripectl.results.labels import describe, plan_cell
+from stripectl.reporters.html.bar_chart import time_bar
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.fact_tables import environment_rows, warnings_of
+from stripectl.reporters.html.recommendation import recommendation_cards
+from stripectl.reporters.html.run_archive import archive_of_run
+from stripectl.reporters.terminal.tables import change_cell, spread_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
@@ -30,20 +30,20 @@ INTRO = (
 ABSENT = "No two of the runs have a time of the same workload."
 CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
 THRESHOLD = 0.05  # a change within it is the same, as in `stripectl compare`
-MOST_BARS = 18
+MAX_BARS = 18
 
 
-def context(runs: Sequence[Run]) -> dict[str, Any]:
+def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
     """Everything the page of several runs says, as plain data."""
     letters = list(map(_letter, range(len(runs))))
     shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
-    differing, alike = differences(runs)
+    differing, alike = environment_table(runs)
     return {
         "runs": shown,
-        "differing": table(("", *letters), differing, ("", *letters), most=200),
+        "differing": chart_table(("", *letters), differing, ("", *letters), most=200),
         "alike": alike,
-        "part": section("faster", "Faster", TITLE, INTRO, grouped(_charts(letters, runs)), ABSENT),
-        "changes": table(CHANGES, changes(letters, runs), {*CHANGES} - {"A", "other"}, most=500),
+        "part": section("faster", "Faster", TITLE, INTRO, grouped_by(_charts(letters, runs)), ABSENT),
+        "changes": chart_table(CHANGES, common_measurements(letters, runs), {*CHANGES} - {"A", "other"}, most=500),
     }
 
 
@@ -52,8 +52,8 @@ def _letter(at: int) -> str:
 
 
 def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
-    own = cards(found)
-    packed, left_out = of_run(replace(run, recommendation=dict(found) if found else None))
+    own = recommendation_cards(found)
+    packed, left_out = archive_of_run(replace(run, recommendation=dict(found) if found else None))
     return {
         "letter": letter,
         "id": run.id,
@@ -66,12 +66,12 @@ def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, An
     }
 
 
-def differences(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
+def environment_table(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
     """(what is not the same around the runs: its name and each one's; how much is the same)."""
     every = [
         {
             f"{group['title']}: {name}".removeprefix(": "): value
-            for group in environment(run)
+            for group in environment_rows(run)
             for name, value in group["rows"]
         }
         for run in runs
@@ -88,7 +88,7 @@ def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, A
     for letter, run in zip(letters, runs, strict=True):
         timed = sorted(contenders(run.measurements), key=lambda m: (strength(m.method), m.median_s or 0.0))
         for m in timed:
-            key = m.workload.but_for("dtype")
+            key = m.workload.without("dtype")
             plan = parse_plan(m.plan)
             name = f"{plan.scheme}/{plan.layout}" + " (one device)" * (m.devices == 1)
             titles.setdefault(key, m.workload)
@@ -100,9 +100,9 @@ def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, A
 
 def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> dict[str, Any]:
     order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
-    shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MOST_BARS]
+    shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MAX_BARS]
     unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
-    rows = [(letter, plan_cell(m), m.target, m.workload.dtype, m.method, spread(m)) for letter, m in shown]
+    rows = [(letter, plan_label(m), m.target, m.workload.dtype, m.method, spread_cell(m)) for letter, m in shown]
     letter, best = min(shown, key=lambda each: (strength(each[1].method), each[1].median_s or 0.0))
     return chart(
         "bars",
@@ -111,10 +111,12 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
         [m.method for _, m in shown],
         f"Times of plans. The best of the strongest method: run {letter}, {best.plan} on {best.target}, "
         f"{duration(best.median_s)}, {best.method}.",
-        table(("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")),
-        group=describe(work),
+        chart_table(
+            ("run", "plan", "target", "dtype", "method", "time"), rows, ("run", "plan", "target", "dtype", "method")
+        ),
+        group=workload_label(work),
         bars=[
-            timed(at, m, size, f"{letter}  {plan_cell(m)}", f", {m.workload.dtype}")
+            time_bar(at, m, size, f"{letter}  {plan_label(m)}", f", {m.workload.dtype}")
             for at, (letter, m) in enumerate(shown)
         ],
         axis=f"time ({unit})",
@@ -122,12 +124,12 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
     )
 
 
-def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
+def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
     """What the first run and another have in common (plan, workload, target and method), and which is faster."""
     rows = []
     for letter, run in zip(letters[1:], runs[1:], strict=True):
         try:
-            found = compare(runs[0], run, THRESHOLD)
+            found = compare_runs(runs[0], run, THRESHOLD)
         except BadInput:  # nothing in common
             continue
         for each in found:
@@ -135,14 +137,14 @@ def changes(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
             own = each.base
             rows.append(
                 [
-                    plan_cell(own),
-                    f"{own.workload.passes}, {describe(own.workload)} on {own.target}",
+                    plan_label(own),
+                    f"{own.workload.passes}, {workload_label(own.workload)} on {own.target}",
                     own.method,
                     letters[0],
                     letter,
-                    spread(own),
-                    NOTHING if missing else spread(each.new),
-                    change(each),
+                    spread_cell(own),
+                    NOTHING if missing else spread_cell(each.new),
+                    change_cell(each),
                     each.verdict,
                 ]
             )

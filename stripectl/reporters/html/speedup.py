@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.analysis.crossover import Point, but_for_length, curves
+from stripectl.analysis.crossover import LengthPoint, curves, without_length
 from stripectl.analysis.ranking import Ranking, rankings
-from stripectl.analysis.striped_attention_paper import Beside, beside
+from stripectl.analysis.striped_attention_paper import PublishedComparison, published_comparisons
 from stripectl.core.plan import parse_plan
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import BadInput
 from stripectl.hardware.target import hardware_name
-from stripectl.reporters.html.charts import chart, grouped, section, table
-from stripectl.reporters.html.line_chart import MOST_SERIES
-from stripectl.results.labels import describe
-from stripectl.results.measurement import Measurement, attention_bound, spelled
-from stripectl.runner.static_facts import bounds_of
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.line_chart import MAX_SERIES
+from stripectl.results.labels import workload_label
+from stripectl.results.measurement import Measurement, attention_bound, flags_text
+from stripectl.runner.static_facts import bounds
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times
 
@@ -35,23 +35,23 @@ ABSENT = (
     "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
     "stripectl bench --seqlen 64k,256k,1M."
 )
-MOST = 12, 12  # groups, and charts of each
+MAX_GROUPS_AND_CHARTS = 12, 12  # groups, and charts of each
 Mesh = tuple[tuple[str, int], ...]
 COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "published")
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     """A chart for every workload but for its length; the plans that gain most at the longest."""
-    found, papers = rankings(shown), beside(shown)
+    found, papers = rankings(shown), published_comparisons(shown)
     firsts: dict[Any, Ranking] = {}
     for ranking in found:
-        firsts.setdefault(but_for_length(ranking), ranking)
+        firsts.setdefault(without_length(ranking), ranking)
     wanted = ((ranking, mesh) for ranking in firsts.values() for mesh in _meshes(ranking, found, papers))
     charts = [made for ranking, mesh in wanted if (made := _chart(ranking, found, papers, mesh))]
-    return section("speedup", "Speed-up", TITLE, INTRO, grouped(charts), ABSENT, MOST)
+    return section("speedup", "Speed-up", TITLE, INTRO, grouped_by(charts), ABSENT, MAX_GROUPS_AND_CHARTS)
 
 
-def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside]) -> list[Mesh | None]:
+def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison]) -> list[Mesh | None]:
     """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
     own = hardware_name(ranking.best.target), ranking.workload.model
     if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers if each.published}:
@@ -66,11 +66,11 @@ def _beside(ranking: Ranking) -> str:
 
 def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
     """Those that differ in nothing but their length."""
-    return [each for each in found if but_for_length(each) == but_for_length(ranking)]
+    return [each for each in found if without_length(each) == without_length(ranking)]
 
 
 def _chart(
-    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Beside], mesh: Mesh | None
+    ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
 ) -> dict[str, Any] | None:
     points, named = curves(ranking, found)
     rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
@@ -82,7 +82,7 @@ def _chart(
     if len(points) < 2:
         return None
     last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
-    fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MOST_SERIES]
+    fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MAX_SERIES]
     if not fastest:
         return None
     names = sorted(fastest)  # so that a plan has its colour in all charts
@@ -99,9 +99,9 @@ def _chart(
         f"{ranking.workload.passes} on {ranking.best.target}",
         [point.method for point in points],
         f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
-        table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
+        chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
         f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
-        group=describe(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
+        group=workload_label(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
         series=list(short.values()),
         points=drawn,
         dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
@@ -113,7 +113,7 @@ def _chart(
     )
 
 
-def _base(points: Sequence[Point], rivals: Mapping[str, Measurement]) -> str | None:
+def _base(points: Sequence[LengthPoint], rivals: Mapping[str, Measurement]) -> str | None:
     """What the others are compared with: the contiguous ring, else the first plan that has a time at most lengths."""
     counts = {name: sum(name in point.seconds for point in points) for name in rivals if rivals[name].devices > 1}
     order = sorted(
@@ -131,12 +131,16 @@ def _short(name: str, others: Sequence[str]) -> str:
 
 
 def _rows(
-    points: Sequence[Point], name: str, base: str, rivals: Mapping[str, Measurement], papers: Sequence[Beside]
+    points: Sequence[LengthPoint],
+    name: str,
+    base: str,
+    rivals: Mapping[str, Measurement],
+    papers: Sequence[PublishedComparison],
 ) -> Iterator[dict[str, Any]]:
     for point in points:
         if name not in point.seconds:
             continue
-        here = {m.plan + spelled(m.flags): m for m in (point.ranking.rivals if point.ranking else ())}
+        here = {m.plan + flags_text(m.flags): m for m in (point.ranking.rivals if point.ranking else ())}
         found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
         same = point.ranking and found.speedup and found.speedup["over"] == over.plan
         interval = found.speedup.get("ci95") if found.speedup and same else None
@@ -164,14 +168,14 @@ def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
         return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
     plan = parse_plan(m.plan)
     try:
-        if unsupported(plan, work, "cpu"):
+        if why_unsupported(plan, work, "cpu"):
             return None
-        return bounds_of(work, plan)["layer" if work.passes == STEP else "attention_only"]
+        return bounds(work, plan)["layer" if work.passes == STEP else "attention_only"]
     except (BadInput, ValueError):
         return None
 
 
-def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[Beside]) -> float | None:
+def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[PublishedComparison]) -> float | None:
     """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
     plan, base = parse_plan(m.plan), parse_plan(over.plan)
     if m.workload.passes != STEP or plan.layout != "striped" or base.layout != "contiguous" or plan.mesh != base.mesh:

@@ -10,7 +10,7 @@ import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, svg
 
-TALL = 40  # pixels of a bar and its name
+BAR_PIXELS = 40  # pixels of a bar and its name
 
 
 def draw(chart: Mapping[str, Any]) -> str:
@@ -35,4 +35,4 @@ def draw(chart: Mapping[str, Any]) -> str:
     if chart["rule"]:
         limit = alt.Chart(alt.Data(values=[chart["rule"]])).encode(x=alt.X("value:Q"))
         layers.append(limit.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2]))
-    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(TALL)))
+    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(BAR_PIXELS)))

@@ -8,11 +8,11 @@ from stripectl.analysis.ranking import strength
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import chart, grouped, section, table
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.reporters.html.heatmap import fullness
-from stripectl.results.labels import describe
-from stripectl.results.measurement import Measurement, spelled
-from stripectl.util.units import NOTHING, duration, interval
+from stripectl.results.labels import workload_label
+from stripectl.results.measurement import Measurement, flags_text
+from stripectl.util.units import NOTHING, duration, with_interval
 
 TITLE = "Which tile is fastest?"
 INTRO = (
@@ -22,10 +22,10 @@ INTRO = (
 )
 ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-tiles."
 COLUMNS = ("tile", "method", "time", "over the best", "why not")
-MOST = 3, 8  # groups, and charts of each
-FAR = 2.0  # a ratio from which on all look alike
-BROAD = 5  # columns that fit a narrow figure
-LEAST = 2  # tiles that make a heat map
+MAX_GROUPS_AND_CHARTS = 3, 8  # groups, and charts of each
+SATURATED_RATIO = 2.0  # a ratio from which on all look alike
+MAX_NARROW_COLUMNS = 5  # columns that fit a narrow figure
+MIN_TILES = 2  # tiles that make a heat map
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -34,10 +34,10 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[tuple[Hashable, ...], list[tuple[Tile, Measurement]]] = {}
     for m in shown:
         for what, tile in _places(m):
-            groups.setdefault((m.workload, m.target, spelled(m.flags), what), []).append((tile, m))
+            groups.setdefault((m.workload, m.target, flags_text(m.flags), what), []).append((tile, m))
     timed = {key: {tile for tile, m in members if m.median_s} for key, members in groups.items()}
-    charts = [_chart(f"{key[-1]}{key[-2]}", members) for key, members in groups.items() if len(timed[key]) >= LEAST]
-    return section("tiles", "Tiles", TITLE, INTRO, grouped(charts), ABSENT, MOST)
+    charts = [_chart(f"{key[-1]}{key[-2]}", members) for key, members in groups.items() if len(timed[key]) >= MIN_TILES]
+    return section("tiles", "Tiles", TITLE, INTRO, grouped_by(charts), ABSENT, MAX_GROUPS_AND_CHARTS)
 
 
 def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:
@@ -67,12 +67,12 @@ def _chart(what: str, members: Sequence[tuple[Tile, Measurement]]) -> dict[str, 
         f"{what}, {best.workload.passes} on {best.target}",
         [c["method"] for c in cells if c["fullness"]],
         f"Times of {len(cells)} tiles. The fastest: {fastest['tile']}, {fastest['time']}, {fastest['method']}.",
-        table(COLUMNS, rows, ("tile", "method", "why not")),
-        group=describe(best.workload),
+        chart_table(COLUMNS, rows, ("tile", "method", "why not")),
+        group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
         cells=cells,
         across={"title": "keys of a tile", "order": _sides(tile.block_kv for tile in known), "side": "bottom"},
-        broad=len({tile.block_kv for tile in known}) > BROAD,
+        broad=len({tile.block_kv for tile in known}) > MAX_NARROW_COLUMNS,
         down={"title": "queries of a tile", "order": _sides(tile.block_q for tile in known)},
     )
 
@@ -83,27 +83,27 @@ def _sides(lengths: Iterable[int]) -> list[str]:
 
 def _standing(m: Measurement) -> tuple[bool, bool, int]:
     """What stands in a cell, of several of one tile: a time that stands on enough, by the strongest method."""
-    return m.status != "ok" or not m.median_s, m.rough, strength(m.method)
+    return m.status != "ok" or not m.median_s, m.is_search_probe, strength(m.method)
 
 
 def _first(m: Measurement) -> tuple[bool, float]:
     """The best of a method last."""
-    return not m.rough, -(m.median_s or 0.0)
+    return not m.is_search_probe, -(m.median_s or 0.0)
 
 
 def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> dict[str, Any]:
     ratio = m.median_s / best_s if m.status == "ok" and m.median_s and best_s else None
-    about = "~" * m.rough
+    about = "~" * m.is_search_probe
     return {
         "tile": str(tile),
         "across": str(tile.block_kv),
         "down": str(tile.block_q),
         "method": m.method,
-        "time": interval(m.median_s, m.ci95_s) if ratio else NOTHING,
+        "time": with_interval(m.median_s, m.ci95_s) if ratio else NOTHING,
         "ratio": f"{about}{ratio:.2f}x" if ratio else NOTHING,
         "first": f"{about}{ratio:.2f}x" if ratio else "✕",
         "second": duration(m.median_s) if ratio else m.status,
         "reason": "" if ratio else m.reason or "no reason was given",
-        "fullness": fullness(ratio, wins, FAR),
+        "fullness": fullness(ratio, wins, SATURATED_RATIO),
         "wins": wins,
     }

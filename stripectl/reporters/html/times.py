@@ -5,14 +5,14 @@ from typing import Any
 
 from stripectl.analysis.ranking import contenders, strength
 from stripectl.hardware.target import hardware_name
-from stripectl.reporters.html.bar_chart import timed
-from stripectl.reporters.html.charts import chart, grouped, section, table
-from stripectl.results.labels import describe, plan_cell
+from stripectl.reporters.html.bar_chart import time_bar
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which plan is fastest?"
-MOST = 12
+MAX_BARS = 12
 INTRO = (
     "A full bar was measured; an empty, dashed one is compiled or simulated. The line on a measured bar is the 95 % "
     "interval of its median. Plans that a search timed roughly, and those that a stronger method refuses, have no bar."
@@ -26,11 +26,11 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[Any, list[Measurement]] = {}
     for m in contenders(shown):
         groups.setdefault((m.workload, hardware_name(m.target)), []).append(m)
-    charts = [bars(TITLE, members, MOST) for members in groups.values()]
-    return section("time", "Time", TITLE, INTRO, grouped(charts), ABSENT)
+    charts = [time_bars(TITLE, members, MAX_BARS) for members in groups.values()]
+    return section("time", "Time", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
-def bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
+def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
     """A chart of the fastest members, those of the strongest method first, which have a workload in common, in the
     order in which their plans first come."""
     several = [m for m in members if m.devices > 1]
@@ -40,18 +40,18 @@ def bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any
     shown = sorted(fastest, key=lambda m: (order[m.plan], m.method))
     unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
     best, left_out = fastest[0], len(members) - len(shown)
-    rows = [(plan_cell(m), m.target, m.method, duration(m.median_s), between(m)) for m in shown]
+    rows = [(plan_label(m), m.target, m.method, duration(m.median_s), interval_text(m)) for m in shown]
     return chart(
         "bars",
         title,
         f"{best.workload.passes} on {hardware_name(best.target)}",
         [m.method for m in shown],
         f"Times of plans. The best of the strongest method: {best.plan}, {best.method}, {duration(best.median_s)}.",
-        table(COLUMNS, rows, ("plan", "target", "method", "95 % interval")),
+        chart_table(COLUMNS, rows, ("plan", "target", "method", "95 % interval")),
         " ".join([*map(_alone, alone), *([LEFT_OUT.format(len(shown), left_out)] if left_out else [])]),
-        group=describe(best.workload),
+        group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
-        bars=[timed(at, m, size) for at, m in enumerate(shown)],
+        bars=[time_bar(at, m, size) for at, m in enumerate(shown)],
         axis=f"time ({unit})",
         rule=None,
     )
@@ -62,5 +62,5 @@ def _alone(m: Measurement) -> str:
     return f"One device, {m.method}: {duration(m.median_s)}."
 
 
-def between(m: Measurement) -> str:
+def interval_text(m: Measurement) -> str:
     return f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}" if m.ci95_s else NOTHING

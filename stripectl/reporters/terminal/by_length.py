@@ -6,42 +6,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.analysis.by_length import Cell, Contest, Length, contests
+from stripectl.analysis.by_length import LengthResult, SchemeResult, SchemesByLength, schemes_by_length
 from stripectl.core.method import METHODS
-from stripectl.core.plan import UNCUT
+from stripectl.core.plan import UNSHARDED
 from stripectl.core.workload import at_lengths, format_length
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, fitted, memory, spread
-from stripectl.results.labels import describe, plan_cell
+from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, fitted_table, memory_cell, spread_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING, duration, times
 
 QUESTION = "Which scheme wins at which length?"
 COLUMNS: tuple[str, ...] = ("tokens", "winner", "plan", "time", "margin", "memory", "next", "refused")
-WORDS = ("tokens", "winner", "plan", "margin", "next", "scheme")
-LEAST = 5  # columns that are shown however narrow the screen is
-MOST_LEADERS = 3  # that are named; of more their number is said
-SHORT = 100  # characters of a reason
+TEXT_COLUMNS = ("tokens", "winner", "plan", "margin", "next", "scheme")
+MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
+MAX_LEADERS = 3  # that are named; of more their number is said
+MAX_REASON_CHARACTERS = 100  # characters of a reason
 EVERY_SCHEME = "the best plan of every scheme is, with --mesh auto --refine"
-WHOLE = f"{UNCUT}: the sequence stays whole, and devices share out batch and heads alone"
+WHOLE = f"{UNSHARDED}: the sequence stays whole, and devices share out batch and heads alone"
 
 
-def scoreboards(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
+def by_length_tables(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
     """The contests of a run: an answer, the winner at every length, and every scheme beside it."""
     shown: list[Table | Text] = []
-    for contest in contests(measurements):
+    for contest in schemes_by_length(measurements):
         tables = [winner_rows(contest), _matrix(contest, width)]
         made = [
-            fitted(list(rows[0]), rows, width, least, WORDS) for rows, least in zip(tables, (LEAST, 2), strict=True)
+            fitted_table(list(rows[0]), rows, width, least, TEXT_COLUMNS)
+            for rows, least in zip(tables, (MIN_COLUMNS, 2), strict=True)
         ]
         lacking = [name for rows, part in zip(tables, made, strict=True) for name in list(rows[0])[len(part.columns) :]]
-        shown += [Text(""), Text(f"{QUESTION} {contest.workload.passes}, {title(contest)}", style="bold")]
-        shown += [Text(f"  {answer(contest)}"), made[0], Text(""), made[1]]
-        shown += [Text(f"  {line}") for line in (legend(contest), *notes(contest))]
+        shown += [Text(""), Text(f"{QUESTION} {contest.workload.passes}, {workload_title(contest)}", style="bold")]
+        shown += [Text(f"  {answer_line(contest)}"), made[0], Text(""), made[1]]
+        shown += [Text(f"  {line}") for line in (legend(contest), *matrix_notes(contest))]
         shown += [Text(f"  too narrow for: {', '.join(lacking)}", style="dim")] * bool(lacking)
     return shown + [Text("")] * bool(shown)
 
 
-def _matrix(contest: Contest, width: int) -> list[dict[str, str]]:
+def _matrix(contest: SchemesByLength, width: int) -> list[dict[str, str]]:
     """Every scheme at every length; without times where those do not fit."""
     for brief in (False, True):
         rows = [{"scheme": name} | matrix_row(contest, name, brief) for name in contest.schemes]
@@ -50,13 +51,13 @@ def _matrix(contest: Contest, width: int) -> list[dict[str, str]]:
     return rows
 
 
-def title(contest: Contest) -> str:
+def workload_title(contest: SchemesByLength) -> str:
     """The workload from its shortest to its longest length, and the target."""
     first, last = (format_length(contest.lengths[at].seq_len) for at in (0, -1))
-    return f"{describe(contest.workload, f'{first} to {last}')} on {contest.target}"
+    return f"{workload_label(contest.workload, f'{first} to {last}')} on {contest.target}"
 
 
-def answer(contest: Contest) -> str:
+def answer_line(contest: SchemesByLength) -> str:
     """Who wins where, in a sentence; neighbouring lengths with the same answer together."""
     said = []
     for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
@@ -68,40 +69,40 @@ def _named(leaders: Sequence[str]) -> str:
     if not leaders:
         return "no plan has a time"
     who = " or ".join(leaders)
-    if len(leaders) > MOST_LEADERS:
+    if len(leaders) > MAX_LEADERS:
         who = f"{leaders[0]} or one of {len(leaders) - 1} others"
     return f"{who} (too close to tell)" if len(leaders) > 1 else who
 
 
-def winner_rows(contest: Contest) -> list[dict[str, str]]:
+def winner_rows(contest: SchemesByLength) -> list[dict[str, str]]:
     """The winner at every length by column, without the columns of which nothing is known."""
     rows = [winner_row(each) for each in contest.lengths]
     known = [name for name in COLUMNS if any(row[name] != NOTHING for row in rows)]
     return [{name: row[name] for name in known} for row in rows]
 
 
-def winner_row(length: Length) -> dict[str, str]:
+def winner_row(length: LengthResult) -> dict[str, str]:
     """The winner at a length, who follows, and how many plans have no time."""
     cells = dict.fromkeys(COLUMNS, NOTHING)
     cells |= {"tokens": format_length(length.seq_len), "refused": str(sum(map(len, length.refused)))}
     if length.best is None:
         return cells
     best, name = length.best, length.runner_up
-    cells |= {"winner": length.winner or NOTHING, "plan": plan_cell(best), "memory": memory(best)}
-    cells["time"] = f"{spread(best)} {mark(best)}"
+    cells |= {"winner": length.winner or NOTHING, "plan": plan_label(best), "memory": memory_cell(best)}
+    cells["time"] = f"{spread_cell(best)} {method_mark(best)}"
     if name and (second := length.cells[name]).best:
-        cells |= {"margin": f"{margin(second, best)} before {name}", "next": plan_cell(second.best)}
+        cells |= {"margin": f"{margin_cell(second, best)} before {name}", "next": plan_label(second.best)}
     return cells
 
 
-def margin(second: Cell, best: Measurement) -> str:
+def margin_cell(second: SchemeResult, best: Measurement) -> str:
     """How much longer the next scheme takes, and how that is known where the winner's time is known otherwise."""
     assert second.ratio and second.best
-    how = f" {mark(second.best)}" if second.best.method != best.method else ""
+    how = f" {method_mark(second.best)}" if second.best.method != best.method else ""
     return f"{second.ratio - 1:.1%}{how}{', too close,' if second.close else ''}"
 
 
-def matrix_row(contest: Contest, scheme: str, brief: bool = False) -> dict[str, str]:
+def matrix_row(contest: SchemesByLength, scheme: str, brief: bool = False) -> dict[str, str]:
     """A scheme at every length, by the length's name; `brief` leaves its time out."""
     row = {}
     for each in contest.lengths:
@@ -110,35 +111,35 @@ def matrix_row(contest: Contest, scheme: str, brief: bool = False) -> dict[str, 
     return row
 
 
-def cell_words(length: Length, scheme: str) -> tuple[str, str, str]:
+def cell_words(length: LengthResult, scheme: str) -> tuple[str, str, str]:
     """(how the scheme stands to the winner, its time, the mark of the method)."""
     cell = length.cells.get(scheme)
     if cell is None or cell.best is None:
         return cell.refused[0][0].status if cell and cell.refused else NOTHING, "", ""
     standing = "best" if scheme == length.winner else times(cell.ratio) + " tie" * cell.close
-    return standing, duration(cell.best.median_s), mark(cell.best)
+    return standing, duration(cell.best.median_s), method_mark(cell.best)
 
 
-def mark(m: Measurement) -> str:
+def method_mark(m: Measurement) -> str:
     return MARKS.get(m.method, "?")
 
 
-def legend(contest: Contest) -> str:
+def legend(contest: SchemesByLength) -> str:
     """What the figures and marks of the matrix mean."""
     marks = (f"{MARKS[name]} {METHOD_WORDS.get(name, name)}" for name in _methods(contest))
     return f"1.05x: its time over the winner's, by the same method; tie: too close to tell; {', '.join(marks)}"
 
 
-def _methods(contest: Contest) -> list[str]:
+def _methods(contest: SchemesByLength) -> list[str]:
     """Those of the matrix, the strongest first."""
     used = {cell.best.method for each in contest.lengths for cell in each.cells.values() if cell.best}
     return [name for name in METHODS if name in used]
 
 
-def notes(contest: Contest) -> list[str]:
+def matrix_notes(contest: SchemesByLength) -> list[str]:
     """What stands for no scheme, which cells a stronger method would change, and why plans have no time: those of a
     scheme, and of all together."""
-    said, (strongest, *weaker) = [WHOLE] * (UNCUT in contest.schemes), _methods(contest)
+    said, (strongest, *weaker) = [WHOLE] * (UNSHARDED in contest.schemes), _methods(contest)
     for name in weaker:
         said.append(
             f"{MARKS[name]} was not {strongest}, and may be slower when it is: {EVERY_SCHEME} {len(contest.schemes)}"
@@ -165,6 +166,8 @@ def reason_of(groups: Sequence[Sequence[Measurement]]) -> str:
         return NOTHING
     count, reason = sum(map(len, groups)), groups[0][0].reason or "no reason was given"
     first = reason.split(". ")[0].rstrip(".")
-    text = f"{count} plan{'s' * (count > 1)}, {first if len(first) <= SHORT else first[: SHORT - 1] + '…'}"
+    if len(first) > MAX_REASON_CHARACTERS:
+        first = first[: MAX_REASON_CHARACTERS - 1] + "…"
+    text = f"{count} plan{'s' * (count > 1)}, {first}"
     others = len(groups) - 1
     return text + (f", and {others} other reason{'s' * (others > 1)}" if others else "")

@@ -9,34 +9,34 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.analysis.lasp_or_lasp2 import chains
+from stripectl.analysis.lasp_or_lasp2 import chain_and_gather
 from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
-from stripectl.analysis.plausibility import implausible, why_so_fast
-from stripectl.analysis.striped_attention_paper import beside
+from stripectl.analysis.plausibility import why_implausible, why_so_fast
+from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.bounds import formula_lengths
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
-from stripectl.reporters.terminal.tables import fitted
-from stripectl.results.labels import plan_cell
+from stripectl.reporters.terminal.tables import fitted_table
+from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
-from stripectl.results.search_table import Search
+from stripectl.results.search_table import SearchTable
 from stripectl.runner.search import enough_devices
-from stripectl.util.units import NOTHING, duration, nbytes, rate, slowest, times
+from stripectl.util.units import NOTHING, duration, nbytes, rate, times, worst_hop
 
 TABLED = {
     "estimated_cycles": "the compiler's estimated cycles",
     "bundles": "the compiler's bundles",
     "published": "published times",
 }
-MOST_NOTES = 3  # lines of a kind under a table
-MOST_REASONS = 6  # for which plans of a search were refused
+MAX_NOTES = 3  # lines of a kind under a table
+MAX_REASONS = 6  # for which plans of a search were refused
 PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
 
 
-def calibrations(run: Run) -> list[Text]:
+def cost_source_notes(run: Run) -> list[Text]:
     """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
     lines: dict[str, None] = {}
     for m in run.measurements:
@@ -44,23 +44,23 @@ def calibrations(run: Run) -> list[Text]:
             KeyError, TypeError, ValueError, AttributeError
         ):  # a run that is resumed may be anybody's
             lines |= dict.fromkeys(_calibration(m))
-            if beside := (m.calibration or {}).get("softmax"):
-                tile = parse_plan(m.plan).of("softmax").tile
-                other = replace(m, calibration=beside, tiles={"tile": str(tile)})
+            if beside := (m.cost_source or {}).get("softmax"):
+                tile = parse_plan(m.plan).for_attention("softmax").tile
+                other = replace(m, cost_source=beside, tiles={"tile": str(tile)})
                 lines |= {f"softmax layers: {line}": None for line in _calibration(other) if line not in lines}
     return [Text(f"costs   {line}") for line in lines]
 
 
 def _calibration(m: Measurement) -> Iterator[str]:
     """What the time of a measurement stands on."""
-    known = m.calibration or {}
+    known = m.cost_source or {}
     if known.get("source") == "none":
         yield f"no time: {known.get('left_out')}"
     hop = known.get("hop") or {}
     link = f"hop {duration(hop.get('latency_s'))} + {rate(hop.get('bytes_per_s_one_way'), 'B/s')}"
     why = f"; {known['not_compiled']}" if known.get("not_compiled") else ""
     for axis, worst in (known.get("slower_hops") or {}).items():
-        link += f"; the slowest of {axis}: {slowest(worst)}"
+        link += f"; the slowest of {axis}: {worst_hop(worst)}"
     if known.get("source") == "measured_tile":
         timed = [name for name in ("forward", "backward") if name in known]
         errors = (f"{name} {known[name]['held_out']['error']:+.0%}" for name in timed)
@@ -74,7 +74,7 @@ def _calibration(m: Measurement) -> Iterator[str]:
         each = f"{duration(known['layer_s'])} a layer"
         yield f"steps of {known['layers']} layers from {few} and {many} that ran in turns: {each}"
     elif known.get("source") in TABLED:
-        made_by = known.get("made_by") or (m.program or {}).get("compiler")
+        made_by = known.get("made_by") or (m.compiled_program or {}).get("compiler")
         of = "" if known["source"] == "published" else f" ({made_by})"
         at = f" at {rate(known['clock_hz'], 'Hz')}" if known.get("clock_hz") else ""
         table = f" in {known['table']}" if known.get("table") else ""
@@ -88,12 +88,12 @@ def _calibration(m: Measurement) -> Iterator[str]:
             yield f"{m.plan}: a {which}: {figures}"
 
 
-def plausibility(measurements: Sequence[Measurement]) -> list[Text]:
+def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
     """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
     the same reason the first."""
     broken, faster = list[str](), list[str]()
     for m in measurements:
-        if why := implausible(m, measurements):
+        if why := why_implausible(m, measurements):
             broken.append(
                 f"implausible  {m.plan}: {why}. It is not recommended. Try --method measured where it can run."
             )
@@ -101,13 +101,13 @@ def plausibility(measurements: Sequence[Measurement]) -> list[Text]:
             faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
     lines = []
     for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
-        lines += alike[:MOST_NOTES]
-        if more := len(alike) - MOST_NOTES:
+        lines += alike[:MAX_NOTES]
+        if more := len(alike) - MAX_NOTES:
             lines += [f"        and {more} more, each with its reason in the report"] * (more > 0)
     return [Text(line) for line in lines]
 
 
-def too_large(measurements: Sequence[Measurement]) -> list[Text]:
+def memory_notes(measurements: Sequence[Measurement]) -> list[Text]:
     """Of every workload that no plan of the run fits, the plan that needs least, and how many devices it takes."""
     groups: dict[Any, list[Measurement]] = {}
     for m in measurements:
@@ -127,7 +127,7 @@ def too_large(measurements: Sequence[Measurement]) -> list[Text]:
     return lines
 
 
-def searches(found: Iterable[Search]) -> list[Text]:
+def search_notes(found: Iterable[SearchTable]) -> list[Text]:
     """How many plans of a workload were simulated, in how long, and why the others were not."""
     lines = []
     for each in found:
@@ -139,13 +139,13 @@ def searches(found: Iterable[Search]) -> list[Text]:
             )
         )
         often = sorted(each.refused.items(), key=lambda item: -item[1])
-        lines += [Text(f"        {count:,} refused, for example: {reason}") for reason, count in often[:MOST_REASONS]]
-        if more := sum(count for _, count in often[MOST_REASONS:]):
+        lines += [Text(f"        {count:,} refused, for example: {reason}") for reason, count in often[:MAX_REASONS]]
+        if more := sum(count for _, count in often[MAX_REASONS:]):
             lines.append(Text(f"        {more:,} refused for other reasons"))
     return lines
 
 
-def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:
+def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """For every inference whose plans pass queries and pass K/V: which the published rule chooses, from what, and how
     the two compare here, on the fastest mesh that has both."""
     groups: dict[Any, dict[Any, dict[str, Measurement]]] = {}
@@ -164,7 +164,7 @@ def pass_rules(measurements: Iterable[Measurement]) -> list[Text]:
 
 def _rule(best: Mapping[str, Measurement]) -> str:
     m = best[PASS_Q]
-    plan, known, work = parse_plan(m.plan), m.calibration or {}, m.workload
+    plan, known, work = parse_plan(m.plan), m.cost_source or {}, m.workload
     tile_s = (known.get("forward") or {}).get("whole_s")
     tile_flops = 2 * plan.tile.block_q * plan.tile.block_kv * (work.head_dim + work.value_dim) if plan.tile else 0
     rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
@@ -180,15 +180,15 @@ def _rule(best: Mapping[str, Measurement]) -> str:
     )
 
 
-def exchanges(measurements: Iterable[Measurement]) -> list[Text]:
+def exchange_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """Which way to bring states of linear attention round wins where."""
-    return [Text(f"states  {line}") for line in chains(measurements)]
+    return [Text(f"states  {line}") for line in chain_and_gather(measurements)]
 
 
-MOST_PLANS = 10  # of a packing's line, the most even first
+MAX_PACKING_PLANS = 10  # of a packing's line, the most even first
 
 
-def packing(measurements: Iterable[Measurement]) -> list[Text]:
+def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """How unevenly packed documents load the devices: plans by the tiles of their busiest device over the mean."""
     lengths: dict[int, dict[str, float]] = {}
     for m in measurements:
@@ -198,28 +198,31 @@ def packing(measurements: Iterable[Measurement]) -> list[Text]:
             plans.setdefault(m.plan.partition(",tile")[0], max(work) * len(work) / sum(work))
     lines = []
     for length, plans in lengths.items():
-        best = sorted(plans.items(), key=lambda plan: plan[1])[:MOST_PLANS]
+        best = sorted(plans.items(), key=lambda plan: plan[1])[:MAX_PACKING_PLANS]
         said = "; ".join(f"{times(ratio)} {plan}" for plan, ratio in best)
         of = f" ({format_length(length)} tokens)" * (len(lengths) > 1)
         lines.append(Text(f"packing tiles of the busiest device over the mean{of}: {said}"))
     return lines
 
 
-def longest(measurements: Iterable[Measurement]) -> list[Text]:
+def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
     """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
     lines: list[Text] = []
     for m in measurements:
-        found = (m.program or {}).get("longest")
+        found = (m.compiled_program or {}).get("longest")
         if not found:
             continue
         length, plan = m.workload.seq_len, parse_plan(m.plan)
         lines += [
-            Text(f"longest {format_length(length)} tokens ({length}), {length // plan.cut} a device", style="bold")
-            + Text(f": {plan_cell(m)} {m.workload.passes}"),
+            Text(
+                f"longest {format_length(length)} tokens ({length}), {length // plan.sequence_devices} a device",
+                style="bold",
+            )
+            + Text(f": {plan_label(m)} {m.workload.passes}"),
             Text(f"        {format_length(found['refused'])} is refused: {found['reason']}"),
         ]
         if m.hbm_bytes:
-            formulas = formula_lengths(m.workload, plan.cut, m.hbm_bytes).items()
+            formulas = formula_lengths(m.workload, plan.sequence_devices, m.hbm_bytes).items()
             shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
             lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
     return lines
@@ -238,13 +241,13 @@ def published_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
             "TMS": times(each.tms),
             "bound": times(each.bound),
         }
-        for each in beside(measurements)
+        for each in published_comparisons(measurements)
     ]
 
 
 def published_said(measurements: Iterable[Measurement]) -> str:
     """How far off they are together, and what the columns are."""
-    errors = [each.error for each in beside(measurements) if each.error is not None]
+    errors = [each.error for each in published_comparisons(measurements) if each.error is not None]
     if not errors:
         return PUBLISHED_COLUMNS
     ends = f"from {min(errors):+.0%} to {max(errors):+.0%} over {len(errors)} rows"
@@ -256,5 +259,5 @@ def beside_published(measurements: Iterable[Measurement], width: int) -> list[Ta
     cells = published_rows(measurements := list(measurements))
     if not cells:
         return []
-    table = fitted(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
+    table = fitted_table(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)
     return [Text(PUBLISHED_TITLE, style="bold"), table, Text(published_said(measurements)), Text("")]

@@ -8,23 +8,23 @@ from rich.text import Text
 from stripectl.analysis.series import Series
 from stripectl.hardware.target import hardware_name
 from stripectl.reporters import history_text
-from stripectl.reporters.history_text import ROWS
-from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted
+from stripectl.reporters.history_text import POINT_COLUMNS
+from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted_table
 from stripectl.results.history import moment
-from stripectl.results.labels import describe
+from stripectl.results.labels import workload_label
 from stripectl.util.files import printable
 
 BARS = "▁▂▃▄▅▆▇█"
 BREAK = "│"  # between two levels
-WIDE = 32  # characters of a drawn series
+MAX_TREND_CHARACTERS = 32  # characters of a drawn series
 MOST_ROWS, LEAST_ROWS = 40, 5  # series of all tables, and of a table
 DETAILED = 4  # series that a row a run is shown of, where a plan was asked for
-LEAST = 5  # columns that are shown however narrow the screen is
+MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
 COLUMNS = ("plan", "pass", "method", "latest", "last change", "runs", "trend", "place")
-WORDS = ("plan", "pass", "method", "last change", "trend", "place", "date", "commit", "what is new", "run")
+TEXT_COLUMNS = ("plan", "pass", "method", "last change", "trend", "place", "date", "commit", "what is new", "run")
 
 
-def screen_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterator[Table | Text]:
+def history_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterator[Table | Text]:
     """The series; in detail where there is one, or where a plan was asked for and there are few."""
     if len(every) == 1 or (narrowed and len(every) <= DETAILED):
         for series in every:
@@ -33,9 +33,9 @@ def screen_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterato
     groups: dict[tuple[str, str], list[Series]] = {}
     for series in every:
         m = series.newest.measurement
-        groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(series)
+        groups.setdefault((workload_label(m.workload), hardware_name(m.target)), []).append(series)
     for members in groups.values():
-        yield Text(history_text.title(members[0]), style="bold")
+        yield Text(history_text.series_title(members[0]), style="bold")
         yield from _table(members, width, max(LEAST_ROWS, MOST_ROWS // len(groups)))
         yield Text("")
 
@@ -59,7 +59,7 @@ def _last_change_s(series: Series) -> float:
 
 
 def _fitted(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: int) -> Iterator[Table | Text]:
-    made = fitted(columns, rows, width, LEAST, WORDS)
+    made = fitted_table(columns, rows, width, MIN_COLUMNS, TEXT_COLUMNS)
     yield made
     if left_out := columns[len(made.columns) :]:
         yield Text(f"  too narrow for: {', '.join(left_out)}", style="dim")
@@ -68,10 +68,10 @@ def _fitted(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: in
 def _row(series: Series) -> dict[str, str]:
     m = series.newest.measurement
     return {
-        "plan": history_text.plan(series),
+        "plan": history_text.series_plan(series),
         "pass": m.workload.passes,
         "method": METHOD_WORDS.get(m.method, m.method),
-        "latest": history_text.value(series.newest, series),
+        "latest": history_text.point_value(series.newest, series),
         "last change": history_text.last_change(series),
         "runs": str(len(series.points)),
         "trend": trend(series),
@@ -82,13 +82,18 @@ def _row(series: Series) -> dict[str, str]:
 def _detail(series: Series, width: int) -> Iterator[Table | Text]:
     m = series.newest.measurement
     method = METHOD_WORDS.get(m.method, m.method)
-    yield Text(f"{history_text.plan(series)} {m.workload.passes}, {history_text.title(series)}, {method}", style="bold")
+    yield Text(
+        f"{history_text.series_plan(series)} {m.workload.passes}, {history_text.series_title(series)}, {method}",
+        style="bold",
+    )
     if series.place:
         yield Text(f"  {printable(series.place)}", style="dim")
-    yield from _fitted(ROWS, [dict(zip(ROWS, row, strict=True)) for row in history_text.rows(series)], width)
+    yield from _fitted(
+        POINT_COLUMNS, [dict(zip(POINT_COLUMNS, row, strict=True)) for row in history_text.series_rows(series)], width
+    )
     yield Text(f"  {series.metric.name}  {trend(series)}")
     for change in series.changes:
-        yield Text(f"  {history_text.since(change, series)}.")
+        yield Text(f"  {history_text.change_since(change, series)}.")
     if not series.changes:
         yield Text(f"  change: {history_text.last_change(series)}.")
     yield Text("")
@@ -99,4 +104,4 @@ def trend(series: Series) -> str:
     low, high = series.span
     steps = (len(BARS) - 1) / (high - low or 1.0)
     drawn = ["".join(BARS[round((value - low) * steps)] for value in level.values) for level in series.levels]
-    return BREAK.join(drawn)[-WIDE:].lstrip(BREAK)
+    return BREAK.join(drawn)[-MAX_TREND_CHARACTERS:].lstrip(BREAK)

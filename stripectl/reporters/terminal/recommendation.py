@@ -10,16 +10,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from stripectl.analysis.explanation import crossing
-from stripectl.core.model_config import SIZES
+from stripectl.analysis.explanation import crossover_phrase
+from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import Workload, format_length
-from stripectl.reporters.terminal.tables import METHOD_WORDS, WIDE
-from stripectl.results.labels import describe
-from stripectl.results.measurement import spelled
-from stripectl.util.units import NOTHING, interval, nbytes, rate, times
+from stripectl.reporters.terminal.tables import METHOD_WORDS, UNLIMITED_COLUMNS
+from stripectl.results.labels import workload_label
+from stripectl.results.measurement import flags_text
+from stripectl.util.units import NOTHING, nbytes, rate, times, with_interval
 
-MOST_OTHERS = 8  # other workloads of the run that get a line
-WIDEST = 130  # columns of a card, however wide the screen is: longer lines are hard to read
+MAX_OTHER_WORKLOADS = 8  # other workloads of the run that get a line
+MAX_PANEL_COLUMNS = 130  # columns of a card, however wide the screen is: longer lines are hard to read
 LABEL = 12  # columns of the longest label, and the space after it
 
 
@@ -28,14 +28,18 @@ def has_choice(found: Mapping[str, Any] | None) -> bool:
     return found is not None and any(each["runner_up"] for each in (found, *found["others"]))
 
 
-def card(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
+def recommendation_panel(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
     """The card of a recommendation; `where` names the file that holds what to use."""
-    title = f"{title_of(found)} on {found['target']}"
-    told = [*rows(found), ("use", f"YAML, Python, MaxText, Transformer Engine: {where}"), *other_rows(found)]
-    if width >= WIDE:
+    title = f"{panel_title(found)} on {found['target']}"
+    told = [
+        *panel_rows(found),
+        ("use", f"YAML, Python, MaxText, Transformer Engine: {where}"),
+        *other_workload_rows(found),
+    ]
+    if width >= UNLIMITED_COLUMNS:
         lines = [Text(f"recommended for {title}", style="bold")]
         return Group(*lines, *(Text(f"  {name:{LABEL}}{value}") for name, value in told))
-    inner = min(width, WIDEST)
+    inner = min(width, MAX_PANEL_COLUMNS)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -47,26 +51,26 @@ def card(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
     )
 
 
-def title_of(found: Mapping[str, Any]) -> str:
+def panel_title(found: Mapping[str, Any]) -> str:
     work = Workload.from_json(found["workload"])
-    return f"{work.passes}, {describe(work)}"
+    return f"{work.passes}, {workload_label(work)}"
 
 
-def apart(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def other_workload_label(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """What tells another workload of the run from the one that the card is about."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
-    shapes = [each.but_for("seq_len", "passes", *SIZES) for each in (own, first)]
+    shapes = [each.without("seq_len", "passes", *MODEL_SIZES) for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:
         return f"{format_length(own.seq_len)} {own.passes}"
-    return f"{title_of(other)} on {other['target']}"
+    return f"{panel_title(other)} on {other['target']}"
 
 
-def time_of(found: Mapping[str, Any]) -> str:
+def time_line(found: Mapping[str, Any]) -> str:
     """The time with its interval and method."""
-    return f"{interval(found['median_s'], found['ci95_s'])} {METHOD_WORDS.get(found['method'], found['method'])}"
+    return f"{with_interval(found['median_s'], found['ci95_s'])} {METHOD_WORDS.get(found['method'], found['method'])}"
 
 
-def gain_of(found: Mapping[str, Any]) -> str:
+def gain_line(found: Mapping[str, Any]) -> str:
     gain, bound = found["gain"], found["bound"] or {}
     if not gain:
         return NOTHING
@@ -75,22 +79,22 @@ def gain_of(found: Mapping[str, Any]) -> str:
     return f"{times(gain['value'])}{interval} over {gain['over']}{most}"
 
 
-def limits_of(found: Mapping[str, Any]) -> str:
-    limits, first = found["limits"], found["bound_by"]
+def limits_text(found: Mapping[str, Any]) -> str:
+    limits, first = found["bottleneck_shares"], found["bound_by"]
     if not limits:
         return f"{NOTHING}: no simulation of it says so"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
     return f"{first}: {limits[first]:.0%} less time were it twice as fast ({found['limits_method']}); {rest}"
 
 
-def margin_of(found: Mapping[str, Any]) -> str:
+def margin_line(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "none: the only plan timed"
     doubt = ", too close to tell" * bool(found["too_close"])
     return f"{max(0.0, found['margin']):.1%} before {found['runner_up']}{doubt}"
 
 
-def memory_of(found: Mapping[str, Any]) -> str:
+def memory_line(found: Mapping[str, Any]) -> str:
     needs, has = found["peak_bytes"], found["hbm_bytes"]
     words = f"{nbytes(needs)} of {nbytes(has)} a device, {needs / has:.0%}" if has else f"{nbytes(needs)} a device"
     if not found["memory"]:
@@ -99,34 +103,34 @@ def memory_of(found: Mapping[str, Any]) -> str:
     return f"{words}; " + ", ".join(f"{name} {each / total:.0%}" for name, each in largest)
 
 
-def parts_of(found: Mapping[str, Any]) -> str:
+def parts_line(found: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{name.replace('_', ' ')} {seconds / found['median_s']:.0%}" for name, seconds in found["parts"].items()
+        f"{name.replace('_', ' ')} {seconds / found['median_s']:.0%}" for name, seconds in found["step_parts"].items()
     )
 
 
-def rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(label, words) of a card."""
     told = [
-        ("plan", found["plan"] + spelled(found["flags"])),
-        ("time", f"{time_of(found)}, {rate(found['tokens_per_s'], 'tokens/s')}"),
-        ("gain", gain_of(found)),
-        ("bound by", limits_of(found)),
+        ("plan", found["plan"] + flags_text(found["flags"])),
+        ("time", f"{time_line(found)}, {rate(found['tokens_per_s'], 'tokens/s')}"),
+        ("gain", gain_line(found)),
+        ("bound by", limits_text(found)),
     ]
-    told += [("parts", parts_of(found))] if found["parts"] else []
-    told += [("memory", memory_of(found))] if found["peak_bytes"] else []
+    told += [("parts", parts_line(found))] if found["step_parts"] else []
+    told += [("memory", memory_line(found))] if found["peak_bytes"] else []
     refused = sum(len(group["plans"]) for group in found["refused"])
-    told += [("margin", margin_of(found)), ("crossover", crossing(found) or NOTHING)]
+    told += [("margin", margin_line(found)), ("crossover", crossover_phrase(found) or NOTHING)]
     told += [("left out", f"{refused} plan{'s' * (refused > 1)} without a time")] if refused else []
     return [*told, ("confidence", f"{found['confidence']['word']}. {found['confidence']['sentence']}")]
 
 
-def other_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def other_workload_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A line for each other workload of the run."""
     others = found["others"]
     told = []
-    for each in others[:MOST_OTHERS]:
+    for each in others[:MAX_OTHER_WORKLOADS]:
         speed = f", {times(each['gain']['value'])}" if each["gain"] else ""
-        told.append(("also", f"{apart(each, found)}: {each['headline']}, {time_of(each)}{speed}"))
-    left = len(others) - MOST_OTHERS
+        told.append(("also", f"{other_workload_label(each, found)}: {each['headline']}, {time_line(each)}{speed}"))
+    left = len(others) - MAX_OTHER_WORKLOADS
     return [*told, ("", f"{left} more in the report")] if left > 0 else told

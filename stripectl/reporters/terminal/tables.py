@@ -13,31 +13,33 @@ from rich.text import Text
 
 from stripectl.analysis.comparison import Comparison
 from stripectl.hardware.target import hardware_name
-from stripectl.results.labels import describe, plan_cell
+from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
     over_one_device,
+    refusals_and_failures,
     simulation_error,
-    twin,
-    verdict,
+    simulation_of,
+    speedup_verdict,
     with_speedups,
-    without_time,
 )
 from stripectl.results.run import Run
-from stripectl.util.units import NOTHING, duration, interval, nbytes, rate, times
+from stripectl.util.units import NOTHING, duration, nbytes, rate, times, with_interval
 
-WIDE = 4000  # columns of a table that is not for a screen: nothing is cut
+UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console as wide as what it writes to; what is piped is never wrapped or cut."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else WIDE, highlight=False, soft_wrap=False)
+    return Console(
+        stderr=stderr, width=None if stream.isatty() else UNLIMITED_COLUMNS, highlight=False, soft_wrap=False
+    )
 
 
-def speedup(m: Measurement) -> str:
+def speedup_cell(m: Measurement) -> str:
     """Value, interval and, where the interval holds 1, the word for it."""
     if not m.speedup:
         return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
@@ -45,12 +47,12 @@ def speedup(m: Measurement) -> str:
     if m.speedup.get("ci95"):
         low, high = m.speedup["ci95"]
         text += f" [{low:.2f}, {high:.2f}]"
-        if verdict(m.speedup) == "ambiguous":
+        if speedup_verdict(m.speedup) == "ambiguous":
             text += " ambiguous"
     return text
 
 
-def change(compared: Comparison) -> str:
+def change_cell(compared: Comparison) -> str:
     """The change of a time between two runs, with its interval where both were sampled."""
     if compared.change is None:
         return NOTHING
@@ -60,51 +62,51 @@ def change(compared: Comparison) -> str:
     return text
 
 
-def spread(m: Measurement) -> str:
-    return interval(m.median_s, m.ci95_s)
+def spread_cell(m: Measurement) -> str:
+    return with_interval(m.median_s, m.ci95_s)
 
 
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
 PAIR_COLUMNS = ("simulation",)
 COMPILED_COLUMNS = ("memory", "hidden")
-MOST_REFUSED = 3  # that have a row and a line each
-LEAST = 5  # columns that are shown however narrow the screen is
-WORDS = ("plan", "pass", "method", "speed-up")
+MAX_REFUSED_ROWS = 3  # that have a row and a line each
+MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
+TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
 METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
 
 
-def tables(run: Run, width: int) -> list[Table | Text]:
+def run_tables(run: Run, width: int) -> list[Table | Text]:
     """A table for every workload, both passes in one, in the order of the run, with as many columns as fit. The
     simulation of what was measured is a column of it, not a row."""
     measurements = with_speedups(run.measurements)
-    twins = {id(twin(m, measurements)) for m in measurements}
+    twins = {id(simulation_of(m, measurements)) for m in measurements}
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if id(m) not in twins:
-            groups.setdefault((describe(m.workload), hardware_name(m.target)), []).append(m)
+            groups.setdefault((workload_label(m.workload), hardware_name(m.target)), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
-        pairs = any(twin(m, measurements) for m in members)
+        pairs = any(simulation_of(m, measurements) for m in members)
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
-        columns = [*COLUMNS[:LEAST], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[LEAST:]]
+        columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
         told = refusals(members)
-        cells = [row(m, measurements) for m in told.others(members)]
+        cells = [measurement_row(m, measurements) for m in told.others(members)]
         if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as of a CPU
             columns.remove("MFU")
-        made = fitted(columns, cells, width)
+        made = fitted_table(columns, cells, width)
         left_out = [name for name in columns if name not in [column.header for column in made.columns]]
         shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
         shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
     return shown
 
 
-def fitted(
+def fitted_table(
     columns: Sequence[str],
     rows: Sequence[Mapping[str, str]],
     width: int,
-    least: int = LEAST,
-    words: Sequence[str] = WORDS,
+    least: int = MIN_COLUMNS,
+    words: Sequence[str] = TEXT_COLUMNS,
     wrapping: Sequence[str] = ("plan",),
 ) -> Table:
     """The table with its last columns left out until it fits; the first ones stay, and some may wrap."""
@@ -121,7 +123,7 @@ def fitted(
     return made
 
 
-def memory(m: Measurement) -> str:
+def memory_cell(m: Measurement) -> str:
     """What a device needs of what it has."""
     return (
         nbytes(m.peak_bytes)
@@ -130,27 +132,27 @@ def memory(m: Measurement) -> str:
     )
 
 
-def hidden(m: Measurement) -> str:
+def hidden_cell(m: Measurement) -> str:
     """The share of communication beside compute."""
     return f"{m.overlap['ratio']:.0%}" if m.overlap and m.overlap.get("ratio") is not None else NOTHING
 
 
-def row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
+def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
     """The cells of a measurement, by column."""
     cells = dict.fromkeys((*COLUMNS, *PAIR_COLUMNS, *COMPILED_COLUMNS), NOTHING)
-    cells |= {"plan": plan_cell(m), "pass": m.workload.passes, "memory": memory(m)}
+    cells |= {"plan": plan_label(m), "pass": m.workload.passes, "memory": memory_cell(m)}
     if m.status != "ok":
         return cells | {"method": m.status}
-    other, error = twin(m, run), simulation_error(m, run)
+    other, error = simulation_of(m, run), simulation_error(m, run)
     if other is not None and error is not None:
         cells["simulation"] = f"{duration(other.median_s)} {error:+.0%}"
     if m.devices > 1:
         cells["sent"] = nbytes(sum((m.bytes or {}).values()))
     return cells | {
         "method": METHOD_WORDS.get(m.method, m.method),
-        "hidden": hidden(m),
-        "time": spread(m),
-        "speed-up": speedup(m),
+        "hidden": hidden_cell(m),
+        "time": spread_cell(m),
+        "speed-up": speedup_cell(m),
         "bound": times(attention_bound(m)),
         "vs one": times(over_one_device(m, run)),
         "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
@@ -173,8 +175,8 @@ class Refusals(NamedTuple):
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
     """Those of a table; reasons that differ in numbers only are alike."""
-    alike = without_time(members)
-    many = {id(those) for those in alike if those[0].status == "refused" and len(those) > MOST_REFUSED}
+    alike = refusals_and_failures(members)
+    many = {id(those) for those in alike if those[0].status == "refused" and len(those) > MAX_REFUSED_ROWS}
     alone = [m for those in alike if id(those) not in many for m in those]
     return Refusals(alone, [those for those in alike if id(those) in many])
 
@@ -183,16 +185,18 @@ def refusal_lines(told: Refusals) -> list[Text]:
     """A line for each plan or group."""
     style = {"refused": "yellow"}
     alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
-    groups = [("refused", f"{in_common(those)} {those[0].workload.passes}: {those[0].reason}") for those in told.groups]
+    groups = [
+        ("refused", f"{refused_alike(those)} {those[0].workload.passes}: {those[0].reason}") for those in told.groups
+    ]
     return [Text(f"  {status}: {text}", style=style.get(status, "red")) for status, text in (*alone, *groups)]
 
 
-def in_common(those: Sequence[Measurement]) -> str:
+def refused_alike(those: Sequence[Measurement]) -> str:
     """Plans that were refused alike, by the first of them."""
     return f"{len(those)} plans, as {those[0].plan}"
 
 
-class Reporter:
+class ProgressDisplay:
     """Progress on stderr: a bar on a terminal, a line now and then elsewhere, nothing when quiet."""
 
     def __init__(self, quiet: bool) -> None:
@@ -201,7 +205,7 @@ class Reporter:
         self.bar: Progress | None = None
         self.spoken_s = time.monotonic() - PLAIN_EVERY_S + PLAIN_AFTER_S
 
-    def __enter__(self) -> "Reporter":
+    def __enter__(self) -> "ProgressDisplay":
         if not self.quiet and self.screen.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
             self.bar = Progress(

@@ -7,15 +7,15 @@ import numpy as np
 
 from stripectl.core.plan import SEQUENCE_AXES
 from stripectl.errors import BadInput
-from stripectl.hardware.placement import Crossed, Wiring, torus
+from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
 from stripectl.hardware.target import Target
 from stripectl.util.units import duration, rate
 
-MOST_HOSTS = 8  # hosts whose devices are shown; --json has them all
+MAX_HOSTS = 8  # hosts whose devices are shown; --json has them all
 
 
-def header(target: Target, here: int) -> Iterator[str]:
+def topology_header(target: Target, here: int) -> Iterator[str]:
     """What the target is: devices, hosts, and how its axes close."""
     sold = f" ({target.cloud_name} each)" if target.slices > 1 else f" ({target.cloud_name})"
     kind = f" of {target.hardware.device_kinds[0]}" if target.hardware.device_kinds else ""
@@ -24,16 +24,16 @@ def header(target: Target, here: int) -> Iterator[str]:
         f"target   {target}{sold if target.cloud_name else ''}: {target.devices} devices{kind}, {hosts}, "
         f"{here} devices here"
     )
-    if not torus(target):
+    if not is_torus(target):
         yield f"links    any of {target.slice_devices} devices {'of a node ' * (target.slices > 1)}reaches any other"
         return
     cores = target.hardware.devices_per_chip
     several = f", {cores} devices a chip" if cores > 1 else ""
     yield f"chips    {format_shape(target.shape)}, hosts of {format_shape(target.host_shape)}{several}"
-    yield f"links    {2 * len(target.shape)} a chip, one to each side on each axis; wraps around: {wraps(target)}"
+    yield f"links    {2 * len(target.shape)} a chip, one to each side on each axis; wraps around: {wrap_text(target)}"
 
 
-def wraps(target: Target) -> str:
+def wrap_text(target: Target) -> str:
     """Which axes of a slice lead from their end back to their start."""
     if all(target.wrap):
         return "all axes"
@@ -41,9 +41,9 @@ def wraps(target: Target) -> str:
     return ", ".join(found) or "no axis"
 
 
-def devices(target: Target) -> Iterator[str]:
+def device_lines(target: Target) -> Iterator[str]:
     """The devices of each host by their places, numbered as JAX lists them."""
-    if not torus(target):
+    if not is_torus(target):
         return
     yield "devices  numbered as JAX lists them, by the coordinates of their chips"
     hosts: dict[int, list[tuple[int, str]]] = {}
@@ -51,22 +51,22 @@ def devices(target: Target) -> Iterator[str]:
         place = ",".join(map(str, position.coords))
         hosts.setdefault(position.host, []).append((number, place))
     each = target.slice_devices
-    for host, members in list(hosts.items())[:MOST_HOSTS]:
+    for host, members in list(hosts.items())[:MAX_HOSTS]:
         numbers = f"{members[0][0]}-{members[-1][0]}" if len(members) > 1 else str(members[0][0])
         where = f"slice {members[0][0] // each} " if target.slices > 1 else ""
         yield f"  {where}host {host:<4} {numbers:>9}   {'  '.join(dict.fromkeys(place for _, place in members))}"
-    if len(hosts) > MOST_HOSTS:
-        yield f"  and {len(hosts) - MOST_HOSTS} hosts more: --json has them all"
+    if len(hosts) > MAX_HOSTS:
+        yield f"  and {len(hosts) - MAX_HOSTS} hosts more: --json has them all"
 
 
-def axes(wiring: Wiring) -> Iterator[str]:
+def axis_rows(wiring: MeshPlacement) -> Iterator[str]:
     """A sentence for each axis of the mesh: what its hops cross, and what that costs."""
     yield f"mesh     {','.join(f'{axis}={size}' for axis, size in wiring.mesh) or 'one device'}"
     for axis, size in wiring.mesh:
-        yield f"  {axis}={size}: {'; '.join(said(wiring, wiring.onward[axis]))}"
+        yield f"  {axis}={size}: {'; '.join(path_phrases(wiring, wiring.forward[axis]))}"
 
 
-def said(wiring: Wiring, crossed: Crossed) -> Iterator[str]:
+def path_phrases(wiring: MeshPlacement, crossed: HopPath) -> Iterator[str]:
     target, size = wiring.target, len(crossed.links)
     hardware, what = target.hardware, "nodes" if target.hardware.kind == "gpu" else "slices"
     over, links = int(crossed.network.sum()), crossed.links[~crossed.network]
@@ -76,18 +76,18 @@ def said(wiring: Wiring, crossed: Crossed) -> Iterator[str]:
         yield f"{count} the network between {what}, at {per_s} one way"
     if len(links) == 0:
         return
-    yield inside(target, crossed, over > 0)
+    yield slice_path(target, crossed, over > 0)
     if (sharing := int(crossed.sharing.max())) > 1:
         link = hardware.figure("link_bytes_per_s_one_way")
         yield f"{sharing} transfers share a link, {rate(link / sharing if link else None, 'B/s')} each"
 
 
-def inside(target: Target, crossed: Crossed, open_ended: bool) -> str:
+def slice_path(target: Target, crossed: HopPath, open_ended: bool) -> str:
     """What the hops within a slice cross."""
     links = crossed.links[~crossed.network]
     last = int(links[-1])
     count = "the others are" if open_ended else "every hop is"
-    if not torus(target):
+    if not is_torus(target):
         return f"{count} one link, through a switch or within a machine"
     if links.max() == 0:
         return f"{count} between the cores of a chip"
@@ -106,22 +106,23 @@ def inside(target: Target, crossed: Crossed, open_ended: bool) -> str:
     return f"hops cross {links.min()} to {links.max()} links" if links.min() < links.max() else f"{last} links each"
 
 
-def slowest(wiring: Wiring) -> float | None:
+def slowest_hop_rate(wiring: MeshPlacement) -> float | None:
     """Bytes/s of the slowest hop that keys and values take, a link's where they take none; None if nobody says."""
     try:
-        hops = wiring.hops
+        hops = wiring.hop_costs
     except BadInput:
         return None
     rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in wiring.mesh if axis in SEQUENCE_AXES]
     return min(rates, default=wiring.target.hardware.figure("link_bytes_per_s_one_way"))
 
 
-def content(wiring: Wiring) -> dict[str, Any]:
+def topology_json(wiring: MeshPlacement) -> dict[str, Any]:
     """All of it: `order` lists devices in the order of the mesh; hops are by the place of the axis that they leave."""
     target, hardware = wiring.target, wiring.target.hardware
     try:
         hops = {
-            axis: {name: each.tolist() for name, each in hop._asdict().items()} for axis, hop in wiring.hops.items()
+            axis: {name: each.tolist() for name, each in hop._asdict().items()}
+            for axis, hop in wiring.hop_costs.items()
         }
     except BadInput:
         hops = {}
@@ -142,8 +143,8 @@ def content(wiring: Wiring) -> dict[str, Any]:
         "order": list(wiring.order),
         "axes": {
             axis: {
-                "onward": {name: np.asarray(each).tolist() for name, each in wiring.onward[axis]._asdict().items()},
-                "back": {name: np.asarray(each).tolist() for name, each in wiring.back[axis]._asdict().items()},
+                "onward": {name: np.asarray(each).tolist() for name, each in wiring.forward[axis]._asdict().items()},
+                "back": {name: np.asarray(each).tolist() for name, each in wiring.backward[axis]._asdict().items()},
                 "hops": hops.get(axis),
             }
             for axis, _ in wiring.mesh

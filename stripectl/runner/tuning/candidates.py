@@ -7,51 +7,53 @@ from dataclasses import dataclass, field, replace
 from stripectl.core.defaults import tiles_for
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import Place
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.request import Request, to_make
+from stripectl.runner.request import Request, make_case
 from stripectl.runner.tuning.successive_halving import HOPELESS
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 
-FEW = 8
+DEFAULT_COMPILED_TILES = 8
 MATMULS = {"forward": 2.0, "backward": 5.0}  # of a tile
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuning:
+class TileSearch:
     """What `tune-tiles` is asked: a request whose plans have tiles to be found, and how to look for them. `few`
     candidates are compiled where the target is not here."""
 
     request: Request = field(default_factory=lambda: Request(workloads=(), plans=()))
     tiles: Sequence[Tile] = ()  # none: those of the kernel and the block
     strategy: str = "race"
-    few: int = FEW
+    refine_count: int = DEFAULT_COMPILED_TILES
 
 
-def forward_cases(tuning: Tuning, workload: Workload, plan: Plan, flags: Mapping[str, str], place) -> list[Measurement]:
+def forward_cases(
+    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place
+) -> list[Measurement]:
     """The forward pass of the workload with every tile; one refused case where the plan itself cannot run."""
     forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
     bare = replace(plan, tile=None, backward=None)
-    if unsupported(bare, forward, kind, place.target.devices):
-        return [to_make(forward, bare, flags, place, "simulated")]
+    if why_unsupported(bare, forward, kind, place.target.devices):
+        return [make_case(forward, bare, flags, place, "simulated")]
     tiles = [plan.tile] if plan.tile else tuning.tiles or tiles_for(bare, forward, kind)
-    return [to_make(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
+    return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
 
 
 def backward_cases(
-    tuning: Tuning, workload: Workload, plan: Plan, flags: Mapping[str, str], place: Place, tile: Tile
+    tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, tile: Tile
 ) -> list[Measurement]:
     """Both passes with the tile of the forward pass settled, and every tile of the backward pass."""
     both, kind = replace(workload, passes="forward-backward"), place.target.hardware.kind
     tiles = [plan.backward] if plan.backward else tuning.tiles or tiles_for(plan, both, kind)
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
-    return [to_make(both, each, flags, place, "simulated") for each in plans]
+    return [make_case(both, each, flags, place, "simulated") for each in plans]
 
 
-def not_run(prior_s: Sequence[float], index: int) -> str:
+def why_not_run(prior_s: Sequence[float], index: int) -> str:
     """Why a search left a candidate out, by what arithmetic says of all of them."""
     worse = prior_s[index] / min(prior_s)
     if worse > HOPELESS:
@@ -68,5 +70,5 @@ def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
         weight = weights.get(passes, 0.0) * tile.block_q * tile.block_kv
         return TileCost(weight, weight)
 
-    machine = Machine(cost("forward"), cost("backward"), 0.0, float("inf"), True, "datasheet")
+    machine = CostModel(cost("forward"), cost("backward"), 0.0, float("inf"), True, "datasheet")
     return simulate(case.workload, plan, machine).seconds

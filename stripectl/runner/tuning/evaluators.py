@@ -7,45 +7,47 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from stripectl.compile.compiler import Compilers, compiled
+from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
-from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import simulated
-from stripectl.runner.tuning.candidates import Tuning
-from stripectl.runner.tuning.plan_timing import MeasuredPlans
-from stripectl.runner.tuning.successive_halving import STRATEGIES, Outcome, Search
-from stripectl.runner.tuning.tile_timing import TilesOfPlan, TimedTiles
-from stripectl.workers.worker_group import PlanFailed
+from stripectl.runner.backends import simulate_case
+from stripectl.runner.tuning.candidates import TileSearch
+from stripectl.runner.tuning.plan_timing import PlanArms
+from stripectl.runner.tuning.successive_halving import STRATEGIES, Search, SearchOutcome
+from stripectl.runner.tuning.tile_timing import TileArms, TimedTiles
+from stripectl.workers.worker_group import WorkerError
 
-Found = Generator[Measurement, None, list[Measurement]]
+SearchStream = Generator[Measurement, None, list[Measurement]]
 FINALISTS = 2  # that get a whole calibration, besides the kernel's default
-NEAR = 1.25  # times the best time from a datasheet: what is slower there is not compiled
-PAPER = 1.05  # times the best simulated time: no faster tile is known than the default
+COMPILE_WITHIN = 1.25  # times the best time from a datasheet: what is slower there is not compiled
+TIE_WITHIN = 1.05  # times the best simulated time: no faster tile is known than the default
 
 
-class Way(Protocol):
+class TileEvaluator(Protocol):
     """Judges candidates of one plan that differ in the tile of one pass."""
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
         """Measurements as they are made; returns those that it stands by, fastest first."""
         ...
 
 
-def fastest(made: Sequence[Measurement]) -> list[Measurement]:
+def by_time(made: Sequence[Measurement]) -> list[Measurement]:
     """By their time, those without one last; of equals the first stays first."""
     ok = [m for m in made if m.status == "ok"]
     return sorted(ok, key=lambda m: m.median_s or math.inf)
 
 
-def unless_close(ranked: list[Measurement], default: Measurement, usual: Tile, passes: str) -> list[Measurement]:
+def default_among_ties_first(
+    ranked: list[Measurement], default: Measurement, usual: Tile, passes: str
+) -> list[Measurement]:
     """First, of those that are about as fast as any, the default, else the one whose tile is the nearest to `usual`."""
-    close = [m for m in ranked if (m.median_s or math.inf) <= PAPER * (ranked[0].median_s or math.inf)]
+    close = [m for m in ranked if (m.median_s or math.inf) <= TIE_WITHIN * (ranked[0].median_s or math.inf)]
     if not close:
         return ranked
-    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).apart(usual)))
+    first = min(close, key=lambda m: (m is not default, tile_of(m, passes).distance(usual)))
     return [first, *(m for m in ranked if m is not first)]
 
 
@@ -53,7 +55,9 @@ def tile_of(case: Measurement, passes: str) -> Tile:
     return parse_plan(case.plan).tiles[passes]
 
 
-def rows(steps: Search, count: int, row: Callable[[int], Measurement]) -> Generator[Measurement, None, Outcome]:
+def measurements_of_search(
+    steps: Search, count: int, row: Callable[[int], Measurement]
+) -> Generator[Measurement, None, SearchOutcome]:
     """The measurement of each candidate that a search tells something of, and in the end of those it never ran."""
     told = set[int]()
     while True:
@@ -66,101 +70,101 @@ def rows(steps: Search, count: int, row: Callable[[int], Measurement]) -> Genera
 
 
 @dataclass
-class Measured:
+class RunPlans:
     """Plans run here: short runs of all, whole ones of the best."""
 
-    tuning: Tuning
-    place: Place
-    devices: Devices
+    tuning: TileSearch
+    place: LocalTarget
+    devices: DevicePool
     budget_s: float
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
         request = self.tuning.request
-        workers = self.devices.of(cases[0].devices if self.place.processes else None)
-        field = MeasuredPlans(workers, cases, request.effort, self.devices.say)
-        field.resume({m.what: m for m in request.done})
-        steps = STRATEGIES[self.tuning.strategy](field, request.effort.min_samples, self.budget_s)
-        outcome = yield from rows(steps, len(cases), field.row)
+        workers = self.devices.group(cases[0].devices if self.place.processes else None)
+        field = PlanArms(workers, cases, request.sampling, self.devices.say)
+        field.resume({m.identity: m for m in request.previous})
+        steps = STRATEGIES[self.tuning.strategy](field, request.sampling.min_samples, self.budget_s)
+        outcome = yield from measurements_of_search(steps, len(cases), field.to_measurement)
         if workers.workers:
-            with contextlib.suppress(PlanFailed):  # nothing is asked of them any more
+            with contextlib.suppress(WorkerError):  # nothing is asked of them any more
                 workers.ask("release")
-        return [field.row(index) for index in outcome.left]
+        return [field.to_measurement(index) for index in outcome.left]
 
 
 @dataclass
-class Timed:
+class TimeTiles:
     """Tiles are timed here on a block, plans simulated from them; the best again after a whole calibration."""
 
-    tuning: Tuning
-    place: Place
-    devices: Devices
+    tuning: TileSearch
+    place: LocalTarget
+    devices: DevicePool
     budget_s: float
     tiles: TimedTiles = field(init=False)
 
     def __post_init__(self) -> None:
         self.tiles = TimedTiles(self.devices, self.place, self.devices.say)
-        self.tiles.resume(self.tuning.request.done)
+        self.tiles.resume(self.tuning.request.previous)
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
         request = self.tuning.request
-        plans = TilesOfPlan(self.tiles, cases, passes)
-        steps = STRATEGIES[self.tuning.strategy](plans, request.effort.min_samples, self.budget_s)
-        outcome = yield from rows(steps, len(cases), lambda index: self.row(plans, index))
+        plans = TileArms(self.tiles, cases, passes)
+        steps = STRATEGIES[self.tuning.strategy](plans, request.sampling.min_samples, self.budget_s)
+        outcome = yield from measurements_of_search(steps, len(cases), lambda index: self.row(plans, index))
         made = list[Measurement]()
         finalists: list[int] = [*outcome.left[:FINALISTS], *[0][: len(outcome.left)]]
         for index in dict.fromkeys(finalists):
             made.append(self.calibrated(cases[index], self.row(plans, index)))
             yield made[-1]
-        return fastest(made)
+        return by_time(made)
 
-    def row(self, plans: TilesOfPlan, index: int) -> Measurement:
+    def row(self, plans: TileArms, index: int) -> Measurement:
         try:
             hop = self.devices.hop_of(self.place)
-        except PlanFailed as failure:
+        except WorkerError as failure:
             return replace(plans.cases[index], status="failed", reason=f"a hop could not be timed: {failure}")
-        return plans.row(index, hop, self.place.target.hardware.overlaps)
+        return plans.to_measurement(index, hop, self.place.target.hardware.overlaps)
 
     def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
         """The candidate simulated from a whole calibration of its tiles, with what they were first timed at."""
-        known = next((m for m in self.tuning.request.done if m.what == case.what), None)
-        if known and (known.calibration or {}).get("forward"):
+        known = next((m for m in self.tuning.request.previous if m.identity == case.identity), None)
+        if known and (known.cost_source or {}).get("forward"):
             return known
-        found = simulated(case, self.place, self.devices)
-        first = (coarse.calibration or {}).get("coarse")
-        return replace(found, calibration={**found.calibration, "coarse": first}) if found.calibration else found
+        found = simulate_case(case, self.place, self.devices)
+        first = (coarse.cost_source or {}).get("coarse")
+        return replace(found, cost_source={**found.cost_source, "coarse": first}) if found.cost_source else found
 
 
 @dataclass
-class Compiled:
+class CompilePlans:
     """A few are compiled: the default, then what is nearest to the best so far, unless slow by the datasheet."""
 
-    tuning: Tuning
-    place: Place
-    devices: Devices
-    compilers: Compilers
+    tuning: TileSearch
+    place: LocalTarget
+    devices: DevicePool
+    compilers: CompilerPool
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
-        target, few = self.place.target, self.tuning.few
-        guessed = [simulated(case, replace(self.place, here=0, processes=None), self.devices) for case in cases]
+    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
+        target, few = self.place.target, self.tuning.refine_count
+        guessed = [simulate_case(case, replace(self.place, here=0, processes=None), self.devices) for case in cases]
         yield from (guess for guess in guessed if guess.status == "ok")
         best = min((m.median_s for m in guessed if m.median_s), default=0.0)
-        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= NEAR * best]
+        hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
         if self.tuning.strategy == "exhaustive":
             few, hopeful = len(cases), list(range(len(cases)))
         tried, made = list[int](), list[Measurement]()
-        while len(fastest(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
-            index = self.next_of(cases, passes, left, next(iter(fastest(made)), None))
+        while len(by_time(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
+            index = self.next_of(cases, passes, left, next(iter(by_time(made)), None))
             tried.append(index)
             self.devices.say(f"compile {cases[index].workload.passes} of {cases[index].plan}", len(tried) - 1, few)
-            made.append(compiled(cases[index], target, self.compilers))
+            made.append(compile_case(cases[index], target, self.compilers))
             yield made[-1]
             if made[-1].status == "refused":
                 own = tile_of(cases[index], passes)
-                for i in [i for i in left if i != index and covers(tile_of(cases[i], passes), own)]:
+                for i in [i for i in left if i != index and tile_covers(tile_of(cases[i], passes), own)]:
                     hopeful.remove(i)
                     reason = f"not compiled: larger than {own}, which was refused: {made[-1].reason}"
                     yield replace(cases[i], status="refused", reason=reason)
-        return fastest(made)
+        return by_time(made)
 
     def next_of(self, cases: Sequence[Measurement], passes: str, left: Sequence[int], best: Measurement | None) -> int:
         """The default first, then the tile nearest to the best so far, by the logarithms of its sides."""
@@ -168,26 +172,26 @@ class Compiled:
             return left[0]
         around = tile_of(best, passes)
 
-        return min(left, key=lambda index: (tile_of(cases[index], passes).apart(around), index))
+        return min(left, key=lambda index: (tile_of(cases[index], passes).distance(around), index))
 
 
-def covers(large: Tile, small: Tile) -> bool:
+def tile_covers(large: Tile, small: Tile) -> bool:
     return all(a >= b for a, b in zip(large, small, strict=True))
 
 
 @dataclass
-class OnPaper:
+class DatasheetOnly:
     """All are simulated from the table of the machine, or from its datasheet, which hardly tells tiles apart: the
     default stays unless it is slow, else the tile that is nearest to the kernel's."""
 
-    tuning: Tuning
-    place: Place
-    devices: Devices
+    tuning: TileSearch
+    place: LocalTarget
+    devices: DevicePool
 
-    def search(self, cases: Sequence[Measurement], passes: str) -> Found:
+    def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
         made = []
         for case in cases:
-            made.append(simulated(case, self.place, self.devices))
+            made.append(simulate_case(case, self.place, self.devices))
             yield made[-1]
         plan, kind = parse_plan(cases[0].plan), self.place.target.hardware.kind
-        return unless_close(fastest(made), made[0], kernels[plan.kernel].default_tile(kind), passes)
+        return default_among_ties_first(by_time(made), made[0], kernels[plan.kernel].default_tile(kind), passes)

@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stripectl.core.plan import parse_plan
-from stripectl.core.sequence_sharding import dealing, fewest_kv_heads, lie
-from stripectl.measure.sampler import Effort, Sampled, prepare
+from stripectl.core.sequence_sharding import axes_of, min_kv_heads, query_sharding
+from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
 from stripectl.results.measurement import Measurement
-from stripectl.results.noise import Watch
-from stripectl.runner.tuning.candidates import not_run, work_of
+from stripectl.results.noise import Disturbances
+from stripectl.runner.tuning.candidates import why_not_run, work_of
 from stripectl.util.progress import Say
-from stripectl.workers.worker_group import DeviceSet, PlanFailed
+from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 
-class MeasuredPlans:
+class PlanArms:
     """Plans that run here. A short run is of one key/value group a device: cost is linear in heads and batch. The run
     that warms up is the first of them; where the workload is no more than that, the others count as whole ones."""
 
-    def __init__(self, devices: DeviceSet, cases: Sequence[Measurement], effort: Effort, say: Say) -> None:
+    def __init__(self, devices: WorkerGroup, cases: Sequence[Measurement], effort: SamplingOptions, say: Say) -> None:
         self.devices, self.effort, self.say = devices, effort, say
-        self.cases = [Sampled(replace(case, method="measured"), f"whole {i}", []) for i, case in enumerate(cases)]
+        self.cases = [SamplingState(replace(case, method="measured"), f"whole {i}", []) for i, case in enumerate(cases)]
         self.brief = [
-            Sampled(cut_to_a_group(each.measurement)[0], f"short {i}", []) for i, each in enumerate(self.cases)
+            SamplingState(cut_to_a_group(each.measurement)[0], f"short {i}", []) for i, each in enumerate(self.cases)
         ]
         self.prior_s = [work_of(case) for case in cases]
         self.shorts_s: list[list[float]] = [[] for _ in cases]  # what they say of a whole run
@@ -31,9 +31,9 @@ class MeasuredPlans:
         ]  # of a run that is resumed, to be taken before any is made
         self.kept_s: list[list[float]] = [[] for _ in cases]  # short runs that are whole ones
         self.known_whole_s: list[list[float]] = [[] for _ in cases]
-        self.spent_s, self.ready = 0.0, dict[str, Sampled]()
+        self.spent_s, self.ready = 0.0, dict[str, SamplingState]()
 
-    def short(self, index: int) -> float | None:
+    def pull_short(self, index: int) -> float | None:
         case, brief = self.cases[index], self.brief[index]
         times = cut_to_a_group(case.measurement)[1]
         if times == 1:
@@ -45,7 +45,7 @@ class MeasuredPlans:
             one = self._sample(brief) if self.shorts_s[index] else self._warm(brief)
             seconds = None if one is None else times * one
             case.measurement = replace(case.measurement, check=brief.measurement.check)
-            if not brief.open:
+            if not brief.is_active:
                 case.fail(brief.measurement.reason or "", brief.measurement.status)  # type: ignore[arg-type]
         if seconds is None:
             return None
@@ -57,7 +57,7 @@ class MeasuredPlans:
     def _whole_as_short(self, index: int) -> float | None:
         """The run that warms up, then whole runs, which are kept for when those are asked for."""
         if self.shorts_s[index]:
-            if (seconds := self.whole(index)) is not None:
+            if (seconds := self.pull_full(index)) is not None:
                 self.kept_s[index].append(self.cases[index].samples_s.pop())
             return seconds
         known = self.known_s[index]
@@ -65,7 +65,7 @@ class MeasuredPlans:
         self.spent_s += seconds or 0.0
         return seconds
 
-    def whole(self, index: int) -> float | None:
+    def pull_full(self, index: int) -> float | None:
         case = self.cases[index]
         if self.kept_s[index]:
             seconds = self.kept_s[index].pop(0)
@@ -81,61 +81,61 @@ class MeasuredPlans:
                 return None
             seconds = sampled
         case.samples_s.append(seconds)
-        self.spent_s += seconds + ((case.warm_s or seconds) if warms_up else 0.0)
+        self.spent_s += seconds + ((case.warmup_s or seconds) if warms_up else 0.0)
         return seconds
 
-    def _warm(self, case: Sampled) -> float | None:
+    def _warm(self, case: SamplingState) -> float | None:
         """Seconds of the run that warms up."""
         self._make_ready(case)
-        return case.warm_s if case.open else None
+        return case.warmup_s if case.is_active else None
 
-    def _sample(self, case: Sampled) -> float | None:
+    def _sample(self, case: SamplingState) -> float | None:
         self._make_ready(case)
         try:
-            return case.sample(self.devices) if case.open else None
-        except PlanFailed as failure:
+            return case.sample(self.devices) if case.is_active else None
+        except WorkerError as failure:
             case.fail(str(failure))
             return None
 
-    def _make_ready(self, case: Sampled) -> None:
+    def _make_ready(self, case: SamplingState) -> None:
         """Prepare it; where the workers were lost, what had been prepared is prepared again when it is asked for."""
         if not self.devices.workers:
             self.ready.clear()
-        if case.open and case.key not in self.ready:
+        if case.is_active and case.key not in self.ready:
             prepare(self.devices, case, self.effort, verify=case.measurement.check is None)
             if not self.devices.workers:
                 self.ready.clear()
-            elif case.open:
+            elif case.is_active:
                 self.ready[case.key] = case
 
     def resume(self, done: Mapping[tuple[str, ...], Measurement]) -> None:
         """Take what was found before in place of running it again."""
         for index, case in enumerate(self.cases):
-            known = done.get(case.measurement.what)
+            known = done.get(case.measurement.identity)
             if not known or known.status != "ok":
                 continue
-            shorts_s = (known.calibration or {}).get("shorts_s", ())
+            shorts_s = (known.cost_source or {}).get("shorts_s", ())
             if shorts_s or known.samples_s:
                 self.known_s[index], self.known_whole_s[index] = list(shorts_s), list(known.samples_s)
-                case.watch = Watch.before(known)
+                case.watch = Disturbances.before(known)
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
-    def row(self, index: int) -> Measurement:
+    def to_measurement(self, index: int) -> Measurement:
         """What is known of a candidate, from before too: measured, or simulated from its short run."""
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
         short = {"source": "short_run", "shorts_s": shorts_s, "heads": cut.workload.heads, "times": times}
-        if case.samples_s or not case.open:
-            return replace(case.finish(), calibration=short if case.open else None)
+        if case.samples_s or not case.is_active:
+            return replace(case.to_measurement(), cost_source=short if case.is_active else None)
         if not shorts_s:
-            return replace(case.measurement, status="refused", reason=not_run(self.prior_s, index))
-        return replace(case.measurement, method="simulated", median_s=statistics.median(shorts_s), calibration=short)
+            return replace(case.measurement, status="refused", reason=why_not_run(self.prior_s, index))
+        return replace(case.measurement, method="simulated", median_s=statistics.median(shorts_s), cost_source=short)
 
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:
     """(the case with one key/value group and one sequence a device, how many times as much the whole is)."""
     plan, work = parse_plan(case.plan), case.workload
-    kv_heads, batch = fewest_kv_heads(work, plan), plan.product(lie(plan, dealing(work, plan))[0])
+    kv_heads, batch = min_kv_heads(work, plan), plan.product(axes_of(plan, query_sharding(work, plan))[0])
     short = replace(work, heads=kv_heads * (work.heads // work.kv_heads), kv_heads=kv_heads, batch=batch, model=None)
     return replace(case, workload=short), work.kv_heads / kv_heads * (work.batch / batch)

@@ -11,36 +11,43 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from stripectl.analysis.ranking import rankings, strongest
-from stripectl.compile.compiler import Compilers
-from stripectl.core.layer_groups import joined, layers_of
+from stripectl.analysis.ranking import by_strongest_method, rankings
+from stripectl.compile.compiler import CompilerPool
+from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.target import Target
-from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.bench import by_search, cases, compiling
+from stripectl.runner.bench import bench_cases, compiling, run_search
 from stripectl.runner.request import Request
-from stripectl.runner.tuning.candidates import Tuning, backward_cases, forward_cases
-from stripectl.runner.tuning.evaluators import Compiled, Found, Measured, OnPaper, Timed, Way
-from stripectl.runner.tuning.tile_timing import TilesOfPlan
+from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
+from stripectl.runner.tuning.evaluators import (
+    CompilePlans,
+    DatasheetOnly,
+    RunPlans,
+    SearchStream,
+    TileEvaluator,
+    TimeTiles,
+)
+from stripectl.runner.tuning.tile_timing import TileArms
 from stripectl.util import disk_cache
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
 RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
 
-Told = Callable[[str], None]
-Wanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
+Notice = Callable[[str], None]
+TilesWanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
 def tune(
-    tuning: Tuning,
+    tuning: TileSearch,
     say: Say,
     found: list[dict[str, Any]] | None = None,
-    told: Told = lambda _: None,
+    told: Notice = lambda _: None,
     cluster: Cluster | None = None,
 ) -> Iterator[Measurement]:
     """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
@@ -52,71 +59,73 @@ def tune(
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
     request, found = tuning.request, [] if found is None else found
-    limit_s = request.effort.compile_limit_s
-    with Devices(say, found, cluster) as devices, Compilers(say, limit_s, request.cached) as compilers:
-        place = devices.place(request.target, request.hardware)
+    limit_s = request.sampling.compile_timeout_s
+    with DevicePool(say, found, cluster) as devices, CompilerPool(say, limit_s, request.use_cache) as compilers:
+        place = devices.local_target(request.target, request.hardware)
         if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
             place = replace(place, target=Target(place.target.hardware, (place.here,)))
-        tuning = replace(tuning, request=request.on(place))
-        key = key_of(tuning, place, found)
-        known = disk_cache.get(key) if request.cached and not request.done else None
+        tuning = replace(tuning, request=request.resolve_for(place))
+        key = tuning_key(tuning, place, found)
+        known = disk_cache.load(key) if request.use_cache and not request.previous else None
         cached = isinstance(known, list)
         if cached:
             told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
         made: dict[tuple[str, ...], Measurement] = {}
         searched = with_best_mesh(tuning, place, devices, compilers)
         for m in map(Measurement.from_json, known) if cached else searched:
-            made[m.what] = m
+            made[m.identity] = m
             yield m
-        for plan in of_both_kinds(tuning.request, list(made.values())):
+        for plan in join_hybrid_plans(tuning.request, list(made.values())):
             told(f"step    {plan} has the tiles of both kinds of layers")
         if not cached and not any(m.status == "failed" for m in made.values()):
-            disk_cache.put(key, [m.to_json() for m in made.values()])
+            disk_cache.store(key, [m.to_json() for m in made.values()])
 
 
-def of_both_kinds(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
+def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
     """The plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax ones
     the fastest on the same mesh."""
     by_work = {ranking.workload: [parse_plan(m.plan) for m in ranking.rivals] for ranking in rankings(made)}
     steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
     for workload, plan in itertools.product(steps, request.plans):
         best: list[Plan] = []
-        for _, own, each in layers_of(workload, plan):
+        for _, own, each in layer_groups(workload, plan):
             mesh = best[0].mesh if best else each.mesh
             alike = (
                 known
-                for known in by_work.get(own.of_layer("forward-backward"), ())
+                for known in by_work.get(own.one_layer("forward-backward"), ())
                 if (known.scheme, known.layout) == (each.scheme, each.layout) and mesh in (None, known.mesh)
             )
             best += itertools.islice(alike, 1)
         if len(best) == len(workload.kinds):
-            yield joined(best)
+            yield join_plans(best)
 
 
-def with_best_mesh(tuning: Tuning, place: Place, devices: Devices, compilers: Compilers) -> Iterator[Measurement]:
+def with_best_mesh(
+    tuning: TileSearch, place: LocalTarget, devices: DevicePool, compilers: CompilerPool
+) -> Iterator[Measurement]:
     """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
     request, made = tuning.request, list[Measurement]()
     without_baseline = replace(request, baseline=False)
     for workload in request.workloads if request.every_mesh else ():
-        group = [case for case in cases(request, place) if case.workload == workload]
-        for m in by_search(without_baseline, place, group, devices, compilers, request.effort.budget_s / 2):
+        group = [case for case in bench_cases(request, place) if case.workload == workload]
+        for m in run_search(without_baseline, place, group, devices, compilers, request.sampling.budget_s / 2):
             made.append(m)
             yield m
     if request.every_mesh:
         if not (ranked := rankings(made)):
             raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
-        mesh = parse_plan(strongest(ranked).best.plan).mesh
+        mesh = parse_plan(by_strongest_method(ranked).best.plan).mesh
         plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
         tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
-    yield from Searches(tuning, place, devices, compilers).run()
+    yield from TileSearches(tuning, place, devices, compilers).run()
 
 
-def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All that a tuning depends on."""
     request, around = tuning.request, environment([])
-    effort = request.effort
+    effort = request.sampling
     return {
-        "tune": [tuning.strategy, tuning.few, list(map(str, tuning.tiles))],
+        "tune": [tuning.strategy, tuning.refine_count, list(map(str, tuning.tiles))],
         "target": [str(place.target), repr(place.target.hardware), place.here, place.processes],
         "devices": [each["kind"] for each in found],
         "host": around["host"],
@@ -125,18 +134,18 @@ def key_of(tuning: Tuning, place: Place, found: Sequence[Mapping[str, Any]]) -> 
         "workloads": [workload.to_json() for workload in request.workloads],
         "plans": [str(plan) for plan in request.plans],
         "flags": [dict(flags) for flags in request.flags],
-        "method": [request.method, request.any_kernel, request.every_mesh],
-        "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_limit_s],
+        "method": [request.method, request.default_kernel, request.every_mesh],
+        "effort": [effort.budget_s, effort.min_samples, effort.warmup, effort.compile_timeout_s],
     }
 
 
-def dry_run(tuning: Tuning, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
+def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
     """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
-    with Devices(say, cluster=cluster) as devices:
-        place = devices.place(tuning.request.target, tuning.request.hardware)
-        tuning, made = replace(tuning, request=tuning.request.on(place)), list[Measurement]()
-        made += cases(tuning.request, place) if tuning.request.every_mesh else []
-        for shape, passes, plan, flags in searches(tuning.request, place):
+    with DevicePool(say, cluster=cluster) as devices:
+        place = devices.local_target(tuning.request.target, tuning.request.hardware)
+        tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Measurement]()
+        made += bench_cases(tuning.request, place) if tuning.request.every_mesh else []
+        for shape, passes, plan, flags in tile_searches(tuning.request, place):
             forward = forward_cases(tuning, shape, plan, flags, place)
             made += forward
             first = next((case for case in forward if case.status == "ok"), None)
@@ -146,15 +155,15 @@ def dry_run(tuning: Tuning, say: Say, cluster: Cluster | None = None) -> list[Me
     return made
 
 
-def searches(request: Request, place: Place) -> Iterator[Wanted]:
+def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]:
     """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search. The tiles of a
     training step are those of its attention, of layers of two kinds those of each."""
-    found: dict[Any, Wanted] = {}
+    found: dict[Any, TilesWanted] = {}
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         own = "forward-backward" if workload.passes == STEP else workload.passes
-        for _, alike, each in layers_of(workload, plan):
-            shape = alike.of_layer("forward")
-            meshed = request.meshed(replace(each, tile=None, backward=None), shape, place)
+        for _, alike, each in layer_groups(workload, plan):
+            shape = alike.one_layer("forward")
+            meshed = request.with_mesh_and_kernel(replace(each, tile=None, backward=None), shape, place)
             named = replace(meshed, tile=each.tile, backward=each.backward)
             _, passes, _, _ = found.setdefault((shape, named, str(flags)), (shape, [], named, flags))
             passes += [own] if own not in passes else []
@@ -162,13 +171,13 @@ def searches(request: Request, place: Place) -> Iterator[Wanted]:
 
 
 @dataclass
-class Searches:
+class TileSearches:
     """The searches of a command, and the ways that they share."""
 
-    tuning: Tuning
-    place: Place
-    devices: Devices
-    compilers: Compilers
+    tuning: TileSearch
+    place: LocalTarget
+    devices: DevicePool
+    compilers: CompilerPool
 
     def run(self) -> Iterator[Measurement]:
         reasons: list[str] = []
@@ -180,7 +189,7 @@ class Searches:
                     raise BadInput(f"nothing is left to try. {reasons[0]}")
                 yield from forward
                 continue
-            way = self.way(forward)
+            way = self.evaluator(forward)
             ranked = yield from search(way, forward, "forward")
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.status == "ok")
@@ -191,40 +200,40 @@ class Searches:
                     yield from search(way, default, "backward")
 
     @cached_property
-    def wanted(self) -> list[Wanted]:
-        return list(searches(self.tuning.request, self.place))
+    def wanted(self) -> list[TilesWanted]:
+        return list(tile_searches(self.tuning.request, self.place))
 
     @property
     def budget_s(self) -> float:
         """Of one pass of one plan."""
-        return self.tuning.request.effort.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
+        return self.tuning.request.sampling.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
 
-    def way(self, cases: Sequence[Measurement]) -> Way:
+    def evaluator(self, cases: Sequence[Measurement]) -> TileEvaluator:
         """How the candidates of a plan are judged."""
         request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
         here = 0 < first.devices <= place.here
         if compiling(request, place):
-            return Compiled(self.tuning, place, self.devices, self.compilers)
+            return CompilePlans(self.tuning, place, self.devices, self.compilers)
         if request.method == "measured" and not here:
             raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated.")
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
-            return Measured(self.tuning, place, self.devices, self.budget_s)
+            return RunPlans(self.tuning, place, self.devices, self.budget_s)
         if place.processes is not None or place.here:
             return self.timed
-        return OnPaper(self.tuning, place, self.devices)
+        return DatasheetOnly(self.tuning, place, self.devices)
 
     def fits(self, first: Measurement) -> bool:
         """Whether a race of plans like this one is done within its budget, by what its tile takes on a block."""
-        plans = TilesOfPlan(self.timed.tiles, [first], "forward")
-        return plans.short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
+        plans = TileArms(self.timed.tiles, [first], "forward")
+        return plans.pull_short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
 
     @cached_property
-    def timed(self) -> Timed:
+    def timed(self) -> TimeTiles:
         """One for all plans: tiles are timed once."""
-        return Timed(self.tuning, self.place, self.devices, self.budget_s)
+        return TimeTiles(self.tuning, self.place, self.devices, self.budget_s)
 
 
-def search(way: Way, cases: Sequence[Measurement], passes: str) -> Found:
+def search(way: TileEvaluator, cases: Sequence[Measurement], passes: str) -> SearchStream:
     """Refused candidates as they are, the others by the way; those that it stands by, fastest first."""
     yield from (case for case in cases if case.status != "ok")
     return (yield from way.search([case for case in cases if case.status == "ok"], passes))

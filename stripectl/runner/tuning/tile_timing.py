@@ -12,15 +12,15 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.measure.device_pool import Devices, Place
+from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
-from stripectl.runner.tuning.candidates import not_run, work_of
-from stripectl.simulate.calibration import Block, block_shape, tiles_of
-from stripectl.simulate.cost_model import Machine, TileCost
+from stripectl.runner.tuning.candidates import why_not_run, work_of
+from stripectl.simulate.calibration import CalibrationBlock, block_shape, block_tile_count
+from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from stripectl.util.progress import Say
-from stripectl.workers.failure import why
-from stripectl.workers.worker_group import PlanFailed
+from stripectl.workers.failure import failure_reason
+from stripectl.workers.worker_group import WorkerError
 
 BLOCK_ROWS = 4096  # queries and keys of the block that a tile is first timed on
 BAND = "whole"  # long shards have few boundary tiles
@@ -30,11 +30,11 @@ BAND = "whole"  # long shards have few boundary tiles
 class TimedTiles:
     """Tiles timed here on one block of scores, once for every plan that asks for them, whatever its layout."""
 
-    devices: Devices
-    place: Place
+    devices: DevicePool
+    place: LocalTarget
     say: Say
     samples_s: dict[str, list[float]] = field(default_factory=dict)
-    failed: dict[str, PlanFailed] = field(default_factory=dict)
+    failed: dict[str, WorkerError] = field(default_factory=dict)
     ready: tuple[int, set[str]] = (0, set())  # of which start of the workers, and what they have prepared
 
     def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class TimedTiles:
         """Seconds of the n-th run; None: it failed."""
         request = self.request(workload, kernel, tile, passes)
         key, known = str(request), self.known(workload, kernel, tile, passes)
-        workers = self.devices.of(self.place.processes)
+        workers = self.devices.group(self.place.processes)
         try:
             while len(known) <= nth and key not in self.failed:
                 if self.ready[0] != workers.starts or not workers.workers:
@@ -64,14 +64,14 @@ class TimedTiles:
                     workers.ask("prepare_block", 600, key=key, **request)
                     self.ready[1].add(key)
                 known.append(max(workers.ask("sample_block", 600, key=key)))
-        except PlanFailed as failure:
+        except WorkerError as failure:
             self.failed[key] = failure
         return None if key in self.failed else known[nth]
 
     def cost(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> TileCost:
         """Of a tile of one head, by the median of what was timed: whatever its kind."""
         seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
-        tiles = float(tiles_of(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
+        tiles = float(block_tile_count(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
         each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
         return TileCost(each, each)
 
@@ -79,18 +79,18 @@ class TimedTiles:
         """Take what was timed before in place of timing it again."""
         for m in done:
             plan = parse_plan(m.plan)
-            for passes, seconds in ((m.calibration or {}).get("coarse") or {}).items():
+            for passes, seconds in ((m.cost_source or {}).get("coarse") or {}).items():
                 if not (known := self.known(m.workload, plan.kernel, plan.tiles[passes], passes)):
                     known += seconds
 
 
-def block_of(kernel: str, tile: Tile) -> Block:
+def block_of(kernel: str, tile: Tile) -> CalibrationBlock:
     """The block that a tile is first timed on; it holds whole tiles where the kernel needs that."""
     step = math.lcm(*tile) if kernels[kernel].tile_multiple > 1 else 1
-    return Block(-(-max(BLOCK_ROWS, *tile) // step) * step, BAND)
+    return CalibrationBlock(-(-max(BLOCK_ROWS, *tile) // step) * step, BAND)
 
 
-class TilesOfPlan:
+class TileArms:
     """One pass of a plan: what a block of a candidate's tile takes, for as many scores as the plan computes."""
 
     def __init__(self, tiles: TimedTiles, cases: Sequence[Measurement], passes: str) -> None:
@@ -99,10 +99,10 @@ class TilesOfPlan:
         self.plans = [parse_plan(case.plan) for case in cases]
         self.runs, self.spent_s = [0] * len(cases), 0.0
 
-    def short(self, index: int) -> float | None:
+    def pull_short(self, index: int) -> float | None:
         return self._run(index)
 
-    def whole(self, index: int) -> float | None:
+    def pull_full(self, index: int) -> float | None:
         return self._run(index)
 
     def _run(self, index: int) -> float | None:
@@ -115,10 +115,10 @@ class TilesOfPlan:
         self.runs[index] += 1
         self.spent_s += seconds
         block = block_of(plan.kernel, tile)
-        scores = float(tiles_of(block, tile, plan.kernel).computed) * tile.block_q * tile.block_kv
+        scores = float(block_tile_count(block, tile, plan.kernel).computed) * tile.block_q * tile.block_kv
         return seconds / scores * self.prior_s[index]
 
-    def row(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
+    def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
         """The candidate simulated from what its block took."""
         case, plan = self.cases[index], self.plans[index]
         found, costs = dict[str, list[float]](), dict[str, TileCost]()
@@ -129,12 +129,12 @@ class TilesOfPlan:
         own = plan.tiles[self.passes]
         key = str(self.tiles.request(case.workload, plan.kernel, own, self.passes))
         if key in self.tiles.failed:
-            reason, status = why(self.tiles.failed[key])
+            reason, status = failure_reason(self.tiles.failed[key])
             return replace(case, status=status, reason=f"its tiles could not be timed: {reason}")
         if not self.runs[index]:
-            return replace(case, status="refused", reason=not_run(self.prior_s, index))
+            return replace(case, status="refused", reason=why_not_run(self.prior_s, index))
         latency, rate = hop or (0.0, float("inf"))
-        machine = Machine(costs["forward"], costs["backward"], latency, rate, overlaps, "one_block")
+        machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, "one_block")
         detail = {"source": "one_block", "tile": str(own), "block": f"{BLOCK_ROWS} {BAND}", "coarse": found}
         seconds = simulate(case.workload, plan, machine).seconds
-        return replace(case, method="simulated", median_s=seconds, calibration=detail)
+        return replace(case, method="simulated", median_s=seconds, cost_source=detail)
