@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from stripectl.analysis.accuracy import compiled_steps
 from stripectl.analysis.accuracy.attention import attention_rows, groups, known_error
 from stripectl.analysis.accuracy.meshes import cells, orders
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
@@ -29,6 +30,13 @@ def test_the_papers_speed_ups_are_simulated() -> None:
     assert len(errors) == 68 and (sum(error**2 for error in errors) / len(errors)) ** 0.5 < 0.03
     for constants in paper_kernel().values():
         assert len({"tile", "boundary", "dead"} & constants.keys()) == 2
+
+
+def test_the_papers_speed_ups_are_predicted_from_compiled_steps() -> None:
+    ours, theirs = compiled_steps.errors()
+    assert ours.rows == theirs.rows == 14
+    assert theirs.fitted and theirs.rmse <= 0.08
+    assert not ours.fitted and 0.1 < ours.mean < 0.3  # estimated cycles of xla's tiles are too many
 
 
 def test_meshes_are_simulated_beside_those_that_ran() -> None:

@@ -26,6 +26,7 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --json | jq .attention
     """
     from stripectl.analysis.accuracy.attention import attention, groups
+    from stripectl.analysis.accuracy.compiled_steps import errors as compiled_errors
     from stripectl.analysis.accuracy.memory import errors as memory_errors
     from stripectl.analysis.accuracy.meshes import cells, orders
     from stripectl.analysis.accuracy.paper import errors, paper_kernel
@@ -34,6 +35,7 @@ def command(rows: bool, as_json: bool) -> None:
         "attention": [each._asdict() | {"error": each.error._asdict()} for each in groups()],
         "paper": [each._asdict() for each in errors()],
         "paper_constants": paper_kernel(),
+        "paper_compiled": [each._asdict() for each in compiled_errors()],
         "meshes": [each._asdict() for each in orders()],
         "mesh_steps": [each._asdict() for each in cells()],
         "memory": [each._asdict() for each in memory_errors()],
@@ -56,8 +58,9 @@ def command(rows: bool, as_json: bool) -> None:
 def tables(found: dict[str, Any]) -> list["Table"]:
     rows = [each_row(found["rows"])] if "rows" in found else []
     paper = paper_table(found["paper"], found["paper_constants"])
+    compiled = compiled_table(found["paper_compiled"], found["paper_constants"])
     meshes = mesh_table(found["meshes"], found["mesh_steps"])
-    return [attention_table(found["attention"]), *rows, paper, meshes, memory_table(found["memory"])]
+    return [attention_table(found["attention"]), *rows, paper, compiled, meshes, memory_table(found["memory"])]
 
 
 def attention_table(groups: list[dict[str, Any]]) -> "Table":
@@ -89,6 +92,17 @@ def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any
         own = constants[each["hardware"]]
         said = ", ".join(f"{name} {own[name]:g}" for name in ("tile", "boundary", "dead") if name in own)
         made.add_row(each["hardware"], said, str(each["rows"]), f"{each['rmse']:.3f}", f"{each['worst']:.3f}")
+    return made
+
+
+def compiled_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
+    title = "training steps, compiled: striped over contiguous on v4 (Brandon et al. 2023)"
+    made = table(title, ("tiles of", "constants"), ("rows", "RMSE of the speed-up", "mean", "worst"))
+    own = constants["v4"]
+    fitted = f"tile {own['tile']:g}, dead {own['dead']:g} (fitted to the same rows, simulated)"
+    for each in errors:
+        figures = f"{each['rmse']:.3f}", f"{each['mean']:+.3f}", f"{each['worst']:.3f}"
+        made.add_row(each["tiles"], fitted if each["fitted"] else "none", str(each["rows"]), *figures)
     return made
 
 
