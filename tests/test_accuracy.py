@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stripectl.analysis.accuracy import compiled_steps
+from stripectl.analysis.accuracy import compiled_steps, measured_kernel
 from stripectl.analysis.accuracy.attention import attention_rows, groups, known_error
 from stripectl.analysis.accuracy.meshes import cells, orders
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
@@ -23,6 +23,18 @@ def test_attention_on_one_device_is_predicted(group) -> None:
     mean, worst = MOST.get((group.hardware, group.passes), (0.15, 0.35))
     assert group.error.mean <= mean and group.error.worst <= worst
     assert group.fitted == (group.ours == "cudnn")
+
+
+def test_backward_by_the_measured_kernel_is_predicted_from_other_lengths() -> None:
+    found = measured_kernel.fit()
+    assert len(found.constants) <= 5 and all(each > 0 for each in found.constants.values())
+    assert found.left_out.rows == 9 and found.left_out.mean <= 0.2 and found.left_out.worst <= 0.35
+
+
+def test_pairs_of_a_measured_row_are_those_of_its_live_tiles() -> None:
+    row = measured_kernel.rows()[0]
+    assert (row.q_len, row.heads, row.tile) == (4096, 32, (1024, 1024))
+    assert measured_kernel.pairs(row) == 32 * 10 * 1024**2
 
 
 def test_the_papers_speed_ups_are_simulated() -> None:

@@ -27,12 +27,14 @@ def command(rows: bool, as_json: bool) -> None:
     """
     from stripectl.analysis.accuracy.attention import attention, groups
     from stripectl.analysis.accuracy.compiled_steps import errors as compiled_errors
+    from stripectl.analysis.accuracy.measured_kernel import fit
     from stripectl.analysis.accuracy.memory import errors as memory_errors
     from stripectl.analysis.accuracy.meshes import cells, orders
     from stripectl.analysis.accuracy.paper import errors, paper_kernel
 
     found: dict[str, Any] = {
         "attention": [each._asdict() | {"error": each.error._asdict()} for each in groups()],
+        "measured_kernel": fit()._asdict() | {"left_out": fit().left_out._asdict()},
         "paper": [each._asdict() for each in errors()],
         "paper_constants": paper_kernel(),
         "paper_compiled": [each._asdict() for each in compiled_errors()],
@@ -60,7 +62,15 @@ def tables(found: dict[str, Any]) -> list["Table"]:
     paper = paper_table(found["paper"], found["paper_constants"])
     compiled = compiled_table(found["paper_compiled"], found["paper_constants"])
     meshes = mesh_table(found["meshes"], found["mesh_steps"])
-    return [attention_table(found["attention"]), *rows, paper, compiled, meshes, memory_table(found["memory"])]
+    return [
+        attention_table(found["attention"]),
+        measured_kernel_table(found["measured_kernel"]),
+        *rows,
+        paper,
+        compiled,
+        meshes,
+        memory_table(found["memory"]),
+    ]
 
 
 def attention_table(groups: list[dict[str, Any]]) -> "Table":
@@ -71,6 +81,14 @@ def attention_table(groups: list[dict[str, Any]]) -> "Table":
         error = each["error"]
         percent = f"{error['mean']:.1%}", f"{error['worst']:.1%}"
         made.add_row(*names, str(error["rows"]), *percent, f"{error['ratio']:.2f}")
+    return made
+
+
+def measured_kernel_table(fit: dict[str, Any]) -> "Table":
+    title = "attention backward on tpu7x by the measured kernel (tokamax splash), each length from the others"
+    made = table(title, ("fitted constants, ns",), ("rows", "mean error", "worst"))
+    error, said = fit["left_out"], ", ".join(f"{name} {1e9 * each:.3g}" for name, each in fit["constants"].items())
+    made.add_row(said, str(error["rows"]), f"{error['mean']:.1%}", f"{error['worst']:.1%}")
     return made
 
 

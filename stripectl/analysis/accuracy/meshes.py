@@ -2,8 +2,8 @@
 
 The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both are those of its base.yml (commit
 0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. What is not modelled: its
-backward kernel is fused (five matmuls a tile, ours seven; both run on one of a chip's two cores) and writes a float32 dQ
-for each column of tiles, which is summed afterwards; its ring makes N hops, ours N-1, and dK and dV move apart.
+backward kernel is fused (five matmuls a tile, ours seven; both run on one of a chip's two cores) and writes a float32
+dQ for each column of tiles, which is summed afterwards; its ring makes N hops, ours N-1, and dK and dV move apart.
 """
 
 import csv
