@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from stripectl.analysis.accuracy import compiled_steps, measured_kernel
 from stripectl.analysis.accuracy.attention import attention_groups, attention_rows, known_error
 from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
 from stripectl.analysis.accuracy.paper import paper_kernel, speed_ups
@@ -24,6 +25,18 @@ def test_attention_on_one_device_is_predicted(group) -> None:
     assert group.fitted == (group.ours == "cudnn")
 
 
+def test_backward_by_the_measured_kernel_is_predicted_from_other_lengths() -> None:
+    found = measured_kernel.fit_measured_kernel()
+    assert len(found.constants) <= 5 and all(each > 0 for each in found.constants.values())
+    assert found.left_out.rows == 9 and found.left_out.mean <= 0.2 and found.left_out.worst <= 0.35
+
+
+def test_pairs_of_a_measured_row_are_those_of_its_live_tiles() -> None:
+    row = measured_kernel.kernel_rows()[0]
+    assert (row.q_len, row.heads, row.tile) == (4096, 32, (1024, 1024))
+    assert measured_kernel.pairs_in_tiles(row) == 32 * 10 * 1024**2
+
+
 def test_the_papers_speed_ups_are_simulated() -> None:
     errors = [each.error for each in speed_ups()]
     assert len(errors) == 68 and (sum(error**2 for error in errors) / len(errors)) ** 0.5 < 0.03
@@ -31,11 +44,19 @@ def test_the_papers_speed_ups_are_simulated() -> None:
         assert len({"tile", "boundary", "dead"} & constants.keys()) == 2
 
 
+def test_the_papers_speed_ups_are_predicted_from_compiled_steps() -> None:
+    ours, theirs = compiled_steps.compiled_errors()
+    assert ours.rows == theirs.rows == 14
+    assert theirs.fitted and theirs.rmse <= 0.08
+    assert not ours.fitted and 0.1 < ours.mean < 0.3  # estimated cycles of xla's tiles are too many
+
+
 def test_meshes_are_simulated_beside_those_that_ran() -> None:
     assert len(mesh_times()) == 15 and sum(order.pairs for order in mesh_orders()) == 21
     longest = mesh_orders()[-1]
     assert longest.right >= 6 and longest.lost <= 0.03
-    assert all(0.7 < cell.ratio < 1.3 for cell in mesh_times() if cell.seq_len == 2**18)
+    assert all(0.68 < cell.ratio < 1.3 for cell in mesh_times())
+    assert all(0.85 < cell.ratio < 1.15 for cell in mesh_times() if cell.seq_len == 2**18)
 
 
 def test_a_device_without_rows_has_no_known_error() -> None:

@@ -26,14 +26,18 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --json | jq .attention
     """
     from stripectl.analysis.accuracy.attention import attention_groups, attention_predictions
-    from stripectl.analysis.accuracy.memory import memory_errors as memory_errors
+    from stripectl.analysis.accuracy.compiled_steps import compiled_errors
+    from stripectl.analysis.accuracy.measured_kernel import fit_measured_kernel
+    from stripectl.analysis.accuracy.memory import memory_errors
     from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
     from stripectl.analysis.accuracy.paper import paper_kernel, speed_up_errors
 
     found: dict[str, Any] = {
         "attention": [each._asdict() | {"error": each.error._asdict()} for each in attention_groups()],
+        "measured_kernel": fit_measured_kernel()._asdict() | {"left_out": fit_measured_kernel().left_out._asdict()},
         "paper": [each._asdict() for each in speed_up_errors()],
         "paper_constants": paper_kernel(),
+        "paper_compiled": [each._asdict() for each in compiled_errors()],
         "meshes": [each._asdict() for each in mesh_orders()],
         "mesh_steps": [each._asdict() for each in mesh_times()],
         "memory": [each._asdict() for each in memory_errors()],
@@ -57,8 +61,17 @@ def command(rows: bool, as_json: bool) -> None:
 def accuracy_tables(found: dict[str, Any]) -> list["Table"]:
     rows = [each_row(found["rows"])] if "rows" in found else []
     paper = paper_table(found["paper"], found["paper_constants"])
+    compiled = compiled_table(found["paper_compiled"], found["paper_constants"])
     meshes = mesh_table(found["meshes"], found["mesh_steps"])
-    return [attention_table(found["attention"]), *rows, paper, meshes, memory_table(found["memory"])]
+    return [
+        attention_table(found["attention"]),
+        measured_kernel_table(found["measured_kernel"]),
+        *rows,
+        paper,
+        compiled,
+        meshes,
+        memory_table(found["memory"]),
+    ]
 
 
 def attention_table(groups: list[dict[str, Any]]) -> "Table":
@@ -69,6 +82,14 @@ def attention_table(groups: list[dict[str, Any]]) -> "Table":
         error = each["error"]
         percent = f"{error['mean']:.1%}", f"{error['worst']:.1%}"
         made.add_row(*names, str(error["rows"]), *percent, f"{error['ratio']:.2f}")
+    return made
+
+
+def measured_kernel_table(fit: dict[str, Any]) -> "Table":
+    title = "attention backward on tpu7x by the measured kernel (tokamax splash), each length from the others"
+    made = number_table(title, ("fitted constants, ns",), ("rows", "mean error", "worst"))
+    error, said = fit["left_out"], ", ".join(f"{name} {1e9 * each:.3g}" for name, each in fit["constants"].items())
+    made.add_row(said, str(error["rows"]), f"{error['mean']:.1%}", f"{error['worst']:.1%}")
     return made
 
 
@@ -92,6 +113,17 @@ def paper_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any
         own = constants[each["hardware"]]
         said = ", ".join(f"{name} {own[name]:g}" for name in ("tile", "boundary", "dead") if name in own)
         made.add_row(each["hardware"], said, str(each["rows"]), f"{each['rmse']:.3f}", f"{each['worst']:.3f}")
+    return made
+
+
+def compiled_table(errors: list[dict[str, Any]], constants: dict[str, dict[str, Any]]) -> "Table":
+    title = "training steps, compiled: striped over contiguous on v4 (Brandon et al. 2023)"
+    made = number_table(title, ("tiles of", "constants"), ("rows", "RMSE of the speed-up", "mean", "worst"))
+    own = constants["v4"]
+    fitted = f"tile {own['tile']:g}, dead {own['dead']:g} (fitted to the same rows, simulated)"
+    for each in errors:
+        figures = f"{each['rmse']:.3f}", f"{each['mean']:+.3f}", f"{each['worst']:.3f}"
+        made.add_row(each["tiles"], fitted if each["fitted"] else "none", str(each["rows"]), *figures)
     return made
 
 
