@@ -31,7 +31,8 @@ def has_choice(found: Mapping[str, Any] | None) -> bool:
 def card(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
     """The card of a recommendation; `where` names the file that holds what to use."""
     title = f"{title_of(found)} on {found['target']}"
-    told = [*rows(found), ("use", f"YAML, Python, MaxText, Transformer Engine: {where}"), *other_rows(found)]
+    titles = ", ".join(each["title"] for each in found["use"].values())
+    told = [*rows(found), ("use", f"{titles}: {where}"), *other_rows(found)]
     if width >= WIDE:
         lines = [Text(f"recommended for {title}", style="bold")]
         return Group(*lines, *(Text(f"  {name:{LABEL}}{value}") for name, value in told))
