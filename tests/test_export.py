@@ -198,7 +198,7 @@ def test_arguments_of_transformer_engine() -> None:
         assert not any(isinstance(each, ast.Constant) and each.value is ... for each in call.args)
     assert "DualChunkSwap, 8, 1)" in whole and "stripe_size=None" in whole
     assert "Striped, 8, 1, 1)" in striped and "from_segment_ids_and_pos(ids, positions)" in striped
-    assert "max_segments_per_seq=26" in striped
+    assert "max_segments_per_seq=25" in striped
     windowed = of("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", kind="sliding")["text"]
     assert "window_size=(4095, 0)" in windowed and "stripe_size=128" in windowed
 
