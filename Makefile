@@ -7,11 +7,13 @@ JAX ?=
 VENV := .venv
 WITH = $$($(PYTHON) --version), jax $(or $(JAX),newest)
 BIN := $(VENV)/bin
+FRAMEWORKS := $(VENV)/frameworks
+FRAMEWORKS_PYTHON ?= $(shell for each in python3.12 python3.13 python3; do command -v $$each && break; done)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-all check-gpu lint wheel clean
+.PHONY: help bench test test-all check-gpu check-frameworks lint wheel clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,6 +31,9 @@ test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests, with the full
 
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
+
+check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against MaxText, Transformer Engine, Megatron, torchtitan
+	$(BIN)/python -m pytest -m frameworks tests/test_frameworks.py
 
 lint: $(VENV)/dev    ## ruff and pyright
 	$(BIN)/ruff check .
@@ -54,6 +59,15 @@ $(VENV)/run: pyproject.toml $(VENV)/with
 $(VENV)/dev: pyproject.toml $(VENV)/with
 	$(PIP) -e '.[dev]' $(JAX:%=jax==%)
 	touch $@ $(VENV)/run
+
+$(FRAMEWORKS)/made: Makefile    # MaxText needs Python 3.12: FRAMEWORKS_PYTHON names one
+	$(FRAMEWORKS_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'
+	$(FRAMEWORKS_PYTHON) -m venv --clear $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-deps maxtext==0.2.5
+	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax
+	$(FRAMEWORKS)/bin/python -m pip download --quiet --no-deps --dest $(FRAMEWORKS)/wheels \
+	  transformer-engine==2.20.2 megatron-core==0.19.2 torchtitan==0.3.0
+	touch $@
 
 $(VENV)/browser: | $(VENV)/with
 	{ command -v chromium && command -v chromedriver; } >/dev/null || \

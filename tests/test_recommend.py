@@ -23,7 +23,8 @@ from stripectl.cli.bench import command
 from stripectl.cli.parse import parse_request
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.export.usage import as_yaml, command_line, maxtext, snippet, transformer_engine, usage_of
+from stripectl.export.integrations.python import snippet
+from stripectl.export.integrations.yaml import as_yaml, command_line
 from stripectl.reporters.html import recommendation as html_card
 from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
 from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
@@ -309,7 +310,7 @@ def test_a_step_stands_before_its_attention() -> None:
     steps = clocked("contiguous", 9.0, step), clocked("striped", 8.0, step, bound=bound)
     answer = found(clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)
     assert answer["bound"]["reached"] is None
-    assert yaml.safe_load(answer["use"]["yaml"])["layers"] == 24
+    assert yaml.safe_load(answer["use"]["yaml"]["text"])["layers"] == 24
     assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
     assert "64k forward-backward: zigzag is fastest" in shown(answer, UNLIMITED_COLUMNS)
 
@@ -457,66 +458,6 @@ def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> 
     line = shlex.split(command_line(replace(m, plan=str(request(shlex.split(asked)).plans[0]))))
     assert line[:2] == ["stripectl", "bench"]
     assert (request(line[2:]).workloads, request(line[2:]).flags) == ([wanted], flags[-1:])
-
-
-def flags(text: str, kind: str = "tpu", **changes: Any) -> dict[str, str]:
-    given = maxtext(replace(WORK, **changes), parse_plan(text), kind, 1)["text"]
-    return dict(line.rstrip(" \\").split("=") for line in given.splitlines())
-
-
-def test_flags_of_maxtext() -> None:
-    ring = flags("ring/zigzag/splash@ring=8,tensor=2,tile=512x1024,unroll=7")
-    assert ring["context_parallel_strategy"] == "ring"
-    assert (ring["ici_context_parallelism"], ring["ici_tensor_parallelism"]) == ("8", "2")
-    assert (ring["context_parallel_load_balance"], ring["context_parallel_reorder_strategy"]) == (
-        "true",
-        "dual_chunk_swap",
-    )
-    assert (ring["sa_block_q"], ring["sa_block_kv"], ring["ring_scan_unroll"]) == ("512", "1024", "7")
-    apart = flags("ring/zigzag/splash@ring=8,tile=512x1024,backward=256x2048")
-    assert (apart["sa_block_q"], apart["sa_block_q_dkv"], apart["sa_block_kv_dq"]) == ("512", "256", "2048")
-    assert (ring["max_target_length"], ring["per_device_batch_size"]) == ("65536", "0.0625")
-    gathered = flags("all_gather/contiguous/splash@ring=8,tile=512")
-    assert (gathered["context_parallel_strategy"], gathered["context_parallel_load_balance"]) == ("all_gather", "false")
-    assert "use_tokamax_splash" not in gathered
-    node = flags("ring/striped/xla@ring=8,tile=512", "gpu")
-    assert (node["attention"], node["context_parallel_reorder_strategy"]) == ("cudnn_flash_te", "striped")
-    assert "sa_block_q" not in node
-
-
-def test_maxtext_says_what_it_lacks() -> None:
-    for text, kind, mask, reason in (
-        ("ring/striped/splash@ring=8,tile=512x512", "tpu", "causal", "ring/zigzag/splash@ring=8,tile=512x512"),
-        ("ring/zigzag/xla@ring=8,tile=512", "cpu", "causal", "TPUs and GPUs"),
-        ("ring/zigzag/xla@ring=8,tile=512", "tpu", "full", "causal"),
-        ("ring/zigzag/xla@outer=8,tile=512", "tpu", "causal", "has no ring on the axes outer"),
-    ):
-        given = maxtext(replace(WORK, mask=mask), parse_plan(text), kind, 1)
-        assert given["text"] is None
-        assert reason in given["note"]
-    assert "192 is not" in maxtext(replace(WORK, seq_len=192), parse_plan("ring/zigzag@ring=16"), "tpu", 1)["note"]
-    assert "dcn_" in maxtext(WORK, parse_plan("ring/zigzag@ring=16"), "tpu", 2)["note"]
-
-
-def test_arguments_of_transformer_engine() -> None:
-    zigzag = transformer_engine(WORK, parse_plan("ring/zigzag/xla@ring=8,tensor=2"), "gpu")["text"]
-    assert "CPStrategy.RING" in zigzag
-    assert "ReorderStrategy.DualChunkSwap, cp_size=8" in zigzag
-    assert 'MeshResource(cp_resource="ring", tp_resource="tensor")' in zigzag
-    assert 'cp_comm_type="p2p"' in zigzag
-    striped = transformer_engine(WORK, parse_plan("all_gather/striped/xla@ring=8"), "gpu")["text"]
-    assert "ALL_GATHER" in striped
-    assert "THD_THD_THD" in striped
-    assert "stripe_size=1" in striped
-    plain = transformer_engine(WORK, parse_plan("ring/contiguous@ring=8"), "gpu")["text"]
-    assert "reorder" not in plain
-    assert "load_balanced=False" in plain
-    assert transformer_engine(WORK, parse_plan("ring@ring=8"), "tpu")["text"] is None
-
-
-def test_use_of_a_target_that_nobody_knows() -> None:
-    strange = clocked("zigzag", 1.0, target="../../etc/passwd:8")
-    assert usage_of(strange)["maxtext"]["text"] is None
 
 
 def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_default() -> None:

@@ -55,7 +55,7 @@ def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
     code, _ = bench(ON_PAPER + f"pass: {passes}\nlayers: 4\n" if passes == "step" else ON_PAPER)
     assert code == 0
     best = json.loads(Path("run/run.json").read_text())["recommendation"]
-    Path("again.yaml").write_text(best["use"]["yaml"])
+    Path("again.yaml").write_text(best["use"]["yaml"]["text"])
     with pytest.raises(SystemExit) as done:
         main(["bench", "again.yaml", "--quiet", "--output", "again"])
     again = json.loads(Path("again/run.json").read_text())["measurements"][0]

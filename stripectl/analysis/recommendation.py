@@ -23,7 +23,7 @@ from stripectl.analysis.ranking import (
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.export.usage import usage_of
+from stripectl.export.integration import usage_of
 from stripectl.hardware.target import hardware_kind, hardware_name
 from stripectl.results.measurement import (
     Measurement,

@@ -191,6 +191,15 @@ def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement
     return MeshPlacement(target, tuple(mesh), tuple(grid.reshape(-1).tolist()), *ways)
 
 
+def slices_spanned(target: Target, mesh: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """How many slices each axis of a mesh spans.
+
+    Raises:
+        BadInput: the mesh does not divide evenly over the slices.
+    """
+    return dict(zip((axis for axis, _ in mesh), _across_slices(target, [size for _, size in mesh]), strict=True))
+
+
 def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
     """How many slices each axis spans: no more than the devices need, the outermost axes first."""
     devices = math.prod(sizes)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
-from stripectl.export import usage
+from stripectl.export.integrations.yaml import command_line
 from stripectl.reporters.terminal import tables as console
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
@@ -155,7 +155,7 @@ def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[st
 
 def _command(m: Measurement) -> str:
     try:
-        return usage.command_line(m)
+        return command_line(m)
     except (BadInput, ValueError):  # the plan means nothing here
         return f"{m.plan} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
 

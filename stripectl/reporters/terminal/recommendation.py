@@ -31,11 +31,8 @@ def has_choice(found: Mapping[str, Any] | None) -> bool:
 def recommendation_panel(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
     """The card of a recommendation; `where` names the file that holds what to use."""
     title = f"{panel_title(found)} on {found['target']}"
-    told = [
-        *panel_rows(found),
-        ("use", f"YAML, Python, MaxText, Transformer Engine: {where}"),
-        *other_workload_rows(found),
-    ]
+    titles = ", ".join(each["title"] for each in found["use"].values())
+    told = [*panel_rows(found), ("use", f"{titles}: {where}"), *other_workload_rows(found)]
     if width >= UNLIMITED_COLUMNS:
         lines = [Text(f"recommended for {title}", style="bold")]
         return Group(*lines, *(Text(f"  {name:{LABEL}}{value}") for name, value in told))

@@ -1,0 +1,125 @@
+"""A plan as something to use: our own YAML and Python, and the configuration of other frameworks.
+
+One file per integration, found by listing the folder `integrations`. An integration writes what to paste, or says why
+it cannot express a measurement's plan; a refusal ends in the nearest plan that the framework can run.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import hardware_kind
+from stripectl.results.measurement import Measurement
+from stripectl.util.files import Catalogue
+
+NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order they are offered
+LAYOUTS = ("zigzag", "contiguous", "striped")
+
+
+class Job(NamedTuple):
+    """What is exported: a workload, the plan that was timed for it, and the printed target."""
+
+    work: Workload
+    plan: Plan
+    target: str
+
+    @property
+    def kind(self) -> str:
+        return hardware_kind(self.target)
+
+
+class Snippet(NamedTuple):
+    """What to paste, and what to know beside it."""
+
+    text: str
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Integration:
+    """A framework that takes plans. `why_unsupported` says why a job cannot be expressed, or None; `write` is asked
+    only where it can be. `version` is the release whose sources were read; our own files have none."""
+
+    title: str
+    write: Callable[[Job, Measurement], Snippet]
+    why_unsupported: Callable[[Job], str | None] = lambda job: None
+    version: str = ""
+
+
+integrations = Catalogue("stripectl.export.integrations", "integration", "integration")
+
+
+def usage_of(m: Measurement) -> dict[str, dict[str, Any]]:
+    """What to paste, by integration: `title`, `version`, `text` (None where the framework cannot run the plan) and
+    `notes` (the reason, or what the text does not say)."""
+    job = Job(m.workload, parse_plan(m.plan), m.target)
+    return {name: exported(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
+
+
+def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
+    name, each = item
+    return bool(each.version), each.title if each.version else "", name
+
+
+def exported(each: Integration, job: Job, m: Measurement) -> dict[str, Any]:
+    """One integration's part of `usage_of`."""
+    about = {"title": each.title, "version": each.version}
+    reason = each.why_unsupported(job)
+    if reason is None:
+        text, notes = each.write(job, m)
+        return about | {"text": text, "notes": list(notes)}
+    near = nearest(each, job)
+    offer = [f"The nearest plan that {each.title} runs is {near}."] if near else []
+    return about | {"text": None, "notes": [reason, *offer]}
+
+
+def nearest(each: Integration, job: Job) -> Plan | None:
+    """The first plan on as many devices that the framework can run, its own scheme first."""
+    return next((plan for plan in _alternatives(job) if each.why_unsupported(job._replace(plan=plan)) is None), None)
+
+
+def _alternatives(job: Job) -> Iterator[Plan]:
+    """Plans that divide a sequence over as many devices and can compute the workload, without tiles."""
+    plan = job.plan
+    others = {axis: plan.size(axis) for axis in (*BATCH_AXES, *HEAD_AXES)}
+    over = plan.sequence_devices // (plan.size("tensor") if schemes[plan.scheme].row_axes else 1)
+    for scheme in dict.fromkeys((plan.scheme, *NEAREST)):
+        for layout in dict.fromkeys((plan.layout, *LAYOUTS)):
+            for mesh in _meshes(scheme, plan, over):
+                near = Plan(scheme, layout, plan.kernel, make_mesh({**others, **mesh}))
+                if near.mesh and why_unsupported(near, job.work, job.kind) is None:
+                    yield near
+
+
+def _meshes(scheme: str, plan: Plan, over: int) -> Iterator[dict[str, int]]:
+    """Sizes of a scheme's axes whose product is `over`."""
+    if scheme == plan.scheme:
+        yield {axis: plan.size(axis) for axis in (*RING_AXES, "ulysses")}
+    elif scheme == "usp":
+        yield from ({"ring": over // each, "ulysses": each} for each in (2, 4, 8) if over % each == 0)
+    else:
+        yield {"ulysses" if scheme == "ulysses" else "ring": over}
+
+
+def not_training(work: Workload, title: str) -> str | None:
+    """Why a training framework cannot take a workload, whatever the plan, or None."""
+    if work.query_len:
+        return f"{title} divides sequences for training, and this is inference. Try --pass forward-backward."
+    if work.attention != "softmax":
+        return None  # each framework names its own linear layers
+    if work.mask == "full":
+        return f"{title} is written for causal training here, and the mask is full. Try --mask causal."
+    return None
+
+
+def with_batch(job: Job) -> int:
+    """Sequences of one data-parallel group of devices."""
+    return job.work.batch // job.plan.product(BATCH_AXES)
+
+
+def nearest_length(seq_len: int, multiple: int) -> int:
+    return -(-seq_len // multiple) * multiple

@@ -1,0 +1,1 @@
+"""One file per integration; `stripectl.export.integration.integrations` finds them by listing this folder."""

@@ -1,0 +1,251 @@
+"""MaxText: the flags of its trainer. Read at 0.2.5: `configs/base.yml`, `configs/types.py`, `layers/attention_op.py`,
+`utils/train_utils.py`, `kernels/attention/tokamax_ring_attention.py`.
+"""
+
+import math
+from typing import Any
+
+from stripectl.core.plan import AXES, BATCH_AXES
+from stripectl.core.workload import STEP
+from stripectl.errors import BadInput
+from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training
+from stripectl.hardware.placement import slices_spanned
+from stripectl.hardware.target import Target, parse_target
+from stripectl.results.measurement import Measurement
+
+VERSION = "0.2.5"
+FLAGS = {"data": "data", "fsdp": "fsdp", "ring": "context", "ulysses": "context_usp_ulysses", "tensor": "tensor"}
+KV_COMPUTE = 512  # keys that stripectl's splash multiplies at once under a mask
+COMMAND = "python3 -m maxtext.trainers.pre_train.train"
+
+
+def strategy(job: Job) -> str | None:
+    """`context_parallel_strategy` of a plan."""
+    ring, ulysses = job.plan.size("ring") > 1, job.plan.size("ulysses") > 1
+    if job.plan.scheme in ("ring", "ulysses", "usp"):
+        return "usp" if ring and ulysses else "ulysses" if ulysses else "ring"
+    return "all_gather" if job.plan.scheme == "all_gather" else None
+
+
+def why_unsupported(job: Job) -> str | None:
+    work, plan = job.work, job.plan
+    if reason := not_training(work, "MaxText"):
+        return reason
+    if work.attention != "softmax":
+        return (
+            "MaxText's linear layers are gated delta nets (decoder_block=qwen3_next), not the linear attention that "
+            "was timed; their context parallelism needs context_parallel_load_balance=false."
+        )
+    if job.kind not in ("tpu", "gpu"):
+        return f"MaxText's context parallelism is for TPUs and GPUs, not {job.kind}."
+    if work.v_head_dim:
+        return "MaxText has value heads of another size in multi-head latent attention alone (attention_type=mla)."
+    if work.window.left is not None:
+        return (
+            "MaxText's attention_type=local_sliding does not reach the layers of its default decoder block. Blocks "
+            "with windows of their own are gemma2, gemma3 and gpt_oss."
+        )
+    if plan.sequence_devices == 1:
+        return (
+            "A sequence lies on one device, so MaxText needs no flag of context parallelism: attention=flash is enough."
+        )
+    if strategy(job) is None or plan.axes.keys() - FLAGS.keys():
+        return f"MaxText has no {plan.scheme}; it has ring, all_gather, and on TPUs ulysses and usp."
+    return _sizes_unsupported(job) or (_tpu_unsupported(job) if job.kind == "tpu" else _gpu_unsupported(job))
+
+
+def _sizes_unsupported(job: Job) -> str | None:
+    """Why a mesh or a length cannot be given, on either hardware."""
+    work, plan, ring = job.work, job.plan, job.plan.size("ring")
+    if plan.layout == "zigzag" and ring > 1 and (ring % 2 or work.seq_len % (2 * ring)):
+        return f"MaxText deals 2 chunks to each device of an even number, and {work.seq_len} tokens over {ring} do not."
+    target = parse_target(job.target)
+    if plan.devices != target.devices:
+        return (
+            f"MaxText uses all {target.devices} devices of {job.target}, and the plan has {plan.devices}. Try a target "
+            f"of {plan.devices}, or a mesh of {target.devices}."
+        )
+    try:
+        spans = slices_spanned(target, plan.mesh or ())
+    except BadInput as error:
+        return str(error)
+    if strategy(job) in ("ulysses", "usp") and max(spans.get("ring", 1), spans.get("ulysses", 1)) > 1:
+        return f"MaxText's {strategy(job)} stays within a slice: its dcn_context_parallelism must be 1."
+    return None
+
+
+def _tpu_unsupported(job: Job) -> str | None:
+    work, plan, name, ring = job.work, job.plan, strategy(job), job.plan.size("ring")
+    over = plan.size("ulysses") * plan.size("tensor")
+    if plan.layout == "striped" and ring > 1:
+        return "MaxText orders tokens in stripes on GPUs alone, for a ring of packed sequences."
+    if name in ("ring", "usp") and work.seq_len % ring**2:
+        more = nearest_length(work.seq_len, ring**2)
+        return (
+            f"MaxText's {name} needs a length that {ring**2} divides, which {work.seq_len} is not. Try --seqlen {more}."
+        )
+    if name in ("ulysses", "usp") and (work.kv_heads == 1 or work.kv_heads % over):
+        return f"MaxText's {name} divides {work.kv_heads} key/value heads over {over} devices, at least one each."
+    return None
+
+
+def _gpu_unsupported(job: Job) -> str | None:
+    plan, name = job.plan, strategy(job)
+    if name in ("ulysses", "usp"):
+        return f"MaxText's {name} is for TPUs alone."
+    if plan.layout == "striped" and name != "ring":
+        return "MaxText orders tokens in stripes for a ring alone."
+    if job.work.documents and plan.layout != "striped":
+        return (
+            "MaxText masks packed documents on GPUs for a striped ring alone; another order trains with a wrong mask."
+        )
+    return None
+
+
+def write(job: Job, m: Measurement) -> Snippet:
+    found = {**_shape(job), **_mesh(job), **_data(job), **(_kernel(job) if job.kind == "tpu" else {})}
+    lines = [COMMAND, *(f"{name}={_word(value)}" for name, value in found.items())]
+    return Snippet(" \\\n  ".join(lines) + "\n", _notes(job, m))
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shape(job: Job) -> dict[str, Any]:
+    work = job.work
+    found = {
+        "hardware": job.kind,
+        "max_target_length": work.seq_len,
+        "per_device_batch_size": per_device(work.batch, job.plan.devices),
+        "dtype": work.dtype,
+        "attention": "flash" if job.kind == "tpu" else "cudnn_flash_te",
+        "base_num_query_heads": work.heads,
+        "base_num_kv_heads": work.kv_heads,
+        "head_dim": work.head_dim,
+    }
+    if work.passes == STEP:
+        sizes = ("hidden", "feed_forward", "layers", "vocabulary")
+        flags = ("base_emb_dim", "base_mlp_dim", "base_num_decoder_layers", "vocab_size")
+        found |= {flag: getattr(work, size) for flag, size in zip(flags, sizes, strict=True)}
+    return found
+
+
+def per_device(batch: int, devices: int) -> float:
+    """The least number of which MaxText, which takes int(devices * number), makes the batch again."""
+    value = batch / devices
+    while int(devices * value) < batch:
+        value = math.nextafter(value, math.inf)
+    return value
+
+
+def _mesh(job: Job) -> dict[str, Any]:
+    plan, target = job.plan, parse_target(job.target)
+    name, balanced = strategy(job), plan.layout != "contiguous" and plan.size("ring") > 1
+    flags = FLAGS | ({"ulysses": "context"} if name == "ulysses" else {})
+    spans = slices_spanned(target, plan.mesh or ())
+    axes = [axis for axis in AXES if axis in flags and (plan.size(axis) > 1 or axis in (*BATCH_AXES, "tensor"))]
+    found: dict[str, Any] = {f"ici_{flags[axis]}_parallelism": plan.size(axis) // spans.get(axis, 1) for axis in axes}
+    if target.slices > 1:
+        found |= {f"dcn_{flags[axis]}_parallelism": spans.get(axis, 1) for axis in axes}
+    found |= {"context_parallel_strategy": name, "context_parallel_load_balance": balanced}
+    if balanced:
+        found["context_parallel_reorder_strategy"] = "striped" if plan.layout == "striped" else "dual_chunk_swap"
+    return found
+
+
+def _data(job: Job) -> dict[str, Any]:
+    """Packing, and a data set that is packed: the synthetic one is not, and a striped ring over it has a wrong mask."""
+    starts = job.work.starts
+    if starts is None and (job.plan.layout != "striped" or job.kind == "tpu"):
+        return {"packing": False, "dataset_type": "synthetic"}
+    limit = {"max_segments_per_seq": 1 if starts is None else len(starts)}
+    return {"packing": True, **limit, "dataset_type": "grain", "grain_train_files": '"$GRAIN_TRAIN_FILES"'}
+
+
+def _kernel(job: Job) -> dict[str, Any]:
+    """Flags of splash: Tokamax's for ring, ulysses and usp, JAX's for all_gather."""
+    plan, tokamax = job.plan, strategy(job) != "all_gather"
+    found: dict[str, Any] = {"use_tokamax_splash": tokamax}
+    if strategy(job) in ("ring", "usp") and plan.unroll > 1:
+        found["ring_scan_unroll"] = 0 if plan.unroll >= plan.size("ring") - 1 else plan.unroll
+    if not tokamax:
+        found["sa_use_fused_bwd_kernel"] = plan.kernel == "pallas_tpu"
+    if plan.tile is None or plan.kernel not in ("splash", "pallas_tpu"):
+        return found
+    (q, kv), (back_q, back_kv) = plan.tiles["forward"], plan.tiles["backward"]
+    for prefix in ("", "eval_"):
+        found |= {f"{prefix}sa_block_q": q, f"{prefix}sa_block_kv": kv, f"{prefix}sa_block_kv_compute": _at_once(kv)}
+    found |= {"sa_block_q_dkv": back_q, "sa_block_kv_dkv": back_kv, "sa_block_kv_dkv_compute": _at_once(back_kv)}
+    return (
+        found
+        if tokamax or plan.kernel == "pallas_tpu"
+        else found | {"sa_block_q_dq": back_q, "sa_block_kv_dq": back_kv}
+    )
+
+
+def _at_once(block: int) -> int:
+    """Keys that are multiplied at once: a whole block of more may need more memory than a core has."""
+    return KV_COMPUTE if block % KV_COMPUTE == 0 else block
+
+
+def _notes(job: Job, m: Measurement) -> list[str]:
+    notes = [f"What was timed ({m.method}): {job.plan} on {job.target}."]
+    notes += _tpu_notes(job) if job.kind == "tpu" else _gpu_notes(job)
+    notes.append("With model_name, leave out the base_ flags and head_dim: MaxText refuses to have them twice.")
+    if _data(job)["packing"]:
+        notes.append("Set GRAIN_TRAIN_FILES to your files: dataset_type=synthetic is never packed.")
+    if job.work.batch < job.plan.devices:
+        notes.append(f"MaxText loads {job.plan.devices} sequences per step and trains on {job.work.batch}.")
+    if (slices := _target(job).slices) > 1:
+        notes.append(
+            f"The dcn_ flags are the factors over the {slices} slices or nodes; the ici_ flags are within one."
+        )
+    return notes
+
+
+def _target(job: Job) -> Target:
+    return parse_target(job.target)
+
+
+def _tpu_notes(job: Job) -> list[str]:
+    plan, name, notes = job.plan, strategy(job), list[str]()
+    if plan.kernel not in ("splash", "pallas_tpu"):
+        notes.append(
+            f"{plan.kernel} was timed and MaxText runs splash, with blocks of 512 unless you set sa_block_ flags."
+        )
+    if name == "all_gather":
+        notes.append(
+            "MaxText runs JAX's splash kernel over the gathered keys at once, and what was timed over a shard each."
+        )
+    elif plan.kernel == "splash":
+        notes.append(
+            "MaxText's Tokamax kernel fuses its backward pass (5 matmuls per tile), and the timed splash kernel has "
+            "two (7 matmuls), so backward times and tiles do not transfer."
+        )
+    if plan.kernel == "splash":
+        notes.append(f"sa_block_kv_compute is {KV_COMPUTE}, as timed under a mask; whole tiles were timed with 1024.")
+    if name in ("ring", "usp"):
+        notes.append(f"MaxText's ring has {plan.size('ring')} hops, and the timed plan has one less.")
+    if job.work.documents:
+        notes.append("MaxText masks documents by segment ids and computes every tile that the causal mask leaves.")
+    notes.append(
+        "Not set here, and worth a trial: sa_q_layout, sa_k_layout, sa_v_layout, dq_reduction_steps=3, "
+        "use_max_logit_estimate, use_splash_scheduler, and scoped VMEM in LIBTPU_INIT_ARGS."
+    )
+    return notes
+
+
+def _gpu_notes(job: Job) -> list[str]:
+    notes = [
+        "cuDNN chooses its tiles; MaxText has no flag for them.",
+        f"MaxText {VERSION} needs Transformer Engine 2.19 or newer; 2.12 and 2.13 break cudnn_flash_te.",
+    ]
+    if strategy(job) == "ring":
+        notes.append("Its ring is unrolled unless NVTE_FUSED_RING_ATTENTION_USE_SCAN=1 is set.")
+    if job.plan.layout == "striped" and not job.work.documents:
+        notes.append("One document fills a sequence, as timed; raise max_segments_per_seq to pack more.")
+    return notes
+
+
+integration = Integration("MaxText", write, why_unsupported, VERSION)

@@ -1,0 +1,108 @@
+"""Megatron: arguments of Megatron-LM's training. Read at 0.19.2: `megatron/training/arguments.py`,
+`core/model_parallel_config.py`, `core/transformer/transformer_config.py`; its attention is Transformer Engine's for
+PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which deals 2 chunks to each device (zigzag) always.
+"""
+
+from typing import Any
+
+from stripectl.core.workload import STEP
+from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training, with_batch
+from stripectl.results.measurement import Measurement
+
+VERSION = "0.19.2"
+AXES = {"data", "fsdp", "ring", "ulysses", "tensor"}
+WINDOWED = ("all_gather", "a2a")
+
+
+def communication(job: Job) -> str | None:
+    """`--cp-comm-type` of a plan; `none` of Megatron's sequence parallelism, which divides no attention."""
+    plan = job.plan
+    ring, ulysses = plan.size("ring") > 1, plan.size("ulysses") > 1
+    if plan.scheme in ("ring", "ulysses", "usp"):
+        return "a2a+p2p" if ring and ulysses else "a2a" if ulysses else "p2p"
+    return {"all_gather": "all_gather", "megatron_sp": "none"}.get(plan.scheme)
+
+
+def why_unsupported(job: Job) -> str | None:
+    work, plan, kind = job.work, job.plan, communication(job)
+    if reason := not_training(work, "Megatron"):
+        return reason
+    if job.kind != "gpu":
+        return f"Megatron runs on GPUs, not {job.kind}."
+    if work.attention != "softmax":
+        return (
+            "Megatron's linear layers are gated delta nets (--experimental-attention-variant gated_delta_net), not the "
+            "linear attention that was timed."
+        )
+    if work.v_head_dim:
+        return "Megatron has value heads of another size in multi-head latent attention alone."
+    if plan.sequence_devices == 1:
+        return "A sequence lies on one device: --context-parallel-size 1, Megatron's default, is enough."
+    if kind is None or plan.axes.keys() - AXES:
+        return f"Megatron has no {plan.scheme}; it has ring, all_gather, ulysses, usp and megatron_sp."
+    return None if kind == "none" else _sizes_unsupported(job, kind)
+
+
+def _sizes_unsupported(job: Job, kind: str) -> str | None:
+    work, plan, over = job.work, job.plan, job.plan.sequence_devices
+    if plan.size("ring") > 1 and plan.layout != "zigzag":
+        return f"Megatron deals 2 chunks of a sequence to each device (zigzag), not the {plan.layout} layout."
+    if work.seq_len % (2 * over):
+        more = nearest_length(work.seq_len, 2 * over)
+        return f"Megatron needs a length that {2 * over} divides, which {work.seq_len} is not. Try --seqlen {more}."
+    if work.window.left is not None and kind not in WINDOWED:
+        return f"Megatron has no windows with --cp-comm-type {kind}; it has them with {' and '.join(WINDOWED)}."
+    heads, kv_heads = (each // plan.size("tensor") for each in (work.heads, work.kv_heads))
+    if "a2a" in kind and (heads % plan.size("ulysses") or kv_heads % plan.size("ulysses") or kv_heads % 2):
+        return f"Megatron's {kind} divides {kv_heads} key/value heads evenly over {plan.size('ulysses')} devices."
+    return None
+
+
+def write(job: Job, m: Measurement) -> Snippet:
+    work, plan, kind = job.work, job.plan, communication(job)
+    found: dict[str, Any] = {
+        "seq-length": work.seq_len,
+        "max-position-embeddings": work.seq_len,
+        "micro-batch-size": with_batch(job),
+        "global-batch-size": work.batch,
+        "num-attention-heads": work.heads,
+        "kv-channels": work.head_dim,
+    }
+    if work.kv_heads != work.heads:
+        found |= {"group-query-attention": "", "num-query-groups": work.kv_heads}
+    if work.passes == STEP:
+        found |= {"num-layers": work.layers, "hidden-size": work.hidden, "ffn-hidden-size": work.feed_forward}
+    found |= {"bf16": ""} if work.dtype == "bfloat16" else {}
+    found["tensor-model-parallel-size"] = plan.size("tensor")
+    if plan.size("tensor") > 1:
+        found["sequence-parallel"] = ""
+    if kind != "none":
+        found |= {"context-parallel-size": plan.sequence_devices, "cp-comm-type": kind}
+    if kind == "a2a+p2p":
+        found["hierarchical-context-parallel-sizes"] = f"{plan.size('ulysses')} {plan.size('ring')}"
+    if work.window.left is not None:
+        found["window-size"] = f"{work.window.left},0"
+    if work.documents:
+        found["dataloader-inter-document-masking"] = ""
+    if plan.size("fsdp") > 1:
+        found |= {"use-megatron-fsdp": "", "data-parallel-sharding-strategy": "optim_grads_params"}
+        found |= {"num-distributed-optimizer-instances": plan.size("data")} if plan.size("data") > 1 else {}
+    text = " \\\n".join(f"--{name} {value}".rstrip() for name, value in found.items())
+    return Snippet(text + "\n", _notes(job, m, kind))
+
+
+def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
+    notes = [
+        f"What was timed ({m.method}): {job.plan} on {job.target}. cuDNN or FlashAttention chooses its tiles.",
+        "Append these arguments to your command. Before Blackwell, CUDA_DEVICE_MAX_CONNECTIONS must be 1.",
+    ]
+    if kind and "a2a" in kind:
+        notes.append("Megatron deals tokens in 2 chunks per context device and reorders them after the all-to-all.")
+    if kind == "all_gather":
+        notes.append("Its help says allgather; Transformer Engine takes all_gather alone.")
+    if job.work.documents:
+        notes.append("Megatron computes what the mask of each document leaves, by cu_seqlens of its data loader.")
+    return notes
+
+
+integration = Integration("Megatron", write, why_unsupported, VERSION)

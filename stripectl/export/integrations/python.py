@@ -1,0 +1,96 @@
+"""Python: a program that attends by a plan, or trains by it, with this package."""
+
+from collections.abc import Sequence
+
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
+from stripectl.core.workload import STEP, Workload
+from stripectl.export.integration import Integration, Job, Snippet
+from stripectl.export.integrations.yaml import not_in_profile
+from stripectl.results.measurement import Measurement
+
+SNIPPET = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from stripectl import positions, sequence_parallel_attention
+
+plan, seq_len = "{plan}", {seq_len}
+mesh = jax.make_mesh({sizes}, {axes}, (jax.sharding.AxisType.Auto,) * {count})
+order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once; rotary embeddings take it as positions
+{documents}
+
+@jax.jit
+def attend(q, k, v):  # (batch, positions, heads, head_dim), in the plan's order; differentiable
+    return sequence_parallel_attention(q, k, v, plan, mesh, mask="{mask}"{given})
+
+
+sharding = NamedSharding(mesh, PartitionSpec({batch_axes}, {sequence_axes}, {head_axes}))
+q = jnp.ones(({batch}, seq_len, {heads}, {head_dim}), "{dtype}", device=sharding)
+k = jnp.ones(({batch}, seq_len, {kv_heads}, {head_dim}), "{dtype}", device=sharding)
+v = jnp.ones(({batch}, seq_len, {kv_heads}, {value_dim}), "{dtype}", device=sharding)
+print(attend(q, k, v).sharding)
+"""
+
+
+TRAINING = """\
+{imports}import numpy as np
+from stripectl.training.step import make_training
+
+training = make_training({model}, "{plan}", seq_len={seq_len}, batch={batch}, dtype="{dtype}")
+state = training.init(seed=0)
+tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the last of each is only a target
+state, loss = training.step(state, training.place(tokens))
+print(loss)
+"""
+CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config import Model\n"
+
+
+def snippet(work: Workload, plan: Plan) -> str:
+    """A Python program that attends by the plan, or trains by it, on as many devices as it has."""
+    if work.passes == STEP:
+        sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
+        changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
+        model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
+        return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
+    if work.query_len:
+        return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
+    axes = plan.axes or {"ring": 1}
+    starts = () if work.starts is None else tuple(work.starts.tolist())
+    given = ", documents=documents" if starts else ""
+    if work.attention == "linear":
+        given = f', decay="{work.decay}", features="{work.features}"'
+
+    def over(names: Sequence[str]) -> str:
+        held = tuple(name for name in names if name in axes)
+        return f"({', '.join(map(quoted, held))})" if len(held) > 1 else quoted(held[0]) if held else "None"
+
+    return SNIPPET.format(
+        plan=str(plan),
+        seq_len=work.seq_len,
+        sizes=tuple(axes.values()),
+        axes=f"({', '.join(map(quoted, axes))}{',' * (len(axes) == 1)})",
+        count=len(axes),
+        mask=work.mask,
+        given=given,
+        documents=f"documents = jnp.array([{list(starts)}] * {work.batch})  # your starts\n" if starts else "",
+        batch_axes=over(BATCH_AXES),
+        sequence_axes=over(SEQUENCE_AXES),
+        head_axes=over(HEAD_AXES),
+        batch=work.batch,
+        heads=work.heads,
+        kv_heads=work.kv_heads,
+        head_dim=work.head_dim,
+        value_dim=work.value_dim,
+        dtype=work.dtype,
+    )
+
+
+def quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def write(job: Job, m: Measurement) -> Snippet:
+    return Snippet(snippet(job.work, job.plan))
+
+
+integration = Integration("Python", write)

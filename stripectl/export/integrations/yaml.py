@@ -1,0 +1,70 @@
+"""YAML: a measurement as options of `stripectl bench`, and as the command that obtains it again."""
+
+import shlex
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from stripectl.core.linear_attention import LINEAR
+from stripectl.core.model_config import Model
+from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.export.integration import Integration, Job, Snippet
+from stripectl.results.measurement import Measurement
+from stripectl.util.files import profile_names
+
+OPTIONS = {"features": "feature-map"}  # of the command line, where a field is spelled otherwise
+
+
+def options(m: Measurement) -> dict[str, Any]:
+    """Options of `stripectl bench` by which it computes the same again, by name."""
+    work = m.workload
+    shape: dict[str, Any] = {"model": work.model}
+    if work.model not in profile_names("models") and work.passes != STEP:
+        shape = {"heads": work.heads, "kv-heads": work.kv_heads, "head-dim": work.head_dim}
+        shape |= {"v-head-dim": work.v_head_dim} if work.v_head_dim else {}
+    found = {"plan": m.plan, "seqlen": format_length(work.seq_len), **shape}
+    found |= {OPTIONS.get(name, name): value for name, value in not_in_profile(work).items()}
+    found |= {"dtype": work.dtype, "pass": work.passes, "target": m.target, "method": m.method}
+    if work.batch > 1:
+        found["batch"] = work.batch
+    if work.mask != "causal":
+        found["mask"] = work.mask
+    if work.query_len:
+        found["query-len"] = format_length(work.query_len)
+    if work.documents:
+        found["documents"] = ",".join(map(format_length, work.documents))
+    if m.flags:
+        found["xla-flag"] = [f"{name}={value}" for name, value in m.flags.items()]
+    return found
+
+
+def as_yaml(m: Measurement) -> str:
+    return yaml.safe_dump(options(m), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def command_line(m: Measurement) -> str:
+    """The command that obtains this number again."""
+    values = {name: value if isinstance(value, list) else [value] for name, value in options(m).items()}
+    words = [word for name, each in values.items() for value in each for word in (f"--{name}", str(value))]
+    return shlex.join(["stripectl", "bench", *words])
+
+
+def not_in_profile(work: Workload) -> dict[str, Any]:
+    """Layers and attention of a workload where they are not what the profile of its model says; of a model of one's
+    own, which is not looked at, all of them."""
+    if work.model in profile_names("models"):
+        usual = vars(Model.load(work.model)) | ({} if work.passes == STEP else {"layers": None})
+    elif work.passes == STEP:
+        usual = {}
+    else:
+        usual = {field.name: field.default for field in fields(Workload)}
+    found = {name: getattr(work, name) for name in ("layers", *LINEAR)}
+    return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
+
+
+def write(job: Job, m: Measurement) -> Snippet:
+    return Snippet(as_yaml(m))
+
+
+integration = Integration("YAML", write)
