@@ -14,6 +14,7 @@ from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
 LEAST_SIDE, MOST_SIDE = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
+Capability = tuple[int, int]  # of an NVIDIA GPU: 9.0 is (9, 0)
 PAPERS = (Tile(2048, 4096), Tile(2048, 2048))  # of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1)
 
 
@@ -65,7 +66,8 @@ class Kernel:
     """Computes the scores of a pair of shards in tiles.
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
-    unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    unsupported(workload, plan, kind, capability) -> why the kernel cannot run on hardware of that kind, or None;
+        `capability` is the compute capability of a GPU as (major, minor), None where it is not known.
     count(bands, tile) -> its tiles of a pair of shards by kind.
     least_side(kind) -> that of a default tile, however short the shards: below it tiles are too dear for the balance
         they bring.
@@ -111,7 +113,7 @@ class Kernel:
     paper: str
     family: Literal["softmax", "scores", "linear"]
     default_tile: Callable[[str], Tile]
-    unsupported: Callable[[Any, Any, str], str | None] = never
+    unsupported: Callable[[Any, Any, str, Capability | None], str | None] = never
     count: Callable[[list[Rectangle], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
     least_side: Callable[[str], int] = lambda kind: LEAST_SIDE

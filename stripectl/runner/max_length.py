@@ -16,14 +16,13 @@ from stripectl.core.kernel import LEAST_SIDE, kernels
 from stripectl.core.layer_groups import joined, layers_of
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import unsupported
 from stripectl.core.workload import LONGEST, Workload, format_length
 from stripectl.measure.device_pool import Devices, Place
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import simulated
 from stripectl.runner.request import Request
 from stripectl.runner.search import time_plans
-from stripectl.runner.static_facts import described
+from stripectl.runner.static_facts import described, refused
 
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
@@ -58,7 +57,7 @@ def longest_cases(request: Request, place: Place) -> list[Measurement]:
         shortest = replace(workload, seq_len=step_of(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
         case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method=method)
-        reason = unsupported(meshed, shortest, kind, place.target.devices)
+        reason = refused(meshed, shortest, place.target.hardware, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
     return found
 

@@ -10,7 +10,6 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import joined, layers_of
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
@@ -18,7 +17,7 @@ from stripectl.measure.device_pool import Place
 from stripectl.measure.sampler import Effort
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import FEW, every
-from stripectl.runner.static_facts import crowded, described
+from stripectl.runner.static_facts import crowded, described, refused
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_HEADS = 4
@@ -74,10 +73,10 @@ class Request:
 
     def tiled(self, plan: Plan, workload: Workload, place: Place) -> list[Plan]:
         """A plan on its mesh with every tile that is asked for; one without a tile stands for the default."""
-        kind = place.target.hardware.kind
-        if not self.every_tile or plan.tile or unsupported(plan, workload, kind, place.target.devices):
+        hardware = place.target.hardware
+        if not self.every_tile or plan.tile or refused(plan, workload, hardware, place.target.devices):
             return [plan]
-        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, kind)]
+        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware.kind)]
 
     def meshed(self, plan: Plan, workload: Workload, place: Place) -> Plan:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
@@ -91,13 +90,13 @@ class Request:
     def usual(own: Plan, workload: Workload, place: Place) -> Plan:
         """The plan of layers that are alike with the kernel that users of the target have; where that cannot compute
         them, with the kernel that takes its place, or the plan's own."""
-        kind = place.target.hardware.kind
-        users, able = kernels[place.target.hardware.kernel], schemes[own.scheme].kernels
+        hardware = place.target.hardware
+        users, able = kernels[hardware.kernel], schemes[own.scheme].kernels
         family = workload.attention if workload.attention in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
         names = [users.name, users.instead or own.kernel, own.kernel] if users.family == family else [own.kernel]
         plans = [replace(own, kernel=name) for name in dict.fromkeys(names)]
-        return next((each for each in plans if not unsupported(each, workload, kind)), plans[0])
+        return next((each for each in plans if not refused(each, workload, hardware)), plans[0])
 
 
 def to_make(
@@ -106,7 +105,7 @@ def to_make(
     """The measurement to be made of a plan with its mesh: its tile is named, or it is refused, or fails, with the
     reason. What arithmetic says of it takes as long as a simulation, which may `describe` it too."""
     hardware = place.target.hardware
-    reason = unsupported(plan, workload, hardware.kind, place.target.devices) or crowded(workload, plan, hardware)
+    reason = refused(plan, workload, hardware, place.target.devices) or crowded(workload, plan, hardware)
     full = plan if reason else with_tile(plan, workload, hardware.kind)
     case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
     if reason:

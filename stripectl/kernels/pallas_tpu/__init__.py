@@ -17,7 +17,7 @@ LEAST = 512
 INDEX_BITS = 14  # of a tile in a line of the list of tiles, and of a line
 
 
-def unsupported(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+def unsupported(name: str, workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     """Why `name`, a kernel with such a list, cannot run a plan, or None."""
     if reason := unsupported_by_pallas(name, workload, plan, kind):
         return reason
