@@ -225,6 +225,15 @@ def test_a_gpu_takes_the_heads_that_its_library_has(heads: tuple[int, int], pass
             assert "on a GPU of compute capability {}.{}, not".format(*each.capability) in (reasons[each.name] or "")
 
 
+@pytest.mark.parametrize(
+    ("change", "kernel"), [({}, "cudnn"), ({"dtype": "float32"}, "xla"), ({"head_dim": 256}, "xla")]
+)
+def test_it_is_the_kernel_of_a_gpu_where_it_can_compute(change: dict, kernel: str) -> None:
+    request = Request(workloads=[], plans=[], any_kernel=True)
+    work, place = replace(WORK, **change), Place(parse_target("a100:8"))
+    assert request.meshed(parse_plan("ring/striped@ring=8"), work, place).kernel == kernel
+
+
 @pytest.mark.parametrize("seq_len", [2**20, 2**13, 2**9])
 def test_there_is_one_tile_to_try_and_to_check(seq_len: int) -> None:
     work, plan = replace(WORK, seq_len=seq_len), parse_plan("ring/zigzag/cudnn@ring=8")
