@@ -1,66 +1,103 @@
 """Simulated without a compiler and compiled: the same plans, forward and backward, at 32k and 256k tokens.
 
-    python benchmarks/agreement.py v5p:2x2x4 v4:2x2x4      # ten minutes a target; alone: all five
+    python benchmarks/agreement.py v5p:2x2x4 v4:2x2x4      # ten minutes a target; alone: all six
 
 Both take tiles from the same table; what the plan's own program adds is which transfers its schedule leaves without
-tiles beside them.
+tiles beside them. Each target's rows are written to benchmarks/compiled/ too: tests/test_compiled_plans.py holds them
+against what no machine can beat.
 """
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from stripectl.compile.compiler import CompilerPool
 from stripectl.compile.cost_model import compiled_cost_model
+from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
-from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
+from stripectl.simulate.cost_entries import entries_of
+from stripectl.simulate.cost_tables import shapes_of, shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 
-TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1")
+TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1", "h100:8")
 LENGTHS = (2**15, 2**18)
+KERNELS = {"tpu": "pallas_tpu", "gpu": "cudnn"}
+WORK = Workload(seq_len=LENGTHS[0], heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
+FOLDER = Path(__file__).parent / "compiled"
 
 
-def plans(target: Target, length: int) -> Iterator[Plan]:
-    many = target.devices
+def plans(target: Target, work: Workload) -> Iterator[Plan]:
+    """One device alone, and every scheme on all devices, tiles all alike."""
+    many, kernel = target.devices, KERNELS[target.hardware.kind]
     two = f"ring={many // 4},ulysses=4" if many > 8 else f"ring={many // 2},ulysses=2"
-    texts = [f"ulysses/contiguous/pallas_tpu@ulysses={many}"]
+    texts = [f"ring/contiguous/{kernel}@ring=1", f"ulysses/contiguous/{kernel}@ulysses={many}"]
     for layout in ("contiguous", "striped", "zigzag"):
-        texts += [f"{scheme}/{layout}/pallas_tpu@ring={many}" for scheme in ("ring", "bidirectional", "all_gather")]
-        texts.append(f"usp/{layout}/pallas_tpu@{two}")
-    for text in texts:
-        plan = parse_plan(text)
-        side = min(1024, length // plan.shards // (2 if plan.layout == "zigzag" else 1))
-        yield replace(plan, tile=Tile(side, side))
+        texts += [f"{scheme}/{layout}/{kernel}@ring={many}" for scheme in ("ring", "bidirectional", "all_gather")]
+        texts.append(f"usp/{layout}/{kernel}@{two}")
+    for plan in map(parse_plan, texts):
+        side = min(1024, work.seq_len // plan.shards // (2 if plan.layout == "zigzag" else 1))
+        tile = Tile(side, side) if kernel == "pallas_tpu" else None
+        yield with_tile(replace(plan, tile=tile), work, target.hardware.kind)
+
+
+def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> dict[str, Any]:
+    """What was asked, seconds of either method, and what the compiler said: bytes that a device sends, the most memory
+    that it holds, cycles of a tile of each pass, and the transfers that have no tiles beside them."""
+    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
+    assert known
+    asked = {"target": str(target), "plan": str(plan), "workload": work.to_json()}
+    simulated_s = simulate(work, plan, table_cost_model(target.hardware, work, plan, known, wired)).seconds
+    facts = compilers.report(work, plan, target, {})
+    if "refused" in facts:
+        return {**asked, "simulated_s": simulated_s, "refused": " ".join(facts["refused"].split())[:200]}
+    machine = compiled_cost_model(target.hardware, work, plan, facts, wired, known)
+    shapes = shapes_of(work, plan)
+    entries = {passes: entries_of(facts, shape, target.hardware).get(passes) for passes, shape in shapes.items()}
+    return {
+        **asked,
+        "simulated_s": simulated_s,
+        "compiled_s": simulate(work, plan, machine).seconds,
+        "bytes": facts["bytes"],
+        "peak_bytes": facts["peak_bytes"],
+        "cycles": {
+            passes: {"whole": round(entry.whole), "boundary": round(entry.boundary)}
+            for passes, entry in entries.items()
+            if entry
+        },
+        "exposed": machine.detail["exposed"],
+        "compiler": facts["compiler"],
+    }
 
 
 def main(names: list[str]) -> None:
-    print(
-        "target        tokens  plan                                                        simulated  compiled  ratio"
-    )
+    FOLDER.mkdir(exist_ok=True)
+    print("target        tokens  plan                                                     simulated   compiled  ratio")
     with CompilerPool(lambda *_: None) as compilers:
-        for name in names:
-            target = parse_target(name)
+        for target in map(parse_target, names):
+            rows = []
             for length in LENGTHS:
-                work = Workload(seq_len=length, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
-                for plan in plans(target, length):
-                    show(work, plan, target, compilers)
+                work = replace(WORK, seq_len=length)
+                for plan in plans(target, work):
+                    rows.append(row(work, plan, target, compilers))
+                    show(rows[-1])
+                    lines = ",\n".join(map(json.dumps, rows))
+                    (FOLDER / f"{target.hardware.name}.json").write_text(f"[\n{lines}\n]\n")
 
 
-def show(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> None:
-    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    facts = compilers.report(work, plan, target, {})
-    assert known
-    if "refused" in facts:
-        print(f"{target!s:12} {work.seq_len // 1024:5}k  {plan!s:60}  refused: {facts['refused'][:60]}")
+def show(row: dict[str, Any]) -> None:
+    asked = f"{row['target']:12} {row['workload']['seq_len'] // 1024:5}k  {row['plan']:60}"
+    if "refused" in row:
+        print(f"{asked}  refused: {row['refused'][:60]}", flush=True)
         return
-    clocked = simulate(work, plan, table_cost_model(target.hardware, work, plan, known, wired)).seconds
-    compiled = simulate(work, plan, compiled_cost_model(target.hardware, work, plan, facts, wired, known)).seconds
-    times = f"{clocked * 1e3:7.1f} ms {compiled * 1e3:6.1f} ms  {clocked / compiled:.3f}"
-    print(f"{target!s:12} {work.seq_len // 1024:5}k  {plan!s:60} {times}", flush=True)
+    simulated, compiled = row["simulated_s"], row["compiled_s"]
+    print(f"{asked} {simulated * 1e3:7.1f} ms {compiled * 1e3:6.1f} ms  {simulated / compiled:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,11 @@ from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.execute.reference import max_relative_error
 from stripectl.execute.verification import TOLERANCES, cut_to_checkable
+from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.bench import Request, bench_cases
+from stripectl.runner.static_facts import why_refused
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
@@ -185,8 +187,8 @@ def test_what_the_library_has_no_mask_for_is_refused() -> None:
         ("ring/striped/cudnn@ring=8", {}, "tpu", "cudnn runs on GPUs. Try --kernel xla."),
         ("ring/striped/cudnn@ring=8", {}, "gpu", None),
         ("ring/striped/cudnn@ring=8", {"dtype": "float32"}, "gpu", "no float32. Try --dtype bfloat16"),
-        ("ring/striped/cudnn@ring=8", {"head_dim": 100}, "gpu", "multiples of 8 up to 128, not of 100"),
-        ("ring/striped/cudnn@ring=8", {"head_dim": 256}, "gpu", "multiples of 8 up to 128, not of 256"),
+        ("ring/striped/cudnn@ring=8", {"head_dim": 100}, "gpu", "multiples of 8 up to 256, not heads of 100"),
+        ("ring/striped/cudnn@ring=8", {"head_dim": 512}, "gpu", "multiples of 8 up to 256, not heads of 512"),
         ("ring/striped/cudnn@ring=8", {"mask": "sliding:64"}, "gpu", "no windows. Try --kernel xla."),
         ("all_gather/striped/cudnn@ring=8", {"documents": (64,)}, "gpu", "no documents. Try --kernel xla."),
         ("tree/contiguous/cudnn@ring=8", {"query_len": 1, "passes": "forward"}, "gpu", "as many queries as keys"),
@@ -197,6 +199,39 @@ def test_what_the_library_has_no_mask_for_is_refused() -> None:
 def test_refusals_have_reasons(plan: str, change: dict, kind: str, why: str | None) -> None:
     reason = why_unsupported(parse_plan(plan), replace(WORK, **change), kind)
     assert reason == why if why is None else why in (reason or "")
+
+
+@pytest.mark.parametrize(
+    ("heads", "passes", "able"),
+    [
+        ((128, 128), BOTH, {"a100", "h100", "h200", "b200", "gb300"}),
+        ((256, 256), BOTH, {"h100", "h200", "b200", "gb300"}),
+        ((192, 192), BOTH, {"h100", "h200"}),
+        ((192, 192), "forward", {"h100", "h200", "b200", "gb300"}),
+        ((192, 128), BOTH, {"h100", "h200", "b200", "gb300"}),
+        ((128, 64), "forward", set()),
+        ((260, 260), "forward", set()),
+    ],
+)
+def test_a_gpu_takes_the_heads_that_its_library_has(heads: tuple[int, int], passes: str, able: set[str]) -> None:
+    work = replace(WORK, head_dim=heads[0], v_head_dim=heads[1], passes=passes)
+    gpus = [Hardware.load(name) for name in ("a100", "h100", "h200", "b200", "gb300")]
+    plan, reasons = parse_plan("ring/striped/cudnn@ring=8"), dict[str, str | None]()
+    for each in gpus:
+        reasons[each.name] = why_refused(plan, work, each, 8)
+    assert {name for name, reason in reasons.items() if reason is None} == able
+    for each in gpus:
+        if each.name not in able and each.capability:
+            assert "on a GPU of compute capability {}.{}, not".format(*each.capability) in (reasons[each.name] or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "kernel"), [({}, "cudnn"), ({"dtype": "float32"}, "xla"), ({"head_dim": 256}, "xla")]
+)
+def test_it_is_the_kernel_of_a_gpu_where_it_can_compute(change: dict, kernel: str) -> None:
+    request = Request(workloads=[], plans=[], default_kernel=True)
+    work, place = replace(WORK, **change), LocalTarget(parse_target("a100:8"))
+    assert request.with_mesh_and_kernel(parse_plan("ring/striped@ring=8"), work, place).kernel == kernel
 
 
 @pytest.mark.parametrize("seq_len", [2**20, 2**13, 2**9])

@@ -49,7 +49,7 @@ def table() -> Iterator[Measurement]:
         kernel = "pallas_tpu" if tpu else DEFAULT_KERNELS[family]
         plan, work = Plan(name, layout, kernel), workload(kind)
         plan = with_mesh(plan, parse_target(target).devices)
-        if unsupported(plan, work, hardware_kind(target)) is None:
+        if why_unsupported(plan, work, hardware_kind(target)) is None:
             yield measured(str(with_tile(plan, work, hardware_kind(target))), target, work)
 
 

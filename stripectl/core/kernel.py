@@ -13,11 +13,10 @@ from stripectl.core.layout import MaskBlock, Tile, TileCount, count_tiles
 from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
-MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of tiles worth trying: the width of a TPU's matrix unit, the papers' largest
-PAPER_TILES = (
-    Tile(2048, 4096),
-    Tile(2048, 2048),
-)  # of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1)
+MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of a side worth trying: a TPU's matrix unit, the papers' largest
+Capability = tuple[int, int]  # of an NVIDIA GPU: 9.0 is (9, 0)
+# Of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1).
+PAPER_TILES = (Tile(2048, 4096), Tile(2048, 2048))
 
 
 def always_supported(*_: Any) -> None:
@@ -68,7 +67,8 @@ class Kernel:
     """Computes the scores of a pair of shards in tiles.
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
-    unsupported(workload, plan, kind) -> why the kernel cannot run on hardware of that kind, or None.
+    unsupported(workload, plan, kind, capability) -> why the kernel cannot run on hardware of that kind, or None;
+        `capability` is the compute capability of a GPU as (major, minor), None where it is not known.
     count(bands, tile) -> its tiles of a pair of shards by kind.
     least_side(kind) -> that of a default tile, however short the shards: below it tiles are too dear for the balance
         they bring.
@@ -114,7 +114,7 @@ class Kernel:
     paper: str
     family: Literal["softmax", "scores", "linear"]
     default_tile: Callable[[str], Tile]
-    why_unsupported: Callable[[Any, Any, str], str | None] = always_supported
+    why_unsupported: Callable[[Any, Any, str, Capability | None], str | None] = always_supported
     count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
     tile_multiple: int = 1
     min_default_rows: Callable[[str], int] = lambda kind: MIN_TILE_ROWS

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl.core.kernel import Kernel, kernels
+from stripectl.core.kernel import Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, SequenceSharding, layouts
 from stripectl.core.model_config import Model
@@ -25,10 +25,13 @@ from stripectl.core.sequence_sharding import query_sharding, sequence_sharding
 from stripectl.core.workload import STEP, Workload
 
 
-def why_unsupported(plan: Plan, workload: Workload, kind: str, devices: int | None = None) -> str | None:
-    """Why the plan cannot compute the workload on `devices` devices (None: any number), or None."""
+def why_unsupported(
+    plan: Plan, workload: Workload, kind: str, devices: int | None = None, capability: Capability | None = None
+) -> str | None:
+    """Why the plan cannot compute the workload on `devices` devices (None: any number), GPUs of such a compute
+    capability (None: not known), or None."""
     alike = layer_groups(workload, plan)
-    reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices))
+    reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices, capability))
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
@@ -42,7 +45,9 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
         yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={usual}."
 
 
-def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> Iterator[str]:
+def _reasons(
+    plan: Plan, workload: Workload, kind: str, devices: int | None, capability: Capability | None
+) -> Iterator[str]:
     scheme, layout, kernel = schemes[plan.scheme], layouts[plan.layout], kernels[plan.kernel]
     if scheme.layouts is not None and plan.layout not in scheme.layouts:
         yield f"{plan.scheme} does not run on the {plan.layout} layout. Try {' or '.join(scheme.layouts)}."
@@ -74,8 +79,8 @@ def _reasons(plan: Plan, workload: Workload, kind: str, devices: int | None) -> 
     for reason in (
         why_model_unsupported(plan, workload.sizes) if workload.passes == STEP else None,
         scheme.why_unsupported(workload, plan.axes),
-        kernel.why_unsupported(workload, plan, kind),
-        None if kernel.keeps_all_scores else kernel.why_tile_unsupported(tile, piece),
+        kernel.why_unsupported(workload, plan, kind, capability),
+        None if kernel.whole else kernel.why_tile_unsupported(tile, piece),
         plan.backward and kernel.why_tile_unsupported(plan.backward, piece, "backward"),
     ):
         if reason:

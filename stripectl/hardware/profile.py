@@ -61,6 +61,12 @@ class Hardware:
         """Of a device, that share its programs: two of a TPU v4, which its compiler makes one device."""
         return max(1, self.counted // self.devices_per_chip)
 
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """The compute capability of a GPU, as (major, minor); None where the profile does not say it."""
+        major, _, minor = str(self.compiler.get("compute_capability", "")).partition(".")
+        return (int(major), int(minor)) if minor else None
+
     def figure(self, name: str) -> float | None:
         return self.figures.get(name)
 

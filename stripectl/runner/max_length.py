@@ -15,15 +15,15 @@ from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile, layouts
+from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import why_unsupported
-from stripectl.core.workload import MAX_SEQ_LEN, Workload, format_length
+from stripectl.core.workload import Workload, format_length
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import simulate_case
 from stripectl.runner.request import Request
 from stripectl.runner.search import time_plans
-from stripectl.runner.static_facts import with_static_facts
+from stripectl.runner.static_facts import why_refused, with_static_facts
 
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
@@ -58,7 +58,7 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
         case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method=method)
-        reason = why_unsupported(meshed, shortest, kind, place.target.devices)
+        reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
     return found
 

@@ -10,7 +10,6 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.scheme import schemes
-from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import Hardware
@@ -18,7 +17,7 @@ from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
-from stripectl.runner.static_facts import why_scores_exceed_memory, with_static_facts
+from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
 
 SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
 SMALL_HEADS = 4
@@ -74,10 +73,10 @@ class Request:
 
     def with_tiles(self, plan: Plan, workload: Workload, place: LocalTarget) -> list[Plan]:
         """A plan on its mesh with every tile that is asked for; one without a tile stands for the default."""
-        kind = place.target.hardware.kind
-        if not self.every_tile or plan.tile or why_unsupported(plan, workload, kind, place.target.devices):
+        hardware = place.target.hardware
+        if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, place.target.devices):
             return [plan]
-        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, kind)]
+        return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware.kind)]
 
     def with_mesh_and_kernel(self, plan: Plan, workload: Workload, place: LocalTarget) -> Plan:
         """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
@@ -93,13 +92,13 @@ class Request:
     def with_default_kernel(own: Plan, workload: Workload, place: LocalTarget) -> Plan:
         """The plan of layers that are alike with the kernel that users of the target have; where that cannot compute
         them, with the kernel that takes its place, or the plan's own."""
-        kind = place.target.hardware.kind
-        users, able = kernels[place.target.hardware.kernel], schemes[own.scheme].kernel_families
+        hardware = place.target.hardware
+        users, able = kernels[hardware.kernel], schemes[own.scheme].kernels
         family = workload.attention if workload.attention in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
         names = [users.name, users.fallback or own.kernel, own.kernel] if users.family == family else [own.kernel]
         plans = [replace(own, kernel=name) for name in dict.fromkeys(names)]
-        return next((each for each in plans if not why_unsupported(each, workload, kind)), plans[0])
+        return next((each for each in plans if not why_refused(each, workload, hardware)), plans[0])
 
 
 def make_case(
@@ -108,7 +107,7 @@ def make_case(
     """The measurement to be made of a plan with its mesh: its tile is named, or it is refused, or fails, with the
     reason. What arithmetic says of it takes as long as a simulation, which may `describe` it too."""
     hardware = place.target.hardware
-    reason = why_unsupported(plan, workload, hardware.kind, place.target.devices) or why_scores_exceed_memory(
+    reason = why_refused(plan, workload, hardware, place.target.devices) or why_scores_exceed_memory(
         workload, plan, hardware
     )
     full = plan if reason else with_tile(plan, workload, hardware.kind)

@@ -15,6 +15,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
+from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.results.measurement import Measurement
@@ -84,6 +85,11 @@ def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
     bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
     counted = count_tiles(bands, tile)
     return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
+
+
+def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
+    """Why the plan cannot compute the workload on so many devices of the hardware (None: any number), or None."""
+    return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:

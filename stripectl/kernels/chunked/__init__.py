@@ -31,7 +31,7 @@ def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
     return TileCount(whole, boundary, dead, visited)
 
 
-def why_unsupported(workload, plan, kind):
+def why_unsupported(workload, plan, kind, *_):
     window = workload.window
     if workload.query_len is not None or workload.documents is not None:
         return "chunked takes whole sequences of one document. Leave --query-len and --documents out."

@@ -6,25 +6,48 @@ asks the library only where there is a GPU: what it says ahead of time leaves ou
 
 from typing import Any
 
-from stripectl.core.kernel import Kernel, why_not_whole_sequences
+from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
 from stripectl.core.layout import Tile
 
 # What a time from a datasheet takes for granted, since the library's own are not published: the tiles of
 # FlashAttention-2 (arXiv:2307.08691, section 3.3), and of a GPU's hundred multiprocessors, each with a row of them, so
 # many that find the same keys in the cache.
 COUNTED, SHARING = Tile(128, 128), 64
-MOST, UNIT = 128, 8  # of head_dim, on every GPU: JAX's check_is_flash_attention
+# Heads that the library takes: JAX's check_is_flash_attention (jax/_src/cudnn, JAX 0.10 and 0.12: up to 256 from
+# compute capability 9.0 on, in both passes), and of backward passes on Blackwell the support matrix of cuDNN 9.18
+# (docs.nvidia.com/cudnn/operations/Attention): up to 128, or 256. JAX's wheels bring cuDNN 9.12 or later, which has
+# value heads of another size (9.10) and capability 10.3 (9.11).
+UNIT, MOST, MOST_BEFORE_HOPPER, MOST_BACKWARD_ON_BLACKWELL = 8, 256, 128, 128
+HOPPER, BLACKWELL = (9, 0), (10, 0)
+OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values: DeepSeek's, the only ones of two sizes
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def unsupported_heads(workload: Any, capability: Capability | None) -> str | None:
+    """Why the library cannot compute heads of these sizes; a GPU that is not known may be of any capability."""
+    keys, values, known = workload.head_dim, workload.value_dim, capability or HOPPER
+    most = MOST if known >= HOPPER else MOST_BEFORE_HOPPER
+    gpu = f" on a GPU of compute capability {capability[0]}.{capability[1]}" if capability else ""
+    takes = None
+    if keys != values:
+        if known < HOPPER:
+            takes = "value heads as large as key heads"
+        elif (keys, values) != OF_TWO_SIZES:
+            takes = "value heads as large as key heads, or of {1} beside keys of {0}".format(*OF_TWO_SIZES)
+    elif keys > most or keys % UNIT:
+        takes = f"heads of multiples of {UNIT} up to {most}"
+    elif workload.passes != "forward" and known >= BLACKWELL and MOST_BACKWARD_ON_BLACKWELL < keys < MOST:
+        takes = f"heads up to {MOST_BACKWARD_ON_BLACKWELL}, or of {MOST}, in its backward pass"
+    sizes = keys if keys == values else f"{keys} with values of {values}"
+    return f"cudnn takes {takes}{gpu}, not heads of {sizes}. Try --kernel xla." if takes else None
+
+
+def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability | None = None) -> str | None:
     if kind != "gpu":
         return "cudnn runs on GPUs. Try --kernel xla."
     if workload.dtype != "bfloat16":
         return f"cudnn takes no {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
-    if workload.head_dim > MOST or workload.head_dim % UNIT:
-        return f"cudnn takes heads of multiples of {UNIT} up to {MOST}, not of {workload.head_dim}. Try --kernel xla."
-    if workload.value_dim != workload.head_dim:
-        return "cudnn takes value heads as large as key heads. Try --kernel xla."
+    if reason := unsupported_heads(workload, capability):
+        return reason
     if workload.window.left is not None:
         return "cudnn has causal and full masks, no windows. Try --kernel xla."
     return why_not_whole_sequences("cudnn", workload)

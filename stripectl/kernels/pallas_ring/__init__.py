@@ -10,7 +10,7 @@ from typing import Any
 from stripectl.kernels import pallas_tpu
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if plan.scheme != "ring":
         return f"pallas_ring makes the hops of the scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
     return pallas_tpu.why_unsupported("pallas_ring", workload, plan, kind)

@@ -17,7 +17,7 @@ MIN_DEFAULT_ROWS = 512
 INDEX_BITS = 14  # of a tile in a line of the list of tiles, and of a line
 
 
-def why_unsupported(name: str, workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(name: str, workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     """Why `name`, a kernel with such a list, cannot run a plan, or None."""
     if reason := why_unsupported_by_pallas(name, workload, plan, kind):
         return reason

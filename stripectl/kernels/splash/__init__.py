@@ -13,7 +13,7 @@ from stripectl.core.sequence_sharding import sequence_sharding
 SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
-def why_unsupported(workload: Any, plan: Any, kind: str) -> str | None:
+def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if kind == "tpu" and workload.window.left is not None:
         return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
     if reason := why_unsupported_by_pallas("splash", workload, plan, kind):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from stripectl.core.defaults import tiles_for
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
-from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request, make_case
+from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
@@ -37,7 +37,7 @@ def forward_cases(
     """The forward pass of the workload with every tile; one refused case where the plan itself cannot run."""
     forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
     bare = replace(plan, tile=None, backward=None)
-    if why_unsupported(bare, forward, kind, place.target.devices):
+    if why_refused(bare, forward, place.target.hardware, place.target.devices):
         return [make_case(forward, bare, flags, place, "simulated")]
     tiles = [plan.tile] if plan.tile else tuning.tiles or tiles_for(bare, forward, kind)
     return [make_case(forward, replace(bare, tile=tile), flags, place, "simulated") for tile in tiles]
