@@ -80,7 +80,7 @@ def _reasons(
         why_model_unsupported(plan, workload.sizes) if workload.passes == STEP else None,
         scheme.why_unsupported(workload, plan.axes),
         kernel.why_unsupported(workload, plan, kind, capability),
-        None if kernel.whole else kernel.why_tile_unsupported(tile, piece),
+        None if kernel.keeps_all_scores else kernel.why_tile_unsupported(tile, piece),
         plan.backward and kernel.why_tile_unsupported(plan.backward, piece, "backward"),
     ):
         if reason:

@@ -93,7 +93,7 @@ class Request:
         """The plan of layers that are alike with the kernel that users of the target have; where that cannot compute
         them, with the kernel that takes its place, or the plan's own."""
         hardware = place.target.hardware
-        users, able = kernels[hardware.kernel], schemes[own.scheme].kernels
+        users, able = kernels[hardware.kernel], schemes[own.scheme].kernel_families
         family = workload.attention if workload.attention in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
         names = [users.name, users.fallback or own.kernel, own.kernel] if users.family == family else [own.kernel]
