@@ -117,7 +117,7 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"]), list[str]()
-    with session.open_run(given, by="what") as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.open_run(given, by="identity") as kept:  # of a candidate, what is known of it last, by whatever method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None

@@ -7,6 +7,7 @@ is left out; lines that the whole file already holds change nothing.
 import json
 import os
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,16 @@ from stripectl.util.files import cannot_write
 FILE = "run.json.journal"
 
 
+# What a measurement is told apart by. A journal beside a run of schema `stripectl.run/1` calls the identity `what`.
+INDEXES = {"key": attrgetter("key"), "identity": attrgetter("identity"), "what": attrgetter("identity")}
+
+
 class MeasurementIndex:
-    """Measurements in the order in which their `by` first came, each in the place of the one before it by the same or a
-    weaker method. `by`: `key`, or `what`, of which only the strongest stays unless a weaker one came after it."""
+    """Measurements in the order in which their `by`, one of INDEXES, first came, each in the place of the one before it
+    by the same or a weaker method. By their identity only the strongest stays unless a weaker one came after it."""
 
     def __init__(self, by: str, measurements: Iterable[Measurement] = ()) -> None:
-        self.by, self.places = by, dict[Any, dict[str, Measurement]]()
+        self.by, self.places = INDEXES[by], dict[Any, dict[str, Measurement]]()
         for m in measurements:
             self._place(m)[m.method] = m
 
@@ -35,7 +40,7 @@ class MeasurementIndex:
         place[m.method] = m
 
     def _place(self, m: Measurement) -> dict[str, Measurement]:
-        return self.places.setdefault(getattr(m, self.by), {})
+        return self.places.setdefault(self.by(m), {})
 
     def __iter__(self):
         return (m for place in self.places.values() for m in place.values())
