@@ -25,7 +25,7 @@ from stripectl.workers.worker_group import WorkerGroup
 
 FOLDER = Path(__file__).parent / "sweeps"
 SHORT, FULL = 3, 10  # runs, with the one that warms up
-MOST = 2**18  # scores of a tile
+MAX_TILE_SCORES = 2**18  # scores of a tile
 # name: (plan, the option that is swept, workload)
 SWEEPS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "striped_forward": ("ring/striped/xla@ring=2", "tile", {"seq_len": 8192, "heads": 4, "head_dim": 64}),
@@ -56,7 +56,9 @@ SWEEPS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def plans_of(plan: Plan, option: str, workload: Workload) -> list[Plan]:
     rows = workload.seq_len // plan.shards // layouts[plan.layout].pieces
-    tiles = [tile for tile in kernels[plan.kernel].candidate_tiles(rows) if tile.block_q * tile.block_kv <= MOST]
+    tiles = [
+        tile for tile in kernels[plan.kernel].candidate_tiles(rows) if tile.block_q * tile.block_kv <= MAX_TILE_SCORES
+    ]
     found = [replace(plan, **{option: tile}) for tile in tiles]
     return [each for each in found if why_unsupported(each, workload, "cpu", 2) is None]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.util.files import MOST_YAML_BYTES, load_yaml
+from stripectl.util.files import MAX_YAML_BYTES, load_yaml
 
 
 def bomb(levels: int, width: int) -> str:
@@ -43,7 +43,7 @@ def test_what_is_no_yaml_is_one_error(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/dev/zero", "large.yaml"])
 def test_what_is_too_large_is_not_read(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("large.yaml").write_text("#" * (MOST_YAML_BYTES + 1))
+    Path("large.yaml").write_text("#" * (MAX_YAML_BYTES + 1))
     with pytest.raises(BadInput, match="larger than 256 KiB"):
         load_yaml(Path(path), "suite")
 

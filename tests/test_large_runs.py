@@ -26,7 +26,7 @@ PLANS = [
     f"{scheme}/{layout}/xla@ring=2,tile={tile}"
     for scheme, layout, tile in itertools.product(("ring", "all_gather"), ("contiguous", "striped", "zigzag"), TILES)
 ]
-MOST_PAGE_BYTES = 4_000_000  # of a report, however large its run
+MAX_PAGE_BYTES = 4_000_000  # of a report, however large its run
 NEW = ["bench", "--target", "v5p:8", "--method", "simulated", "--seqlen", "64k", "--quiet"]
 
 
@@ -98,7 +98,7 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert len(capsys.readouterr().out.splitlines()) < 10_000
 
     text = (tmp_path / "report.html").read_text()
-    assert len(text) < MOST_PAGE_BYTES
+    assert len(text) < MAX_PAGE_BYTES
     carried = Run.load(tmp_path / "report.html").measurements
     assert 0 < len(carried) <= 2 * MAX_SHOWN
     assert f"{count + 8 - len(carried):,} more measurements are in run.json" in text

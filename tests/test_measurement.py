@@ -112,3 +112,14 @@ def test_one_device_and_simulations_are_set_beside() -> None:
     assert over_one_device(alone, [ring, alone]) is None
     assert simulation_error(ring, [ring, twin]) == pytest.approx(-0.1)
     assert simulation_error(twin, [ring, twin]) is None
+
+
+def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:
+    content = run(replace(measured("striped", 1.0), cost_source={"source": "datasheet"})).to_json()
+    old = {"cost_source": "calibration", "noise": "guards", "bottleneck_shares": "limits", "step_parts": "parts"}
+    old |= {"compiled_program": "program", "profile": "trace"}
+    [given] = content["measurements"]
+    assert old.keys() <= given.keys()
+    content |= {"schema": "stripectl.run/1", "measurements": [{old.get(name, name): x for name, x in given.items()}]}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert Run.load(tmp_path).to_json()["measurements"] == [given]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stripectl.results.measurement import Measurement
-from stripectl.results.schema import LEAST
+from stripectl.results.schema import MIN_NUMBER
 from stripectl.statistics.bootstrap import percentile_interval
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Samples:
 
     @classmethod
     def of(cls, m: Measurement, yardstick_s: Sequence[float]) -> "Samples":
-        """Those of a measurement, at most MOST from the whole of it. Without a yardstick that is 1 s."""
+        """At most MAX_COMPARED_SAMPLES of a measurement, from the whole of it. Without a yardstick that is 1 s."""
         import numpy as np
 
         times_s = m.samples_s or (m.median_s,)
         kept = np.unique(np.linspace(0, len(times_s) - 1, MAX_COMPARED_SAMPLES).round().astype(int))
         both = (np.asarray(each, float)[kept] for each in (times_s, yardstick_s or (1.0,) * len(times_s)))
-        return cls(*(np.log(np.maximum(each, LEAST)) for each in both))
+        return cls(*(np.log(np.maximum(each, MIN_NUMBER)) for each in both))
 
     def drift(self) -> float:
         """How much longer the second half took than the first, minus 1, where the machine was as fast, or 0 where

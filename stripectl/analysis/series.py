@@ -72,7 +72,7 @@ class Series:
 
     @property
     def span(self) -> tuple[float, float]:
-        """The lowest and the highest value that a drawing shows: noise within LEAST_SPAN of the middle looks small."""
+        """The lowest and the highest value that a drawing shows: noise within MIN_SPAN of the middle looks small."""
         low, high, middle = min(self.values), max(self.values), median(self.values)
         more = max(MIN_SPAN * abs(middle) - (high - low), 0.0) / 2
         return low - more, high + more

@@ -71,7 +71,7 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
         screen.print(f"  {name:34}{in_unit(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
         screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
-    for line in [*topology.device_lines(known), *topology.axis_rows(wired)]:
+    for line in [*topology.device_lines(known), *topology.hop_path_rows(wired)]:
         screen.print(line, markup=False)
     per_s = topology.slowest_hop_rate(wired)
     screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)

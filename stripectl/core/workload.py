@@ -31,7 +31,7 @@ ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 OPTIONAL = (*MODEL_SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
-MOST_DOCUMENTS, LONGEST_PACKED = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
+MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
 
@@ -122,11 +122,11 @@ class Workload:
         lengths = self.documents
         if not isinstance(lengths, tuple) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
             raise BadInput(f"documents have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
-        if self.seq_len > LONGEST_PACKED:
-            raise BadInput(f"documents are packed in up to {LONGEST_PACKED} tokens (16M), not {self.seq_len}.")
-        if self.seq_len * len(lengths) > MOST_DOCUMENTS * sum(lengths):
+        if self.seq_len > MAX_PACKED_TOKENS:
+            raise BadInput(f"documents are packed in up to {MAX_PACKED_TOKENS} tokens (16M), not {self.seq_len}.")
+        if self.seq_len * len(lengths) > MAX_DOCUMENTS * sum(lengths):
             raise BadInput(
-                f"documents of {lengths} fill {self.seq_len} tokens with more than {MOST_DOCUMENTS}. Try longer ones."
+                f"documents of {lengths} fill {self.seq_len} tokens with more than {MAX_DOCUMENTS}. Try longer ones."
             )
 
     def without(self, *names: str) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ FIGURES = (
     "network_bytes_per_s_one_way",
     "clock_hz",
 )
-LEAST, MOST = 1e-15, 1e24  # that a figure can be
+MIN_FIGURE, MAX_FIGURE = 1e-15, 1e24  # that a figure can be
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
         if key not in FIGURES:
             raise unknown_name(f"figure in the hardware {path}:", str(key), FIGURES)
         value = entry.get("value") if isinstance(entry, dict) else None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST <= value <= MOST:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_FIGURE <= value <= MAX_FIGURE:
             raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
         if not entry.get("source"):
             raise BadInput(f"the hardware {path} gives {key} no source.")

@@ -11,7 +11,7 @@ from stripectl.reporters.markdown import collapsed_details, fit_comment, markdow
 SCHEMA = "stripectl.check/1"
 COLUMNS = ("#", "verdict", "claim", "found", "holds", "plan")
 TEXT_COLUMNS = ("claim", "verdict", "found", "plan")
-MOST_REASONS, MOST_TOLD = 5, 100  # of a claim, on a screen and in a file: GitLab reads 30 MB
+MAX_SCREEN_REASONS, MAX_FILE_REASONS = 5, 100  # of a claim, on a screen and in a file: GitLab reads 30 MB
 
 
 def is_failing(judged: Judgement, strict: bool) -> bool:
@@ -45,7 +45,7 @@ def finding_line(finding: ClaimFinding) -> str:
 
 def claim_reasons(judged: Judgement) -> list[str]:
     """Why a claim does not hold, or is not sure, the worst first; and what its author says of it."""
-    found = first_lines((finding_line(each) for each in judged.findings if each.verdict != "HOLDS"), MOST_REASONS)
+    found = first_lines((finding_line(each) for each in judged.findings if each.verdict != "HOLDS"), MAX_SCREEN_REASONS)
     lines = [plain_text(judged.reason)] if judged.reason else found
     return [*lines, *([f"why: {judged.claim.why}"] if lines and judged.claim.why else [])]
 
@@ -91,7 +91,8 @@ def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[J
             message=next(iter(claim_reasons(each)), f"{claim_row(each)['found']}, {claim_row(each)['holds']}"),
             detail="\n".join(
                 filter(
-                    None, [each.claim.text, each.claim.why, *first_lines(map(finding_line, each.findings), MOST_TOLD)]
+                    None,
+                    [each.claim.text, each.claim.why, *first_lines(map(finding_line, each.findings), MAX_FILE_REASONS)],
                 )
             ),
         )

@@ -25,7 +25,7 @@ SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
 GZIP = b"\x1f\x8b"
 CARRIED = re.compile(rb'href="data:application/gzip;base64,([A-Za-z0-9+/=]*)"')  # of a report
-MOST_BYTES, MOST_PARTS = 2**27, 2**22  # of a run, and lists and mappings in it, so that it is read in 2 GiB
+MAX_RUN_BYTES, MAX_RUN_PARTS = 2**27, 2**22  # of a run, and lists and mappings in it, so that it is read in 2 GiB
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Run:
         """
         file = file_of(path)
         try:
-            content = json.loads(unpacked(read_bytes(file, MOST_BYTES)))
+            content = json.loads(unpacked(read_bytes(file, MAX_RUN_BYTES)))
         except (ValueError, RecursionError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise BadInput(f"{file} is not JSON, or was cut short: {error}") from error
         except OSError as error:
@@ -142,10 +142,10 @@ def unpacked(content: bytes) -> str:
         content = base64.b64decode(found[0], validate=True)
     if content.startswith(GZIP):
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-            content = packed.read(MOST_BYTES + 1)
+            content = packed.read(MAX_RUN_BYTES + 1)
     parts = content.count(b"[") + content.count(b"{")
-    if len(content) > MOST_BYTES or parts > MOST_PARTS:
-        raise ValueError(f"it unpacks to more than {MOST_BYTES >> 20} MiB, or {MOST_PARTS:,} lists and mappings")
+    if len(content) > MAX_RUN_BYTES or parts > MAX_RUN_PARTS:
+        raise ValueError(f"it unpacks to more than {MAX_RUN_BYTES >> 20} MiB, or {MAX_RUN_PARTS:,} lists and mappings")
     return content.decode("utf-8")
 
 

@@ -10,7 +10,7 @@ MAX_MEASUREMENTS = 2**17  # of a run
 MAX_ASKED_PLANS = 2**13  # of a command
 MAX_SIMULATED_PLANS = 2**16  # plans of a workload that a command simulates to find the best
 MAX_SAMPLES = 10_000  # of a measurement
-LEAST, MOST = 1e-60, 1e60  # of numbers
+MIN_NUMBER, MAX_NUMBER = 1e-60, 1e60  # of numbers
 MAX_NESTING = 32
 DEVICE_FIGURES = ("step_s", "compute_s", "hidden_s", "exposed_s", "skew_s", "idle_s")
 HOP_FIGURES = ("window_s", "hidden_s", "exposed_s", "skew_s")  # of a hop, a list by device
@@ -31,7 +31,7 @@ TRACE_PARTS = {
 def is_number(value: Any) -> bool:
     """Zero, or what ratios of ratios can be taken of."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and (value == 0 or LEAST <= value <= MOST)
+    return plain and (value == 0 or MIN_NUMBER <= value <= MAX_NUMBER)
 
 
 def is_numbers(value: Any) -> bool:
@@ -52,7 +52,7 @@ def is_small(value: Any) -> bool:
     """Whether every whole number in nested data is one that a float can hold."""
     if isinstance(value, dict | list):
         return all(map(is_small, value.values() if isinstance(value, dict) else value))
-    return not isinstance(value, int) or abs(value) <= MOST
+    return not isinstance(value, int) or abs(value) <= MAX_NUMBER
 
 
 def is_counts(value: Any) -> bool:

@@ -3,9 +3,9 @@
 What is counted, or computed without a clock, is exact: every change is one. Of noisy values:
 
 1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019) on the logarithms, as the
-   cheapest partition of all (Jackson et al. 2005), LEAST runs a level at the least. The Gaussian kernel is WIDTH
-   deviations of the noise wide, which the differences of neighbours tell whatever the levels are, and bounds what an
-   outlier weighs.
+   cheapest partition of all (Jackson et al. 2005) into levels of MIN_LEVEL_RUNS runs or more. The Gaussian kernel is
+   WIDTH deviations of the noise wide, which the differences of neighbours tell whatever the levels are, and bounds what
+   an outlier weighs.
 2. A candidate stands where a rank test (Mann and Whitney) tells the levels beside it apart, at ALPHA shared out among
    all the places where the series might change (Bonferroni), and their medians differ by SIZE. The weakest goes first,
    and what it parted is tested as one level.
@@ -96,7 +96,7 @@ def candidates(values: Sequence[float]) -> list[int]:
 
 
 def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> list[int]:
-    """Where the levels begin, but the first, of the partition into levels of LEAST runs or more that costs least: each
+    """Where the levels begin, but the first, of the cheapest partition into levels of MIN_LEVEL_RUNS runs or more: each
     level costs the spread of its runs by a Gaussian kernel so wide, and each change the penalty. Time grows with the
     square of the number of runs."""
     import numpy as np

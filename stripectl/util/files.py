@@ -23,7 +23,7 @@ import yaml
 from stripectl.errors import BadInput
 
 PACKAGE = Path(__file__).parents[1]
-MOST_YAML_BYTES, MOST_VALUES, MOST_DIGITS = 2**18, 2**17, 1000
+MAX_YAML_BYTES, MAX_YAML_VALUES, MAX_NUMBER_DIGITS = 2**18, 2**17, 1000
 # What PyYAML lets through of Python's own on values that are not what they look like: `2020-99-99`, `1e`.
 YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -61,7 +61,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 class PlainYaml(yaml.SafeLoader):
-    """Without tags, which say that a text is what it need not be, and with no more than MOST_VALUES, where aliases make
+    """Without tags, which say that a text is what it need not be, and with at most MAX_YAML_VALUES, where aliases make
     a few lines stand for more than any memory holds."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -72,13 +72,13 @@ class PlainYaml(yaml.SafeLoader):
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
-        if node and count_values(node, {}) > MOST_VALUES:
-            raise yaml.YAMLError(f"its aliases (*) stand for more than {MOST_VALUES:,} values, or for themselves")
+        if node and count_values(node, {}) > MAX_YAML_VALUES:
+            raise yaml.YAMLError(f"its aliases (*) stand for more than {MAX_YAML_VALUES:,} values, or for themselves")
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         """Of so few digits that Python prints it: `1:59:59:59...` counts in sixties."""
-        if len(node.value) > MOST_DIGITS:
+        if len(node.value) > MAX_NUMBER_DIGITS:
             raise yaml.constructor.ConstructorError(None, None, "a number has too many digits", node.start_mark)
         return super().construct_yaml_int(node)
 
@@ -104,7 +104,7 @@ def load_yaml(path: Path, what: str) -> Mapping[str, Any]:
         BadInput: the file is missing, unreadable, too large, not YAML, or not a mapping.
     """
     try:
-        content = printable(yaml.load(read_bytes(path, MOST_YAML_BYTES), PlainYaml))
+        content = printable(yaml.load(read_bytes(path, MAX_YAML_BYTES), PlainYaml))
     except OSError as error:
         raise BadInput(f"cannot read the {what} {path}: {error.strerror}.") from error
     except YAML_ERRORS as error:

@@ -70,7 +70,7 @@ def programs() -> dict[tuple[str, int], dict[str, Any]]:
     return {(each["plan"], each["seq_len"]): each for each in content}
 
 
-def step_s(model: str, seq_len: int, text: str, as_paper: bool) -> float:
+def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> float:
     """Seconds of a step; attention takes the tiles of the paper's kernel or of ours."""
     facts, target = programs()[text, seq_len], parse_target(TARGET)
     workload, plan = step_workload(model, seq_len), parse_plan(text)
@@ -93,7 +93,7 @@ def compiled_errors() -> list[CompiledSpeedUpError]:
     for tiles, as_paper in TILES.items():
         off = []
         for row in measured_rows():
-            slow, fast = (step_s(row.model, row.seq_len, plan, as_paper) for plan in row.plans)
+            slow, fast = (compiled_step_s(row.model, row.seq_len, plan, as_paper) for plan in row.plans)
             off.append(slow / fast - row.measured)
         rmse, mean, worst = float(np.sqrt(np.mean(np.square(off)))), float(np.mean(off)), float(np.abs(off).max())
         found.append(CompiledSpeedUpError(tiles, as_paper, len(off), rmse, mean, worst))

@@ -16,7 +16,7 @@ from stripectl.util.files import profile_names
 OPTIONS = {"features": "feature-map"}  # of the command line, where a field is spelled otherwise
 
 
-def options(m: Measurement) -> dict[str, Any]:
+def plan_options(m: Measurement) -> dict[str, Any]:
     """Options of `stripectl bench` by which it computes the same again, by name."""
     work = m.workload
     shape: dict[str, Any] = {"model": work.model}
@@ -40,12 +40,12 @@ def options(m: Measurement) -> dict[str, Any]:
 
 
 def as_yaml(m: Measurement) -> str:
-    return yaml.safe_dump(options(m), sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.safe_dump(plan_options(m), sort_keys=False, allow_unicode=True, width=1000)
 
 
 def command_line(m: Measurement) -> str:
     """The command that obtains this number again."""
-    values = {name: value if isinstance(value, list) else [value] for name, value in options(m).items()}
+    values = {name: value if isinstance(value, list) else [value] for name, value in plan_options(m).items()}
     words = [word for name, each in values.items() for value in each for word in (f"--{name}", str(value))]
     return shlex.join(["stripectl", "bench", *words])
 

@@ -17,7 +17,7 @@ COUNTED, SHARING = Tile(128, 128), 64
 # compute capability 9.0 on, in both passes), and of backward passes on Blackwell the support matrix of cuDNN 9.18
 # (docs.nvidia.com/cudnn/operations/Attention): up to 128, or 256. JAX's wheels bring cuDNN 9.12 or later, which has
 # value heads of another size (9.10) and capability 10.3 (9.11).
-UNIT, MOST, MOST_BEFORE_HOPPER, MOST_BACKWARD_ON_BLACKWELL = 8, 256, 128, 128
+UNIT, MAX_HEAD_DIM, MAX_HEAD_DIM_BEFORE_HOPPER, MAX_BACKWARD_HEAD_DIM_ON_BLACKWELL = 8, 256, 128, 128
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values: DeepSeek's, the only ones of two sizes
 
@@ -25,7 +25,7 @@ OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values: DeepSeek'
 def unsupported_heads(workload: Any, capability: Capability | None) -> str | None:
     """Why the library cannot compute heads of these sizes; a GPU that is not known may be of any capability."""
     keys, values, known = workload.head_dim, workload.value_dim, capability or HOPPER
-    most = MOST if known >= HOPPER else MOST_BEFORE_HOPPER
+    most = MAX_HEAD_DIM if known >= HOPPER else MAX_HEAD_DIM_BEFORE_HOPPER
     gpu = f" on a GPU of compute capability {capability[0]}.{capability[1]}" if capability else ""
     takes = None
     if keys != values:
@@ -35,8 +35,10 @@ def unsupported_heads(workload: Any, capability: Capability | None) -> str | Non
             takes = "value heads as large as key heads, or of {1} beside keys of {0}".format(*OF_TWO_SIZES)
     elif keys > most or keys % UNIT:
         takes = f"heads of multiples of {UNIT} up to {most}"
-    elif workload.passes != "forward" and known >= BLACKWELL and MOST_BACKWARD_ON_BLACKWELL < keys < MOST:
-        takes = f"heads up to {MOST_BACKWARD_ON_BLACKWELL}, or of {MOST}, in its backward pass"
+    elif (
+        workload.passes != "forward" and known >= BLACKWELL and MAX_BACKWARD_HEAD_DIM_ON_BLACKWELL < keys < MAX_HEAD_DIM
+    ):
+        takes = f"heads up to {MAX_BACKWARD_HEAD_DIM_ON_BLACKWELL}, or of {MAX_HEAD_DIM}, in its backward pass"
     sizes = keys if keys == values else f"{keys} with values of {values}"
     return f"cudnn takes {takes}{gpu}, not heads of {sizes}. Try --kernel xla." if takes else None
 

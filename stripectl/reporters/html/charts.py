@@ -62,7 +62,7 @@ WHY_NOT = {  # of a column of a chart's table that says n/a
     "commit": "A run outside of a git checkout has no commit.",
 }
 MAX_TABLE_ROWS = 64  # of a table
-MOST_GROUPS, MOST_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
+MAX_GROUPS, MAX_CHARTS = 4, 12  # workloads of a section that are drawn, and charts of each
 
 
 def chart(
@@ -100,7 +100,7 @@ def section(
     intro: str,
     groups: Sequence[Mapping[str, Any]],
     absent: str,
-    most: tuple[int, int] = (MOST_GROUPS, MOST_CHARTS),
+    most: tuple[int, int] = (MAX_GROUPS, MAX_CHARTS),
 ) -> dict[str, Any]:
     """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
     none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, and how many

@@ -17,7 +17,7 @@ from stripectl.reporters import history_text
 from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
-    MOST_GROUPS,
+    MAX_GROUPS,
     WIDTH,
     chart,
     chart_table,
@@ -55,7 +55,7 @@ def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
     if groups and (new := len(own) - len(drawn)):
         groups[-1]["notes"] = [NEW_ALONE.format(new)]
     absent = ABSENT if past is None else NO_OTHER_RUN
-    return section("history", "History", TITLE, INTRO, groups, absent, (MOST_GROUPS, MAX_CHARTS))
+    return section("history", "History", TITLE, INTRO, groups, absent, (MAX_GROUPS, MAX_CHARTS))
 
 
 def _chart(series: Series) -> dict[str, Any]:

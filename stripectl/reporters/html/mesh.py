@@ -29,7 +29,7 @@ INTRO = (
     "of the compiled program where there is one, else those of the program on clocks."
 )
 ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
-MOST_MESHES, MOST_DRAWN, MOST_WORKLOADS = 12, 3, 2
+MAX_MESHES, MAX_DRAWN_MESHES, MAX_WORKLOADS = 12, 3, 2
 MAX_CHIPS = 64  # that are drawn
 BROADEST, THINNEST = 9.0, 1.0  # pixels of a line
 OBLIQUE = 0.42, 0.25  # how far a layer of chips lies beside and below the one before it, of the way from chip to chip
@@ -46,16 +46,18 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
             "charts": charts,
             "notes": _notes(ranking),
         }
-        for ranking in found[:MOST_WORKLOADS]
+        for ranking in found[:MAX_WORKLOADS]
         if (charts := list(_charts(ranking)))
     ]
     made = section("mesh", "Mesh", TITLE, INTRO, groups, ABSENT)
-    return made | {"left_out": len(found[MOST_WORKLOADS:])}
+    return made | {"left_out": len(found[MAX_WORKLOADS:])}
 
 
 def _notes(ranking: Ranking) -> list[str]:
-    left_out = len({parse_plan(m.plan).mesh for m in contenders(ranking.members) if m.devices > 1}) - MOST_DRAWN
-    return [f"Links of the best {MOST_DRAWN} meshes are drawn, and not of {left_out} more."] if left_out > 0 else []
+    left_out = len({parse_plan(m.plan).mesh for m in contenders(ranking.members) if m.devices > 1}) - MAX_DRAWN_MESHES
+    return (
+        [f"Links of the best {MAX_DRAWN_MESHES} meshes are drawn, and not of {left_out} more."] if left_out > 0 else []
+    )
 
 
 def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
@@ -64,8 +66,8 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
     for m in sorted(several, key=lambda m: (strength(m.method), m.median_s or 0.0)):
         best.setdefault(parse_plan(m.plan).mesh, m)
     if len(best) > 1:
-        yield time_bars(TITLE, list(best.values()), MOST_MESHES)
-    for m in list(best.values())[:MOST_DRAWN]:
+        yield time_bars(TITLE, list(best.values()), MAX_MESHES)
+    for m in list(best.values())[:MAX_DRAWN_MESHES]:
         if (target := _target(m)) and (plan := parse_plan(m.plan)).devices > 1:
             try:
                 yield _links(m, place_mesh(target, plan.mesh or ()))

@@ -228,7 +228,7 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
     return lines
 
 
-def published_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
+def published_comparison_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
     """Speed-ups of whole training steps beside those that a paper published, by column."""
     return [
         {
@@ -256,7 +256,7 @@ def published_said(measurements: Iterable[Measurement]) -> str:
 
 def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
     """The same as a table, where there are any."""
-    cells = published_rows(measurements := list(measurements))
+    cells = published_comparison_rows(measurements := list(measurements))
     if not cells:
         return []
     table = fitted_table(list(cells[0]), cells, width, least=8, words=PUBLISHED_WORDS)

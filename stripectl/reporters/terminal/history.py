@@ -17,7 +17,7 @@ from stripectl.util.files import printable
 BARS = "▁▂▃▄▅▆▇█"
 BREAK = "│"  # between two levels
 MAX_TREND_CHARACTERS = 32  # characters of a drawn series
-MOST_ROWS, LEAST_ROWS = 40, 5  # series of all tables, and of a table
+MAX_ROWS, MIN_ROWS = 40, 5  # series of all tables, and of a table
 DETAILED = 4  # series that a row a run is shown of, where a plan was asked for
 MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
 COLUMNS = ("plan", "pass", "method", "latest", "last change", "runs", "trend", "place")
@@ -36,7 +36,7 @@ def history_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterat
         groups.setdefault((workload_label(m.workload), hardware_name(m.target)), []).append(series)
     for members in groups.values():
         yield Text(history_text.series_title(members[0]), style="bold")
-        yield from _table(members, width, max(LEAST_ROWS, MOST_ROWS // len(groups)))
+        yield from _table(members, width, max(MIN_ROWS, MAX_ROWS // len(groups)))
         yield Text("")
 
 

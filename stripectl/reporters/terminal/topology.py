@@ -59,7 +59,7 @@ def device_lines(target: Target) -> Iterator[str]:
         yield f"  and {len(hosts) - MAX_HOSTS} hosts more: --json has them all"
 
 
-def axis_rows(wiring: MeshPlacement) -> Iterator[str]:
+def hop_path_rows(wiring: MeshPlacement) -> Iterator[str]:
     """A sentence for each axis of the mesh: what its hops cross, and what that costs."""
     yield f"mesh     {','.join(f'{axis}={size}' for axis, size in wiring.mesh) or 'one device'}"
     for axis, size in wiring.mesh:
