@@ -29,7 +29,7 @@ PLANS = [Plan("ring", layout, "xla") for layout in ("contiguous", "striped", "zi
 
 
 def request(**changes) -> Request:
-    given = {"workloads": [SMALL], "plans": PLANS, "target": "cpu:2", "method": "measured", "effort": QUICK}
+    given = {"workloads": [SMALL], "plans": PLANS, "target": "cpu:2", "method": "measured", "sampling": QUICK}
     return Request(**(given | changes))
 
 
@@ -173,7 +173,7 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
     assert all(m.status == "ok" and m.samples_s and m.median_s for m in measured)
     report = [sys.executable, "-m", "stripectl", "report", str(path), "--no-open", "-o", str(tmp_path / "again.html")]
     assert subprocess.run(report, capture_output=True).returncode == 0
-    assert json.loads(path.read_text())["schema"] == "stripectl.run/1"
+    assert json.loads(path.read_text())["schema"] == "stripectl.run/2"
 
 
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:

@@ -74,8 +74,8 @@ def silent(now: str, done: int, total: int) -> None: ...
 
 def tuning(**changes) -> TileSearch:
     request = {"workloads": [SMALL, BOTH], "plans": [parse_plan("ring/striped/xla")], "target": "cpu:2"}
-    request |= {"effort": SamplingOptions(budget_s=60, min_samples=3), "cached": False}
-    asked = {name: changes.pop(name) for name in ("tiles", "strategy", "few") if name in changes}
+    request |= {"sampling": SamplingOptions(budget_s=60, min_samples=3), "use_cache": False}
+    asked = {name: changes.pop(name) for name in ("tiles", "strategy", "refine_count") if name in changes}
     return TileSearch(request=Request(**(request | changes)), **({"tiles": (Tile(128, 128), Tile(256, 128))} | asked))
 
 
