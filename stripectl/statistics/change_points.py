@@ -141,4 +141,5 @@ def chance_of_no_change(before: Sequence[float], after: Sequence[float]) -> floa
     old, new = median(before), median(after)
     if abs(new - old) < MIN_CHANGE * abs(old) or old == new:
         return math.inf
-    return float(stats.mannwhitneyu(before, after).pvalue)
+    _, chance = stats.mannwhitneyu(before, after)
+    return float(chance)
