@@ -21,7 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stripectl.statistics.bootstrap import RESAMPLES
 
@@ -141,5 +141,5 @@ def chance_of_no_change(before: Sequence[float], after: Sequence[float]) -> floa
     old, new = median(before), median(after)
     if abs(new - old) < MIN_CHANGE * abs(old) or old == new:
         return math.inf
-    _, chance = stats.mannwhitneyu(before, after)
-    return float(chance)
+    found: Any = stats.mannwhitneyu(before, after)
+    return float(found.pvalue)
