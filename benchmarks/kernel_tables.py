@@ -3,7 +3,7 @@
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
     python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed, a minute; tiles stay
 
-Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical`).
+Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`).
 """
 
 import itertools

@@ -25,7 +25,7 @@ PAIRS = {"whole": "full", "later": "causal"}  # and the mask that has its kernel
 COMPILE = """
 import sys
 from jax.experimental import topologies
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 
@@ -33,7 +33,7 @@ name, plan, mask, head_dim, passes, rows, heads = sys.argv[1:]
 chip = {"chip_config_name": "megacore"} if name.startswith(("v4", "v5:")) else {}
 devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **chip).devices
 sizes = {"seq_len": int(rows), "heads": int(heads), "kv_heads": int(heads), "head_dim": int(head_dim)}
-program = Program(Workload(**sizes, mask=mask, passes=passes), parse_plan(plan), devices)
+program = PlanProgram(Workload(**sizes, mask=mask, passes=passes), parse_plan(plan), devices)
 program.function.lower(*program.shapes).compile()
 """
 

@@ -101,9 +101,8 @@ def variations(case: Case) -> list[Case]:
     """The case with a tile and a loop of each kind. A loop of at most one round is the same rolled and unrolled."""
     plan = case.plan
     whole = str(case.workload.seq_len // plan.shards // layouts[plan.layout].pieces)
-    tiles = (
-        [whole] if kernels[plan.kernel].keeps_all_scores else ["8x6", "10x7", whole]
-    )  # divides the piece, does not, is it
+    # Divides the piece, does not, is it.
+    tiles = [whole] if kernels[plan.kernel].keeps_all_scores else ["8x6", "10x7", whole]
     unrolls = [1, 9] if max(map(plan.size, RING_AXES)) > 2 else [1]
     return [case._replace(tile=tile, unroll=unroll) for tile in tiles for unroll in unrolls]
 

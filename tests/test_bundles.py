@@ -15,13 +15,13 @@ from stripectl.hlo.llo_bundles import KernelBundles, dump_flags, kernel, kernels
 AHEAD = """
 import sys
 from jax.experimental import topologies
-from stripectl.execute.program import Program
+from stripectl.execute.program import PlanProgram
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 
 devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
 work = Workload(seq_len=8192, heads=4, kv_heads=2, head_dim=128, passes="forward-backward")
-program = Program(work, parse_plan(f"ring/striped/{sys.argv[1]}@ring=4,tile=512"), devices)
+program = PlanProgram(work, parse_plan(f"ring/striped/{sys.argv[1]}@ring=4,tile=512"), devices)
 print(program.function.lower(*program.shapes).compile().as_text())
 """
 FLOPS_A_CYCLE = 4 * 2 * 128 * 128  # of v5e: four matrix units of 128x128

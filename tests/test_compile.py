@@ -399,9 +399,8 @@ def test_hops_of_kernels_send_what_a_simulation_counts_and_copy_nothing(compiler
     )
     found = compile_case(wanted[0], parse_target(target), compilers)
     assert found.compiled_program and found.cost_source
-    assert [each["name"] for each in found.compiled_program["rewrites"]] == [
-        "narrowing"
-    ]  # of dK and dV on their hop home
+    # Of dK and dV on their hop home.
+    assert [each["name"] for each in found.compiled_program["rewrites"]] == ["narrowing"]
     *hops, home = sorted(found.compiled_program["collectives"], key=lambda each: -each["times"])
     told = {(each["opcode"], each["axis"], each["pass"], each["dtype"], each["times"]) for each in hops}
     kinds = (("forward", "bf16"), ("backward", "bf16"), ("backward", "f32"))

@@ -1,4 +1,4 @@
-"""What is exported to frameworks: a snippet or a reason for every scheme, layout, target and mask."""
+"""What is _entry to frameworks: a snippet or a reason for every scheme, layout, target and mask."""
 
 import ast
 import itertools
@@ -102,15 +102,15 @@ def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
         if name.endswith("_parallelism"):
             sizes[name[:3]] *= int(value)
     assert sizes == {"ici": target.slice_devices, "dcn": target.slices}
-    assert found["hardware"] == hardware_kind(m.target)  # C1
+    assert found["hardware"] == hardware_kind(m.target)
     striped = found.get("context_parallel_reorder_strategy") == "striped"
     packed = striped or bool(m.workload.documents)
-    assert found["packing"] == str(packed).lower()  # C2
-    assert (found["dataset_type"] == "synthetic") == (not packed)  # C4
-    assert ("max_segments_per_seq" in found) == packed  # C3
-    assert int(plan.devices * float(found["per_device_batch_size"])) == m.workload.batch  # C9
+    assert found["packing"] == str(packed).lower()
+    assert (found["dataset_type"] == "synthetic") == (not packed)
+    assert ("max_segments_per_seq" in found) == packed
+    assert int(plan.devices * float(found["per_device_batch_size"])) == m.workload.batch
     if found.get("use_tokamax_splash") == "true":
-        assert not found.keys() & {"sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"}  # C6
+        assert not found.keys() & {"sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"}
 
 
 def test_every_batch_survives_maxtexts_division() -> None:
@@ -125,19 +125,19 @@ def test_flags_of_maxtext_on_tpus() -> None:
         "0",
         "2048",
         "512",
-    )  # C8, C7
-    assert (ring["eval_sa_block_q"], ring["sa_block_q_dkv"], ring["sa_block_kv_dkv"]) == ("512", "256", "1024")  # C14
+    )
+    assert (ring["eval_sa_block_q"], ring["sa_block_q_dkv"], ring["sa_block_kv_dkv"]) == ("512", "256", "1024")
     assert maxtext.KV_COMPUTE == COMPUTE
     gathered = flags(of("maxtext", "all_gather/contiguous/splash@ring=16,tile=512")["text"])
     assert (gathered["sa_use_fused_bwd_kernel"], gathered["sa_block_q_dq"]) == ("false", "512")
     fused = flags(of("maxtext", "all_gather/contiguous/pallas_tpu@ring=16,tile=512")["text"])
     assert fused["sa_use_fused_bwd_kernel"] == "true" and "sa_block_q_dq" not in fused
     head = flags(of("maxtext", "ulysses/contiguous/splash@ulysses=16,tile=512")["text"])
-    assert (head["context_parallel_strategy"], head["ici_context_parallelism"]) == ("ulysses", "16")  # C5
+    assert (head["context_parallel_strategy"], head["ici_context_parallelism"]) == ("ulysses", "16")
     assert head["context_parallel_load_balance"] == "false"
     both = flags(of("maxtext", "usp/zigzag/splash@ring=4,ulysses=4,tile=512")["text"])
     assert (both["ici_context_parallelism"], both["ici_context_usp_ulysses_parallelism"]) == ("4", "4")
-    slices = flags(of("maxtext", "ring/zigzag/splash@ring=16,tile=512", "2*v5p:2x2x2")["text"])  # C11
+    slices = flags(of("maxtext", "ring/zigzag/splash@ring=16,tile=512", "2*v5p:2x2x2")["text"])
     assert (slices["ici_context_parallelism"], slices["dcn_context_parallelism"]) == ("8", "2")
 
 
@@ -146,38 +146,39 @@ def test_flags_of_maxtext_on_tpus() -> None:
     [
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "fuses its backward pass (5 matmuls"),
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops, and the timed plan has one less"),
-        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "dq_reduction_steps=3"),  # C16
-        ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {}, "2.12 and 2.13 break"),  # C12
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "dq_reduction_steps=3"),
+        ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {}, "2.12 and 2.13 break"),
         (
             "maxtext",
             "ring/zigzag/splash@ring=16",
             "v5p:2x2x4",
             {"kind": "sliding"},
             "gemma2, gemma3 and gpt_oss",
-        ),  # C13
-        ("maxtext", "lasp/contiguous/chunked@ring=16", "v5p:2x2x4", {"kind": "linear"}, "gated delta nets"),  # C15
+        ),
+        ("maxtext", "lasp/contiguous/chunked@ring=16", "v5p:2x2x4", {"kind": "linear"}, "gated delta nets"),
         ("maxtext", "ring/zigzag/splash@ring=16", "v5p:2x2x4", {"seq_len": 65568}, "Try --seqlen 65792"),
         ("maxtext", "ring/contiguous@ring=4", "v5p:2x2x4", {}, "uses all 16 devices"),
         ("maxtext", "ulysses@ulysses=16", "2*v5p:2x2x2", {}, "stays within a slice"),
         ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "packed"}, "runs is ring/striped/xla@ring=8"),
-        ("transformer_engine", "ulysses/contiguous/xla@ulysses=8", "h100:8", {}, 'cp_comm_type="a2a")'),  # T7
-        ("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", {}, "128 tokens wide"),  # T3
-        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {}, "NVTE_FUSED_RING_ATTENTION_USE_SCAN"),  # T6
+        ("transformer_engine", "ulysses/contiguous/xla@ulysses=8", "h100:8", {}, 'cp_comm_type="a2a")'),
+        ("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", {}, "128 tokens wide"),
+        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {}, "NVTE_FUSED_RING_ATTENTION_USE_SCAN"),
         (
             "transformer_engine",
             "ring/zigzag/xla@ring=8",
             "h100:8",
             {"seq_len": 65544},
             "a length that 16 divides",
-        ),  # T4
-        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "ring/striped/xla"),  # T5
+        ),
+        ("transformer_engine", "ring/zigzag/xla@ring=3", "h100:3", {"seq_len": 3 * 2**14}, "ring=3 is odd"),
+        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "ring/striped/xla"),
         (
             "transformer_engine",
             "ring/zigzag/xla@data=2,fsdp=2,ring=2",
             "h100:8",
             {"batch": 4},
             "folded into fsdp",
-        ),  # T8
+        ),
         ("torchtitan", "ring/striped/xla@ring=8", "h100:8", {}, "runs is all_gather/zigzag/xla@ring=8"),
         ("torchtitan", "all_gather/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "gpt_oss"),
         ("megatron", "ring/contiguous/xla@ring=8", "h100:8", {}, "runs is ring/zigzag/xla@ring=8"),
@@ -189,7 +190,7 @@ def test_limits_are_said(name: str, plan: str, target: str, changes: dict, said:
 
 
 def test_arguments_of_transformer_engine() -> None:
-    """T1, T2: a whole program, with a descriptor in the order of the tokens."""
+    """A whole program, with a descriptor in the order of the tokens."""
     whole = of("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8")["text"]
     striped = of("transformer_engine", "ring/striped/xla@ring=8", "h100:8", kind="packed")["text"]
     for text in (whole, striped):

@@ -41,7 +41,7 @@ def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> N
 
 def test_values_and_gradients_where_memory_has_tiles(monkeypatch) -> None:
     """As for a TPU, whose memory is no line."""
-    monkeypatch.setattr(kernels["xla"].load(), "platform", lambda: "tpu")
+    monkeypatch.setattr(kernels["xla"].load(), "compiled_platform", lambda: "tpu")
     check_rectangles("xla", [MaskBlock(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
 
 

@@ -169,9 +169,8 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     rate = hardware.flops_per_s("bfloat16") or 0
     assert found.step_parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
     assert found.bottleneck_shares and found.scaling
-    assert sum(found.bottleneck_shares.values()) == pytest.approx(
-        0.5
-    )  # parts of a step follow one another, and nothing hides
+    # Parts of a step follow one another, and nothing hides.
+    assert sum(found.bottleneck_shares.values()) == pytest.approx(0.5)
     own = [each["median_s"] for each in found.scaling if each["seq_len"] == workload.seq_len]
     assert own == [found.median_s]
     assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]

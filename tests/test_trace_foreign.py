@@ -228,9 +228,8 @@ def test_a_profile_larger_than_memory_is_one_line(tmp_path: Path) -> None:
 def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path: Path, monkeypatch) -> None:
     profile = tmp_path / "endless.xplane.pb"
     os.mkfifo(profile)
-    monkeypatch.setattr(
-        "stripectl.profiling.profiler.READ_TIMEOUT_S", -110.0
-    )  # its reader's start may take 120 s besides
+    # Its reader's start may take 120 s besides.
+    monkeypatch.setattr("stripectl.profiling.profiler.READ_TIMEOUT_S", -110.0)
     assert refused(Tracer(tmp_path), profile) == f"cannot read {profile}: took longer than its limit of 10 s"
 
 
@@ -238,7 +237,7 @@ ABORTING = """
 import os, sys
 if any("profiling.session" in each for each in sys.orig_argv):
     from stripectl.profiling import session
-    session.read = lambda path: os.abort()
+    session.read_profile = lambda path: os.abort()
 """
 
 

@@ -30,10 +30,8 @@ MAX_CLAIMS = 500
 MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
 OPS = (">=", "<=", ">", "<")
 HERE = ("this machine", "local")
-TIMED_HERE_SOURCES = (
-    "measured_tile",
-    *SEARCH_PROBES,
-)  # what a simulation stands on that was timed where the run was made
+# What a simulation stands on that was timed where the run was made.
+TIMED_HERE_SOURCES = ("measured_tile", *SEARCH_PROBES)
 FORMS = "[PLANS] METRIC OP VALUE, PLANS OP [NUMBER x] PLANS, or [PLANS] fits"
 OWN = ("claim", "name", "why")
 SIGNS = str.maketrans({"≥": ">=", "≤": "<=", "×": "x"})

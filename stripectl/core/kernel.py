@@ -67,27 +67,27 @@ class Kernel:
     """Computes the scores of a pair of shards in tiles.
 
     default_tile(kind) -> the tile to use on hardware of that kind ("cpu", "tpu", "gpu") when a plan names none.
-    unsupported(workload, plan, kind, capability) -> why the kernel cannot run on hardware of that kind, or None;
+    why_unsupported(workload, plan, kind, capability) -> why the kernel cannot run on such hardware, or None;
         `capability` is the compute capability of a GPU as (major, minor), None where it is not known.
-    count(bands, tile) -> its tiles of a pair of shards by kind.
-    least_side(kind) -> that of a default tile, however short the shards: below it tiles are too dear for the balance
-        they bring.
+    count_tiles(bands, tile) -> its tiles of a pair of shards by kind.
+    min_default_rows(kind) -> the shortest side of a default tile, however short the shards: smaller tiles cost
+        more than their balance saves.
     tile_multiple: above 1, a tile's sides must be multiples of it that divide the rows of a shard's piece.
-    counted: of a library's kernel, which chooses its tiles itself: the tile in which its work is counted; no plan can
-        name another, and no compiler knows the workspace.
-    sharing: how many rows of tiles share a fetch of keys and values from memory, as they run at once beside a cache.
+    counting_tile: of a library's kernel, which chooses its tiles itself: the tile in which its work is counted; no plan
+        can name another, and no compiler knows the workspace.
+    rows_per_fetch: how many rows of tiles share a fetch of keys and values from memory, as they run at once.
     score_touches[pass] -> how often a score of a kernel that keeps all of them in memory goes to it or from it; such a
         kernel takes no tile: a tile is a whole piece of a shard.
     bundles[pass] -> the Pallas kernels of the pass, whose tiles a TPU's compiler estimates only in its bundles; none
         for a kernel that XLA compiles.
-    hops: it makes the hops of a ring itself, beside its tiles: forward and backward take a `Hop` besides, and give
-        (what they give without it, what the hop has brought).
-    instead: the kernel that computes what this one cannot, on the same hardware.
-    tiles_as: the kernel whose tiles it computes, where that is another: they cost the same.
-    moves[pass] -> bytes that a call reads and writes in memory for each element of its queries, beside its tiles:
-        queries that are scaled beforehand, results that are merged afterwards.
-    copies[pass] -> how many copies of the queries a call holds in memory meanwhile.
-    scores_kept[pass] -> how many arrays of a tile's scores in float32 it holds meanwhile.
+    makes_hops: it makes the hops of a ring itself, while it computes tiles: forward and backward take a `FusedHop`
+        besides, and give (what they give without it, what the hop has brought).
+    fallback: the kernel that computes what this one cannot, on the same hardware.
+    tile_costs_of: the kernel whose tiles it computes, where that is another: they cost the same.
+    moved_bytes_per_element[pass] -> bytes that a call reads and writes in memory for each element of its queries,
+        besides its tiles: queries that are scaled beforehand, results that are merged afterwards.
+    query_copies[pass] -> how many copies of the queries a call holds in memory meanwhile.
+    saved_score_tiles[pass] -> how many arrays of a tile's scores in float32 it holds meanwhile.
 
     `stripectl.kernels.NAME.kernel` of the family `softmax` holds two functions over arrays q_BNTH, k_BKSH, v_BKSH
     (batch, heads or key/value heads, rows or columns, head_dim) and the bands of the pair of shards:
@@ -101,10 +101,10 @@ class Kernel:
     Of the family `linear` both take `rates_K` besides, the logarithms of the decay of a token of every key/value head;
     the output is not normalised. forward may compute a part (i, n), a share of the heads; and backward comes in two:
     backward_q(k, v, dout, dq, bands, tile, rates, part) -> dq and backward_kv(q, k, v, dout, bands, tile, rates) ->
-    (dk, dv). With them go state(k, v, rates) -> what the keys of a shard add up to, onward(state,
-    own, rate, rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of
-    gradients dstate(q, dout, rates) -> that of `before`, state_backward(k, v, behind, rates) -> (dk, dv) from that of
-    the state behind.
+    (dk, dv). With them go state(k, v, rates) -> what the keys of a shard add up to, advance_state(state, own, rate,
+    rows) -> a state after so many rows more, apply(q, before, rates) -> out_BNTH behind such a state, and of gradients
+    dstate(q, dout, rates) -> that of `before`, state_backward(k, v, behind, rates) -> (dk, dv) from that of the state
+    behind.
 
     Of the family `scores` it holds three, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
     (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.

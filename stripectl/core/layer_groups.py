@@ -26,7 +26,7 @@ def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
 
 
 def join_plans(plans: Sequence[Plan]) -> Plan:
-    """One plan from those of `layers_of`."""
+    """One plan from those of `layer_groups`."""
     first, *rest = plans
     if not rest:
         return first

@@ -43,11 +43,8 @@ REMAT = ("full", "attention", "dots", "none")
 # alone; nothing.
 ZERO = ("3", "1", "0")
 STATES = ("kept", "recomputed")
-WORD_OPTIONS = {
-    "remat": REMAT,
-    "zero": ZERO,
-    "states": STATES,
-}  # options whose value is a word; the first is the default
+# Options whose value is a word; the first is the default.
+WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
 UNSHARDED = "unsharded"  # in place of a scheme
 TILE_OPTIONS = ("tile", "backward")  # options whose value is a tile
 NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least

@@ -222,7 +222,7 @@ class Scheme:
     forward(q, kv, attend, comm) -> state
     backward(saved, kv, attend, comm) -> (dq, dkv), or None: the transpose of forward.
     leave(out, attend, comm) -> out: how the output moves to where the queries were.
-    unsupported(workload, mesh) -> why the scheme cannot run, or None.
+    why_unsupported(workload, mesh) -> why the scheme cannot run, or None.
     """
 
     name: str
@@ -233,17 +233,13 @@ class Scheme:
     enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = identity
     leave: Callable[[Array, Attend, Comm], Array] = identity
     layouts: tuple[str, ...] | None = None  # None: every layout
-    kernel_families: tuple[str, ...] = (
-        "softmax",
-        "linear",
-    )  # the families of kernels that it computes with, its usual first
-    degenerate_axes: tuple[
-        str, ...
-    ] = ()  # axes on which it is another scheme with one device; `every mesh` leaves such out
+    # The families of kernels that it computes with, its usual first.
+    kernel_families: tuple[str, ...] = ("softmax", "linear")
+    # Axes on which it is another scheme with one device; `every mesh` leaves such out.
+    degenerate_axes: tuple[str, ...] = ()
     row_axes: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
-    query_sharding: Literal["all", "dealt", "whole"] = (
-        "all"  # as many as keys, or fewer, dealt to shards or whole on each
-    )
+    # As many as keys, or fewer, dealt to shards or whole on each.
+    query_sharding: Literal["all", "sharded", "whole"] = "all"
     splits_kv: bool = False  # takes K/V in parts, as many as the plan's `parts` says
     chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
     why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None

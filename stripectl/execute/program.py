@@ -23,7 +23,7 @@ from stripectl.execute.xla_flags import typed_flags, unknown_flag
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
     """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
-    is dealt (`pairing.lie`)."""
+    is sharded (`sequence_sharding.axes_of`)."""
     used = ([axis for axis in axes if plan.size(axis) > 1] for axes in axes_of(plan, how))
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 

@@ -59,7 +59,7 @@ def dense(
 
 def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
     """(out, dq, dk, dv) of linear attention in float64, token by token: a state fades by exp(rate), takes in k v^T, and
-    is met by q; gradients by the recurrence backward in time. With `looks_on` every query meets the state of all."""
+    is met by q; gradients by the recurrence backward in time. With `sees_future` every query meets the state of all."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
     group, tokens = q.shape[1] // k.shape[1], q.shape[2]
     wide_k, wide_v = (np.repeat(x, group, axis=1) for x in (k, v))

@@ -21,7 +21,7 @@ LAYOUTS = ("zigzag", "contiguous", "striped")
 
 
 class Job(NamedTuple):
-    """What is exported: a workload, the plan that was timed for it, and the printed target."""
+    """What is _entry: a workload, the plan that was timed for it, and the printed target."""
 
     work: Workload
     plan: Plan
@@ -57,7 +57,7 @@ def usage_of(m: Measurement) -> dict[str, dict[str, Any]]:
     """What to paste, by integration: `title`, `version`, `text` (None where the framework cannot run the plan) and
     `notes` (the reason, or what the text does not say)."""
     job = Job(m.workload, parse_plan(m.plan), m.target)
-    return {name: exported(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
+    return {name: _entry(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
 
 
 def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
@@ -65,7 +65,7 @@ def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
     return bool(each.version), each.title if each.version else "", name
 
 
-def exported(each: Integration, job: Job, m: Measurement) -> dict[str, Any]:
+def _entry(each: Integration, job: Job, m: Measurement) -> dict[str, Any]:
     """One integration's part of `usage_of`."""
     about = {"title": each.title, "version": each.version}
     reason = each.why_unsupported(job)
@@ -116,10 +116,11 @@ def not_training(work: Workload, title: str) -> str | None:
     return None
 
 
-def with_batch(job: Job) -> int:
+def batch_per_group(job: Job) -> int:
     """Sequences of one data-parallel group of devices."""
     return job.work.batch // job.plan.product(BATCH_AXES)
 
 
-def nearest_length(seq_len: int, multiple: int) -> int:
+def next_multiple(seq_len: int, multiple: int) -> int:
+    """The shortest length, no shorter than `seq_len`, that `multiple` divides."""
     return -(-seq_len // multiple) * multiple

@@ -58,7 +58,7 @@ class LinkLoad(NamedTuple):
 class MeshPlacement:
     """A mesh on a target. `order[k]` is the index in `target.positions`, and so in JAX's list of such devices, of the
     k-th device of the mesh in row-major order of its axes, the last varying fastest:
-    `Mesh(np.array(devices)[order].reshape(sizes), axes)`. `onward` and `back` are by axis."""
+    `Mesh(np.array(devices)[order].reshape(sizes), axes)`. `forward` and `backward` are by axis."""
 
     target: Target
     mesh: tuple[tuple[str, int], ...]

@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 @dataclass(frozen=True)
 class SamplingOptions:
     """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
-    are not cut short. `compile_limit_s` is for one plan."""
+    are not cut short. `compile_timeout_s` is for one plan."""
 
     budget_s: float = 180.0
     min_samples: int = 5

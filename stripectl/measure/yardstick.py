@@ -39,7 +39,7 @@ class Yardstick:
         self.compiled += event == COMPILED
 
     def beside(self, run: Callable[[], float]) -> dict[str, Any]:
-        """The seconds that a run says it took, and what was beside it (`stripectl.results.noise.Watch`)."""
+        """The seconds that a run says it took, and what was beside it (`stripectl.results.noise.Disturbances`)."""
         before_s, compiled, throttled = self.yardstick_s(), self.compiled, throttles()
         began, own, busy = time.perf_counter(), time.process_time(), busy_s()
         seconds = run()

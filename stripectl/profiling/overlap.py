@@ -30,7 +30,7 @@ EXPOSED = 0.05  # of a hop's window: with less exposed it hides
 def analyse(
     processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What is said of a profile (`results.schema.is_trace`). `told` holds what a cause is judged by: the link's rate
+    """What is said of a profile (`results.schema.is_profile`). `told` holds what a cause is judged by: the link's rate
     (`link_bytes_per_s`), the platform, the plan's layout and unrolling, where they are known."""
     steps = device_steps(processes, module, program)
     found: dict[str, Any] = {"module": module, "steps": len(steps), "overlap": None}

@@ -21,7 +21,7 @@ class Session:
     """The requests it answers; every argument and result is JSON."""
 
     def analyse(self, files: list[str], axes: Mapping[str, int], told: Mapping[str, Any]) -> dict[str, Any]:
-        """What a profile says (`results.schema.is_trace`). `axes` is the mesh, the last varying fastest, where it is
+        """What a profile says (`results.schema.is_profile`). `axes` is the mesh, the last varying fastest, where it is
         known.
 
         Raises:

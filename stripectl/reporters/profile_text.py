@@ -10,17 +10,8 @@ DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", 
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
-TEXT_COLUMNS = (
-    "device",
-    "hop",
-    "pass",
-    "axis",
-    "moves",
-    "on",
-    "cause",
-    "operation",
-    "kind",
-)  # columns that hold no number
+# Columns that hold no number.
+TEXT_COLUMNS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")
 PORT = 8791
 SLOWED = 0.1  # a profile that costs more is worth a word
 

@@ -54,14 +54,8 @@ NEWEST_VERSION = (
 )
 OURS = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"  # and not SQLite's own
 KEY: tuple[str, ...] = ("workload", "plan", "target", "method")  # of `Measurement.key`
-HEAVY = (
-    "tiles",
-    "compiled_program",
-    "profile",
-    "scaling",
-    "bottleneck_shares",
-    "step_parts",
-)  # of a measurement, and no metric
+# Of a measurement, and no metric.
+HEAVY = ("tiles", "compiled_program", "profile", "scaling", "bottleneck_shares", "step_parts")
 OTHERS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL)
 
 

@@ -1,5 +1,5 @@
-"""The cases of a workload by a method: simulated on clocks, or measured on the devices here. The third, compiled, is
-`ahead`'s."""
+"""The cases of a workload by a method: simulated on clocks, or measured on the devices here. `bench`
+compiles them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

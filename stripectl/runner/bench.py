@@ -189,9 +189,8 @@ def run_search(
             if (done := done + (made.status == "ok")) == request.refine_count:
                 break
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
-        left.sort(
-            key=lambda case: (*case.identity, "measured") not in request.previous_by_key
-        )  # another few, were they timed anew
+        # Another few, were they timed anew.
+        left.sort(key=lambda case: (*case.identity, "measured") not in request.previous_by_key)
         chosen = [
             replace(case, method="measured") for case in with_estimated_sensitivity(left[: request.refine_count], known)
         ]

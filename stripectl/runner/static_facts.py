@@ -40,7 +40,7 @@ def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
 
 
 def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
-    """As `described`, from the tiles that a forward pass computes, of all heads and devices, without those by round."""
+    """As `with_static_facts`, from the tiles that a forward pass computes: all heads and devices, and not by round."""
     _, workload, plan = layer_groups(case.workload, parse_plan(case.plan))[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike

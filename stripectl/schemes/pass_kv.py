@@ -12,5 +12,5 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2411.01783",
     axes=("ring",),
     forward=ring.forward,
-    query_sharding="dealt",
+    query_sharding="sharded",
 )

@@ -32,5 +32,5 @@ scheme = Scheme(
     paper="https://arxiv.org/abs/2411.01783",
     axes=("ring",),
     forward=forward,
-    query_sharding="dealt",
+    query_sharding="sharded",
 )

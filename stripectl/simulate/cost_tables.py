@@ -137,9 +137,8 @@ def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, 
     """What the schedule of the compiler leaves without tiles beside it in a rolled loop, of shards of about so many
     rows: by the table that ships."""
     table = table_of(hardware.name)
-    left = (
-        table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
-    )  # a kernel makes its hops beside its tiles
+    # A kernel makes its hops beside its tiles.
+    left = table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
     known = table.exposed.get(plan.scheme) if table and left else None
     return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
 

@@ -80,6 +80,6 @@ def busiest_processors(
     heads: int,
     processors: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`waves.busiest` of pairs of shards."""
+    """`waves.busiest_processor` of pairs of shards."""
     bands = pairing.bands(np.array(me), np.array(src), part)
     return busiest_processor([transposed(band) if backward else band for band in bands], block, heads, processors)

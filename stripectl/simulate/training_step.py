@@ -224,9 +224,9 @@ def with_fewer_layers(case: Measurement) -> list[Measurement]:
 
 
 def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measurement:
-    """The whole model's step from those of `shallower`: as many layers more of what a layer takes in them. Samples were
-    taken in turns, so the i-th of each together give one of the whole, but where more layers took no longer: something
-    else did."""
+    """The whole model's step from those of `with_fewer_layers`: as many layers more of what a layer takes in them.
+    Samples were taken in turns, so the i-th of each together give one of the whole, but where more layers took no
+    longer: something else did."""
     bad = next((each for each in made if each.status != "ok"), None)
     if len(made) == 1 or bad:
         return replace(bad, workload=case.workload) if bad else made[0]

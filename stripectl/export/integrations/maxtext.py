@@ -8,9 +8,9 @@ from typing import Any
 from stripectl.core.plan import AXES, BATCH_AXES
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
-from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training
+from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training
 from stripectl.hardware.placement import slices_spanned
-from stripectl.hardware.target import Target, parse_target
+from stripectl.hardware.target import parse_target
 from stripectl.results.measurement import Measurement
 
 VERSION = "0.2.5"
@@ -58,7 +58,11 @@ def _sizes_unsupported(job: Job) -> str | None:
     """Why a mesh or a length cannot be given, on either hardware."""
     work, plan, ring = job.work, job.plan, job.plan.size("ring")
     if plan.layout == "zigzag" and ring > 1 and (ring % 2 or work.seq_len % (2 * ring)):
-        return f"MaxText deals 2 chunks to each device of an even number, and {work.seq_len} tokens over {ring} do not."
+        more = next_multiple(work.seq_len, 2 * ring)
+        return (
+            f"MaxText gives two chunks of a sequence to each of an even number of devices, and {work.seq_len} tokens "
+            f"over {ring} devices do not divide so. Try an even number of devices and --seqlen {more}."
+        )
     target = parse_target(job.target)
     if plan.devices != target.devices:
         return (
@@ -80,7 +84,7 @@ def _tpu_unsupported(job: Job) -> str | None:
     if plan.layout == "striped" and ring > 1:
         return "MaxText orders tokens in stripes on GPUs alone, for a ring of packed sequences."
     if name in ("ring", "usp") and work.seq_len % ring**2:
-        more = nearest_length(work.seq_len, ring**2)
+        more = next_multiple(work.seq_len, ring**2)
         return (
             f"MaxText's {name} needs a length that {ring**2} divides, which {work.seq_len} is not. Try --seqlen {more}."
         )
@@ -175,16 +179,18 @@ def _kernel(job: Job) -> dict[str, Any]:
         return found
     (q, kv), (back_q, back_kv) = plan.tiles["forward"], plan.tiles["backward"]
     for prefix in ("", "eval_"):
-        found |= {f"{prefix}sa_block_q": q, f"{prefix}sa_block_kv": kv, f"{prefix}sa_block_kv_compute": _at_once(kv)}
-    found |= {"sa_block_q_dkv": back_q, "sa_block_kv_dkv": back_kv, "sa_block_kv_dkv_compute": _at_once(back_kv)}
-    return (
-        found
-        if tokamax or plan.kernel == "pallas_tpu"
-        else found | {"sa_block_q_dq": back_q, "sa_block_kv_dq": back_kv}
-    )
+        found |= {
+            f"{prefix}sa_block_q": q,
+            f"{prefix}sa_block_kv": kv,
+            f"{prefix}sa_block_kv_compute": _compute_block(kv),
+        }
+    found |= {"sa_block_q_dkv": back_q, "sa_block_kv_dkv": back_kv, "sa_block_kv_dkv_compute": _compute_block(back_kv)}
+    if not tokamax and plan.kernel == "splash":
+        found |= {"sa_block_q_dq": back_q, "sa_block_kv_dq": back_kv}
+    return found
 
 
-def _at_once(block: int) -> int:
+def _compute_block(block: int) -> int:
     """Keys that are multiplied at once: a whole block of more may need more memory than a core has."""
     return KV_COMPUTE if block % KV_COMPUTE == 0 else block
 
@@ -197,15 +203,11 @@ def _notes(job: Job, m: Measurement) -> list[str]:
         notes.append("Set GRAIN_TRAIN_FILES to your files: dataset_type=synthetic is never packed.")
     if job.work.batch < job.plan.devices:
         notes.append(f"MaxText loads {job.plan.devices} sequences per step and trains on {job.work.batch}.")
-    if (slices := _target(job).slices) > 1:
+    if (slices := parse_target(job.target).slices) > 1:
         notes.append(
             f"The dcn_ flags are the factors over the {slices} slices or nodes; the ici_ flags are within one."
         )
     return notes
-
-
-def _target(job: Job) -> Target:
-    return parse_target(job.target)
 
 
 def _tpu_notes(job: Job) -> list[str]:

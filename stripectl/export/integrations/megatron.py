@@ -1,12 +1,12 @@
 """Megatron: arguments of Megatron-LM's training. Read at 0.19.2: `megatron/training/arguments.py`,
 `core/model_parallel_config.py`, `core/transformer/transformer_config.py`; its attention is Transformer Engine's for
-PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which deals 2 chunks to each device (zigzag) always.
+PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which always gives two chunks to each device (zigzag).
 """
 
 from typing import Any
 
 from stripectl.core.workload import STEP
-from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training, with_batch
+from stripectl.export.integration import Integration, Job, Snippet, batch_per_group, next_multiple, not_training
 from stripectl.results.measurement import Measurement
 
 VERSION = "0.19.2"
@@ -46,9 +46,9 @@ def why_unsupported(job: Job) -> str | None:
 def _sizes_unsupported(job: Job, kind: str) -> str | None:
     work, plan, over = job.work, job.plan, job.plan.sequence_devices
     if plan.size("ring") > 1 and plan.layout != "zigzag":
-        return f"Megatron deals 2 chunks of a sequence to each device (zigzag), not the {plan.layout} layout."
+        return f"Megatron gives two chunks of a sequence to each device (zigzag); it has no {plan.layout} layout."
     if work.seq_len % (2 * over):
-        more = nearest_length(work.seq_len, 2 * over)
+        more = next_multiple(work.seq_len, 2 * over)
         return f"Megatron needs a length that {2 * over} divides, which {work.seq_len} is not. Try --seqlen {more}."
     if work.window.left is not None and kind not in WINDOWED:
         return f"Megatron has no windows with --cp-comm-type {kind}; it has them with {' and '.join(WINDOWED)}."
@@ -63,7 +63,7 @@ def write(job: Job, m: Measurement) -> Snippet:
     found: dict[str, Any] = {
         "seq-length": work.seq_len,
         "max-position-embeddings": work.seq_len,
-        "micro-batch-size": with_batch(job),
+        "micro-batch-size": batch_per_group(job),
         "global-batch-size": work.batch,
         "num-attention-heads": work.heads,
         "kv-channels": work.head_dim,
@@ -97,7 +97,9 @@ def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
         "Append these arguments to your command. Before Blackwell, CUDA_DEVICE_MAX_CONNECTIONS must be 1.",
     ]
     if kind and "a2a" in kind:
-        notes.append("Megatron deals tokens in 2 chunks per context device and reorders them after the all-to-all.")
+        notes.append(
+            "Megatron gives two chunks of tokens to each context device and reorders them after the all-to-all."
+        )
     if kind == "all_gather":
         notes.append("Its help says allgather; Transformer Engine takes all_gather alone.")
     if job.work.documents:

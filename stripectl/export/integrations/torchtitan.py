@@ -1,9 +1,9 @@
 """torchtitan: the options of its trainer. Read at 0.3.0: `config/configs.py`, `trainer.py`,
 `distributed/context_parallel/api.py`, `models/common/config_utils.py`. Its context parallelism gathers keys and values
-before FlexAttention, and deals tokens head to tail (zigzag) or in order.
+before FlexAttention, and divides tokens head to tail (zigzag) or in order.
 """
 
-from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training, with_batch
+from stripectl.export.integration import Integration, Job, Snippet, batch_per_group, next_multiple, not_training
 from stripectl.results.measurement import Measurement
 
 VERSION = "0.3.0"
@@ -27,10 +27,10 @@ def why_unsupported(job: Job) -> str | None:
     if plan.scheme != "all_gather" or plan.axes.keys() - AXES:
         return f"torchtitan has no {plan.scheme}: its context parallelism gathers keys and values."
     if plan.layout == "striped":
-        return "torchtitan deals tokens head to tail (zigzag) or in order, not in stripes."
+        return "torchtitan divides tokens head to tail (zigzag) or in order, not in stripes."
     multiple = 2 * plan.size("ring") * plan.size("tensor")
     if work.seq_len % multiple:
-        more = nearest_length(work.seq_len, multiple)
+        more = next_multiple(work.seq_len, multiple)
         return f"torchtitan needs a length that {multiple} divides, which {work.seq_len} is not. Try --seqlen {more}."
     return None
 
@@ -39,7 +39,7 @@ def write(job: Job, m: Measurement) -> Snippet:
     work, plan = job.work, job.plan
     found = {
         "training.seq_len": work.seq_len,
-        "training.local_batch_size": with_batch(job),
+        "training.local_batch_size": batch_per_group(job),
         "training.global_batch_size": work.batch,
         "parallelism.data_parallel_replicate_degree": plan.size("data"),
         "parallelism.data_parallel_shard_degree": plan.size("fsdp"),

@@ -4,7 +4,7 @@ on whole sequences (BSHD) and the striped one on packed ones (THD).
 """
 
 from stripectl.core.plan import BATCH_AXES
-from stripectl.export.integration import Integration, Job, Snippet, nearest_length, not_training
+from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training
 from stripectl.results.measurement import Measurement
 
 VERSION = "2.20.2"
@@ -94,10 +94,15 @@ def why_unsupported(job: Job) -> str | None:
     if plan.layout != "striped" and (work.documents or work.window.left is not None):
         return "Transformer Engine for JAX divides packed sequences and windows in stripes alone."
     chunk = {"zigzag": 2, "striped": stripe(job), "contiguous": 1}[plan.layout]
-    if (plan.layout == "zigzag" and ring % 2) or work.seq_len % (ring * chunk):
-        more = nearest_length(work.seq_len, ring * chunk)
+    if plan.layout == "zigzag" and ring % 2:
         return (
-            f"Transformer Engine needs an even number of devices and a length that {ring * chunk} divides. Try {more}."
+            f"Transformer Engine needs an even number of devices for zigzag, and ring={ring} is odd. Try another mesh."
+        )
+    if work.seq_len % (ring * chunk):
+        more = next_multiple(work.seq_len, ring * chunk)
+        return (
+            f"Transformer Engine needs a length that {ring * chunk} divides, which {work.seq_len} is not. "
+            f"Try --seqlen {more}."
         )
     return None
 

@@ -22,7 +22,7 @@ HOPPER, BLACKWELL = (9, 0), (10, 0)
 OF_TWO_SIZES = (192, 128)  # heads of queries and keys, and of values: DeepSeek's, the only ones of two sizes
 
 
-def unsupported_heads(workload: Any, capability: Capability | None) -> str | None:
+def why_heads_unsupported(workload: Any, capability: Capability | None) -> str | None:
     """Why the library cannot compute heads of these sizes; a GPU that is not known may be of any capability."""
     keys, values, known = workload.head_dim, workload.value_dim, capability or HOPPER
     most = MAX_HEAD_DIM if known >= HOPPER else MAX_HEAD_DIM_BEFORE_HOPPER
@@ -48,7 +48,7 @@ def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability 
         return "cudnn runs on GPUs. Try --kernel xla."
     if workload.dtype != "bfloat16":
         return f"cudnn takes no {workload.dtype}. Try --dtype bfloat16, or --kernel xla."
-    if reason := unsupported_heads(workload, capability):
+    if reason := why_heads_unsupported(workload, capability):
         return reason
     if workload.window.left is not None:
         return "cudnn has causal and full masks, no windows. Try --kernel xla."
@@ -63,8 +63,6 @@ about = Kernel(
     why_unsupported=why_unsupported,
     counting_tile=COUNTED,
     rows_per_fetch=SHARING,
-    moved_bytes_per_element={
-        "forward": 10,
-        "backward": 18,
-    },  # merged in float32; backward an output is made that has the delta given
+    # Merged in float32; backward an output is made that has the delta given.
+    moved_bytes_per_element={"forward": 10, "backward": 18},
 )

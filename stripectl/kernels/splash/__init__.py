@@ -50,10 +50,8 @@ about = Kernel(
     fallback="pallas_tpu",
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    moved_bytes_per_element={
-        "forward": 14,
-        "backward": 14,
-    },  # queries are scaled; what comes of a rectangle is merged in float32
+    # Queries are scaled; what comes of a rectangle is merged in float32.
+    moved_bytes_per_element={"forward": 14, "backward": 14},
     query_copies={"forward": 2, "backward": 2},  # and a result of its own
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),

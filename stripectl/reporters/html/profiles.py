@@ -18,13 +18,8 @@ from stripectl.util.units import SECONDS, duration, unit_of
 TITLE = "How much of the communication hides?"
 STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
 ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
-TEXT_COLUMNS = (
-    *profile_text.TEXT_COLUMNS,
-    "plan",
-    "workload",
-    "what the profile says",
-    "kind",
-)  # columns that hold no number
+# Columns that hold no number.
+TEXT_COLUMNS = (*profile_text.TEXT_COLUMNS, "plan", "workload", "what the profile says", "kind")
 STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
 HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
 MAX_PROFILES = 6  # shown whole; of the others, the share that hides

@@ -32,7 +32,7 @@ def shown_measurements(measurements: Sequence[Measurement]) -> Sequence[Measurem
 
 
 def archive_of_run(run: Run) -> tuple[str, str]:
-    """The same as `carried` of a run whose measurements have their speed-ups, however large it is."""
+    """The same as `data_link` of a run whose measurements have their speed-ups, however large it is."""
     shown, found = shown_measurements(run.measurements), run.recommendation
     if (less := len(run.measurements) - len(shown)) == 0:
         return data_link(run.to_json())

@@ -157,7 +157,7 @@ def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
     lines: list[Text] = []
     for meshes in groups.values():
         if best := next((each for each in meshes.values() if len(each) == 2), None):
-            with contextlib.suppress(TypeError, ValueError, AttributeError):  # as in `calibrations`
+            with contextlib.suppress(TypeError, ValueError, AttributeError):  # as in `cost_source_notes`
                 lines.append(Text(f"rule    {_rule(best)}"))
     return lines
 

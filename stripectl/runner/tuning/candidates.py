@@ -22,8 +22,8 @@ MATMULS = {"forward": 2.0, "backward": 5.0}  # of a tile
 
 @dataclass(frozen=True, kw_only=True)
 class TileSearch:
-    """What `tune-tiles` is asked: a request whose plans have tiles to be found, and how to look for them. `few`
-    candidates are compiled where the target is not here."""
+    """What `tune-tiles` is asked: a request whose plans have tiles to be found, and how to look for them.
+    `refine_count` candidates are compiled where the target is not here."""
 
     request: Request = field(default_factory=lambda: Request(workloads=(), plans=()))
     tiles: Sequence[Tile] = ()  # none: those of the kernel and the block

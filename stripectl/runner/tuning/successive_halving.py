@@ -1,14 +1,14 @@
 """Finds the fastest of many candidates for little device time.
 
-`exhaustive` runs every candidate as often as each other. `race` ranks them by what is known before anything runs, lets
-all that have a chance do a short run, and the best of those whole runs in turns, of which the slower half drops out
-again and again, until the winner is separated (successive halving: Karnin et al. 2013; Jamieson and Talwalkar,
+`exhaustive_search` runs every candidate as often as each other. `successive_halving` ranks them by what is known before
+anything runs, lets all that have a chance do a short run, and the best of those whole runs in turns, of which the
+slower half drops out again and again, until the winner is separated (Karnin et al. 2013; Jamieson and Talwalkar,
 arXiv:1502.07943).
 
-Candidates are numbers; what they are, and where seconds come from, is a Field's. So what was recorded replays through
-the code that runs. Every choice is made on a Field's numbers alone, and of equals the first is taken: parents that see
-the same numbers choose the same. Both searches are generators: they yield the number of each candidate that something
-new is known of, and return an Outcome.
+Candidates are numbers; what they are, and where seconds come from, is known to the `Arms`. So what was recorded replays
+through the code that runs. Every choice is made on the numbers of the arms alone, and of equals the first is taken:
+parents that see the same numbers choose the same. Both searches are generators: they yield the number of each candidate
+that something new is known of, and return a `SearchOutcome`.
 """
 
 import statistics
