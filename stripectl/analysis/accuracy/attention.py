@@ -90,7 +90,7 @@ class Prediction(NamedTuple):
         return self.predicted / self.row.seconds
 
 
-class AttentionError(NamedTuple):
+class AttentionAccuracy(NamedTuple):
     """How far predictions are off what was measured: the geometric mean over rows, and the worst."""
 
     rows: int
@@ -159,10 +159,10 @@ def attention_predictions(fewest_queries: int = 0) -> list[Prediction]:
     return [Prediction(row, seconds) for row in rows if (seconds := predicted_s(row))]
 
 
-def attention_error(found: Iterable[Prediction]) -> AttentionError:
+def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
     logs = np.array([math.log(each.ratio) for each in found])
     apart = np.exp(np.abs(logs))
-    return AttentionError(
+    return AttentionAccuracy(
         len(logs), float(np.exp(np.abs(logs).mean()) - 1), float(apart.max() - 1), float(np.exp(logs.mean()))
     )
 
@@ -176,7 +176,7 @@ class AttentionGroup(NamedTuple):
     ours: str
     passes: str
     fitted: bool
-    error: AttentionError
+    error: AttentionAccuracy
 
 
 MIN_QUERY_ROWS = 1024  # of a row that is judged: shorter ones are decided by what a call costs

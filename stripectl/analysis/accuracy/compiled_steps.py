@@ -41,7 +41,7 @@ class MeasuredRow(NamedTuple):
     plans: tuple[str, ...]
 
 
-class CompiledSpeedUpError(NamedTuple):
+class CompiledSpeedUpAccuracy(NamedTuple):
     """How far the speed-ups of compiled steps are off, with the tiles of a kernel: root mean square, mean, worst."""
 
     tiles: str
@@ -87,7 +87,7 @@ def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> floa
     return StepModel(workload, plan, [machine], beside, sent_beside(facts["collectives"], plan)).timed().seconds
 
 
-def compiled_errors() -> list[CompiledSpeedUpError]:
+def compiled_errors() -> list[CompiledSpeedUpAccuracy]:
     """With the tiles of each kernel."""
     found = []
     for tiles, as_paper in TILES.items():
@@ -96,5 +96,5 @@ def compiled_errors() -> list[CompiledSpeedUpError]:
             slow, fast = (compiled_step_s(row.model, row.seq_len, plan, as_paper) for plan in row.plans)
             off.append(slow / fast - row.measured)
         rmse, mean, worst = float(np.sqrt(np.mean(np.square(off)))), float(np.mean(off)), float(np.abs(off).max())
-        found.append(CompiledSpeedUpError(tiles, as_paper, len(off), rmse, mean, worst))
+        found.append(CompiledSpeedUpAccuracy(tiles, as_paper, len(off), rmse, mean, worst))
     return found

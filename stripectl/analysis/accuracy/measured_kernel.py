@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import (
-    AttentionError,
+    AttentionAccuracy,
     Prediction,
     PublishedTime,
     attention_error,
@@ -28,7 +28,7 @@ class KernelFit(NamedTuple):
     """The constants, fitted to all rows, in seconds; and the errors of rows that were left out of their fit."""
 
     constants: dict[str, float]
-    left_out: AttentionError
+    left_out: AttentionAccuracy
 
 
 def kernel_rows() -> list[PublishedTime]:

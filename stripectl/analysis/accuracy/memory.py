@@ -35,7 +35,7 @@ class MemoryPrediction(NamedTuple):
         return self.predicted / self.compiled if self.compiled else float("nan")
 
 
-class MemoryError_(NamedTuple):
+class MemoryAccuracy(NamedTuple):
     """Of the rows of one kind of program and of hardware: the geometric mean of the error, the worst ratio, and how
     many are within NEAR."""
 
@@ -70,7 +70,7 @@ def memory_predictions() -> tuple[MemoryPrediction, ...]:
     )
 
 
-def memory_errors() -> list[MemoryError_]:
+def memory_errors() -> list[MemoryAccuracy]:
     groups: dict[tuple[str, str], list[float]] = {}
     for row in memory_predictions():
         if row.compiled:
@@ -81,6 +81,6 @@ def memory_errors() -> list[MemoryError_]:
         logs = np.abs(np.log(ratios))
         near = sum(abs(ratio - 1) <= NEAR_SHARE for ratio in ratios)
         found.append(
-            MemoryError_(what, hardware, len(ratios), float(np.expm1(logs.mean())), ratios[int(logs.argmax())], near)
+            MemoryAccuracy(what, hardware, len(ratios), float(np.expm1(logs.mean())), ratios[int(logs.argmax())], near)
         )
     return found

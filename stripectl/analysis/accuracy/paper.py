@@ -56,7 +56,7 @@ def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
     return found
 
 
-class SpeedUpError(NamedTuple):
+class SpeedUpAccuracy(NamedTuple):
     """How far the simulated speed-ups of a device are off: root mean square, and the worst."""
 
     hardware: str
@@ -65,13 +65,13 @@ class SpeedUpError(NamedTuple):
     worst: float
 
 
-def speed_up_errors() -> list[SpeedUpError]:
+def speed_up_errors() -> list[SpeedUpAccuracy]:
     """Of each device."""
     found: dict[str, list[float]] = {}
     for each in speed_ups():
         found.setdefault(each.hardware, []).append(each.error)
     return [
-        SpeedUpError(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
+        SpeedUpAccuracy(name, len(own), float(np.sqrt(np.mean(np.square(own)))), float(np.abs(own).max()))
         for name, own in found.items()
     ]
 

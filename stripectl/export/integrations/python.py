@@ -90,7 +90,7 @@ def quoted(name: str) -> str:
 
 
 def write(job: Job, m: Measurement) -> Snippet:
-    return Snippet(snippet(job.work, job.plan))
+    return Snippet(snippet(job.work, job.plan), ["It needs stripectl and JAX on the devices of the plan."])
 
 
 integration = Integration("Python", write)

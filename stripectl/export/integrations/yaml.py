@@ -64,7 +64,7 @@ def not_in_profile(work: Workload) -> dict[str, Any]:
 
 
 def write(job: Job, m: Measurement) -> Snippet:
-    return Snippet(as_yaml(m))
+    return Snippet(as_yaml(m), ["Save it as plan.yaml; stripectl bench plan.yaml obtains this number again."])
 
 
 integration = Integration("YAML", write)
