@@ -37,7 +37,7 @@ class Recorded:
         self.spent_s += seconds
         return seconds
 
-    def short(self, index: int) -> float:
+    def pull_short(self, index: int) -> float:
         nth = self.shorts[index]
         self.shorts[index] += 1
         if self.groups == 1:  # no shorter than a whole run: the one that warms up, then such as count as whole ones
@@ -48,7 +48,7 @@ class Recorded:
         self.spent_s += runs[nth]
         return runs[nth] * self.groups
 
-    def whole(self, index: int) -> float:
+    def pull_full(self, index: int) -> float:
         if self.kept[index]:
             return self.kept[index].pop(0)
         if self.next[index] == 0:
@@ -98,10 +98,10 @@ class Made:
         self.spent_s += cost * self.seconds[index]
         return self.seconds[index]
 
-    def short(self, index: int) -> float | None:
+    def pull_short(self, index: int) -> float | None:
         return self.run("short", index, 0.25)
 
-    def whole(self, index: int) -> float | None:
+    def pull_full(self, index: int) -> float | None:
         return self.run("whole", index, 1.0 if ("whole", index) in self.ran else 2.0)
 
 
