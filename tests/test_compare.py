@@ -12,6 +12,7 @@ from test_measurement import measured, run
 from stripectl.analysis.comparison import compare_runs, environment_differences
 from stripectl.analysis.paired_change import holm
 from stripectl.analysis.schedule_diff import compare_schedules, schedule_facts
+from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
@@ -102,8 +103,13 @@ def test_many_comparisons_are_held_to_one_chance() -> None:
     """Of many plans with three samples in a hundred by chance, none is called."""
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
-    many = [replace(sampled(1.0, 0.05, seed), plan=f"ring/striped/xla@ring={2 + seed}") for seed in range(60)]
-    again = [replace(sampled(1.0, 0.05, seed + 500), plan=f"ring/striped/xla@ring={2 + seed}") for seed in range(60)]
+    many = [
+        replace(sampled(1.0, 0.05, seed), plan=read_plan(f"ring/striped/xla@ring={2 + seed}")) for seed in range(60)
+    ]
+    again = [
+        replace(sampled(1.0, 0.05, seed + 500), plan=read_plan(f"ring/striped/xla@ring={2 + seed}"))
+        for seed in range(60)
+    ]
     found = compare_runs(run(*many), run(*again), 0.0)
     assert not [each for each in found if each.verdict in ("SLOWER", "FASTER")]
 

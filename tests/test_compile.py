@@ -21,7 +21,7 @@ from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.execute.xla_flags import unknown_flag
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import Request, bench_cases
@@ -186,13 +186,13 @@ def test_the_longest_sequence_fits_and_one_step_more_does_not(compilers: Compile
     target, plan = parse_target("v5e:2x2"), parse_plan("ring/striped/xla@ring=4,tile=1024x2048")
     template = Measurement(
         workload=Workload(seq_len=1, heads=1024, kv_heads=1024, head_dim=128),
-        plan=str(plan),
-        target="v5e:2x2",
+        plan=plan,
+        target=read_target("v5e:2x2"),
         method="compiled",
     )
 
     def compile_length(work: Workload) -> Measurement:
-        asked = Measurement(workload=work, plan=str(plan), target="v5e:2x2", method="compiled")
+        asked = Measurement(workload=work, plan=plan, target=read_target("v5e:2x2"), method="compiled")
         return compile_case(with_static_facts(asked, target.hardware), target, compilers)
 
     found = search_max_length(template, plan, compile_length)
@@ -209,7 +209,7 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
     step = length_step(plan, workload(FORWARD))
     assert step == 4 * 2 * 32
     assert length_step(plan, replace(workload(FORWARD), query_len=3 * step - 1)) == 3 * step
-    template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
+    template = Measurement(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
     for most, power in itertools.product((1, 2, 3, 7, 100, 12345), (1, 2)):
         asked: list[int] = []
 
@@ -219,8 +219,8 @@ def test_lengths_are_found_whatever_the_memory(monkeypatch) -> None:
             fits = steps <= most
             return Measurement(
                 workload=work,
-                plan=str(plan),
-                target="v5e:2x2",
+                plan=plan,
+                target=read_target("v5e:2x2"),
                 method="compiled",
                 status="ok" if fits else "refused",
                 reason=None if fits else "does not fit",
@@ -243,10 +243,10 @@ def test_a_search_of_lengths_names_the_tiles_of_both_kinds_of_layers() -> None:
     )
     for text, step in (("lasp2", 4096), ("lasp2@ring=8,softmax=all_gather/xla/768", 768)):
         (case,) = max_length_cases(Request(workloads=[work], plans=[parse_plan(text)], find_max_length=True), place)
-        plan = parse_plan(case.plan)
+        plan = case.plan
         assert case.status == "ok" and plan.tile and plan.softmax and plan.softmax.tile, case.reason
         assert case.workload.seq_len == length_step(plan, work) == 8 * step
-        assert str(with_tile(plan, case.workload, "tpu")) == case.plan
+        assert str(with_tile(plan, case.workload, "tpu")) == str(case.plan)
 
 
 @pytest.mark.parametrize(
@@ -425,13 +425,18 @@ def test_what_mosaic_will_not_compile_is_refused_with_another_kernel(compilers: 
 
 def test_a_compiler_that_fails_ends_the_search_with_what_fits() -> None:
     plan = parse_plan("ring/striped/xla@ring=4,tile=16")
-    template = Measurement(workload=workload(FORWARD), plan=str(plan), target="v5e:2x2", method="compiled")
+    template = Measurement(workload=workload(FORWARD), plan=plan, target=read_target("v5e:2x2"), method="compiled")
 
     def oracle(work: Workload) -> Measurement:
         steps = work.seq_len // length_step(plan, template.workload)
         status = "ok" if steps <= 2 else "failed"
         return Measurement(
-            workload=work, plan=str(plan), target="v5e:2x2", method="compiled", status=status, reason="it crashed"
+            workload=work,
+            plan=plan,
+            target=read_target("v5e:2x2"),
+            method="compiled",
+            status=status,
+            reason="it crashed",
         )
 
     found = search_max_length(template, plan, oracle)

@@ -79,8 +79,8 @@ def test_no_record_is_implausible(name: str) -> None:
     for each in RECORDS[name]:
         case = Measurement(
             workload=each.workload,
-            plan=str(each.plan),
-            target=str(each.target),
+            plan=each.plan,
+            target=each.target.name,
             method="compiled",
             median_s=each.seconds,
         )

@@ -12,8 +12,9 @@ from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
-from stripectl.core.plan import UNSHARDED, parse_plan
+from stripectl.core.plan import UNSHARDED, parse_plan, read_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.target import read_target
 from stripectl.reporters.html.page import page_context, render
 from stripectl.reporters.terminal.by_length import (
     QUESTION,
@@ -39,7 +40,9 @@ def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **gi
     known |= {} if seconds else {"status": "refused", "reason": f"{tokens_k} heads do not divide over 3. Try 4."}
     work = replace(WORK, seq_len=tokens_k * 2**10)
     plan = str(parse_plan(f"{scheme}/zigzag/splash@{on}"))
-    return Measurement(workload=work, plan=plan, target="v5p:2x2x4", median_s=seconds, **(known | given))
+    return Measurement(
+        workload=work, plan=read_plan(plan), target=read_target("v5p:2x2x4"), median_s=seconds, **(known | given)
+    )
 
 
 def contest(*measurements: Measurement) -> SchemesByLength:
@@ -141,7 +144,7 @@ def test_only_like_is_compared_with_like() -> None:
     assert [each.workload.passes for each in schemes_by_length(both)] == ["forward", "forward-backward"]
     full = replace(crossing()[3], workload=replace(WORK, mask="full"))
     assert not schemes_by_length([*crossing()[:3], full])
-    assert len(schemes_by_length([*crossing(), replace(full, plan="nothing known")])) == 1
+    assert len(schemes_by_length([*crossing(), replace(full, plan=read_plan("nothing known"))])) == 1
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

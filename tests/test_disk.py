@@ -123,7 +123,7 @@ def bench(tmp_path: Path):
 
 def numbers(run: Run) -> list[str]:
     """Of the steps that measured."""
-    return [str(int(m.plan.rpartition("unroll=")[2]) - 1) for m in run.measurements]
+    return [str(int(str(m.plan).rpartition("unroll=")[2]) - 1) for m in run.measurements]
 
 
 def measured(said: list[str]) -> list[str]:

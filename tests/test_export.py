@@ -9,14 +9,14 @@ import pytest
 
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.layout import layouts
-from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan
+from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan, read_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.export.integration import Job, integrations, usage_of
 from stripectl.export.integrations import maxtext
 from stripectl.export.integrations.maxtext import per_device
-from stripectl.hardware.target import hardware_kind, parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.kernels.splash.kernel import COMPUTE
 from stripectl.results.measurement import Measurement
 
@@ -36,7 +36,9 @@ def workload(kind: str = "softmax", **changes) -> Workload:
 
 
 def measured(plan: str, target: str = "v5p:2x2x4", work: Workload | None = None) -> Measurement:
-    return Measurement(workload=work or workload(), plan=plan, target=target, method="simulated", median_s=1.0)
+    return Measurement(
+        workload=work or workload(), plan=read_plan(plan), target=read_target(target), method="simulated", median_s=1.0
+    )
 
 
 def table() -> Iterator[Measurement]:
@@ -45,12 +47,12 @@ def table() -> Iterator[Measurement]:
         family = "linear" if kind == "linear" else schemes[name].kernel_families[0]
         if family not in schemes[name].kernel_families:
             continue
-        tpu = hardware_kind(target) == "tpu" and family == "softmax"
+        tpu = read_target(target).kind == "tpu" and family == "softmax"
         kernel = "pallas_tpu" if tpu else DEFAULT_KERNELS[family]
         plan, work = Plan(name, layout, kernel), workload(kind)
         plan = with_mesh(plan, parse_target(target).devices)
-        if why_unsupported(plan, work, hardware_kind(target)) is None:
-            yield measured(str(with_tile(plan, work, hardware_kind(target))), target, work)
+        if why_unsupported(plan, work, read_target(target).kind) is None:
+            yield measured(str(with_tile(plan, work, read_target(target).kind)), target, work)
 
 
 TABLE = list(table())
@@ -68,7 +70,7 @@ def of(name: str, plan: str, target: str = "v5p:2x2x4", **changes) -> dict:
 
 
 def test_the_table_has_every_case() -> None:
-    cases = {(parse_plan(m.plan).scheme, m.target) for m in TABLE}
+    cases = {(m.plan.scheme, m.target) for m in TABLE}
     assert len(TABLE) > 150
     assert {scheme for scheme, _ in cases} >= {"ring", "all_gather", "ulysses", "usp", "double_ring", "lasp"}
     for name in FRAMEWORKS:
@@ -88,7 +90,7 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
         for offer in offers:
             near = parse_plan(offer.rstrip(".").rsplit(" ", 1)[1])
             job = Job(m.workload, near, m.target)
-            assert near.devices == parse_plan(m.plan).devices
+            assert near.devices == m.plan.devices
             assert each.why_unsupported(job) is None and why_unsupported(near, m.workload, job.kind) is None
 
 
@@ -96,13 +98,13 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
 def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
     if not (text := usage_of(m)["maxtext"]["text"]):
         return
-    found, target, plan = flags(text), parse_target(m.target), parse_plan(m.plan)
+    found, target, plan = flags(text), m.target.load(), m.plan
     sizes = {"ici": 1, "dcn": 1}
     for name, value in found.items():
         if name.endswith("_parallelism"):
             sizes[name[:3]] *= int(value)
     assert sizes == {"ici": target.slice_devices, "dcn": target.slices}
-    assert found["hardware"] == hardware_kind(m.target)
+    assert found["hardware"] == m.target.kind
     striped = found.get("context_parallel_reorder_strategy") == "striped"
     packed = striped or bool(m.workload.documents)
     assert found["packing"] == str(packed).lower()

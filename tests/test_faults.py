@@ -62,7 +62,7 @@ def wait_for(condition, limit_s: float = 60.0) -> bool:
 def test_three_layouts_are_measured_and_checked() -> None:
     found = list(bench(request(), silent))
     *ring, alone = found
-    assert [m.plan.split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
+    assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
     assert alone.devices == 1 and alone.target == "cpu:1"
     assert all(over_one_device(m, found) for m in ring)
     for m in found:
@@ -89,7 +89,7 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {m.plan.split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
     assert killed
     assert found["striped"].status == "failed" and "SIGKILL" in (found["striped"].reason or "")
     assert found["contiguous"].status == found["zigzag"].status == "ok"
@@ -113,7 +113,7 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {m.plan.split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
     assert killed
     assert found["zigzag"].status == "failed"
     assert found["contiguous"].status == found["striped"].status == "ok"

@@ -17,7 +17,7 @@ from test_export import TABLE, flags
 
 from stripectl.export.integration import usage_of
 from stripectl.export.integrations import megatron, torchtitan, transformer_engine
-from stripectl.hardware.target import hardware_kind, parse_target
+from stripectl.hardware.target import parse_target, read_target
 
 FOLDER = Path(__file__).parents[1] / ".venv" / "frameworks"
 PYTHON, WHEELS = FOLDER / "bin" / "python", FOLDER / "wheels"
@@ -54,7 +54,7 @@ def source(wheel: str, version: str, path: str) -> ast.Module:
 
 def topology(target: str) -> list[str]:
     found = parse_target(target)
-    name = "a3" if hardware_kind(target) == "gpu" else found.cloud_name
+    name = "a3" if read_target(target).kind == "gpu" else found.cloud_name
     return [f"compile_topology={name}", f"compile_topology_num_slices={found.slices}"]
 
 
@@ -72,7 +72,7 @@ def test_maxtext_parses_every_configuration() -> None:
         assert command == "maxtext.trainers.pre_train.train"
         argv.append([*words, *topology(m.target)])
     for (m, _), found in zip(chosen, parsed(argv), strict=True):
-        assert found == [parse_target(m.target).devices, m.workload.batch], (m.plan, m.target, found)
+        assert found == [m.target.load().devices, m.workload.batch], (m.plan, m.target, found)
 
 
 def test_maxtext_refuses_what_is_wrong() -> None:

@@ -18,7 +18,9 @@ import pytest
 from test_cli import run as stripectl
 from test_report import HOSTILE, made, run_of
 
+from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
 from stripectl.results.history import APPLICATION, VERSION, History
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -275,7 +277,7 @@ def test_what_is_read_is_checked(history: History, change: str) -> None:
 @pytest.mark.parametrize("text", EVIL)
 def test_text_is_text(history: History, text: str) -> None:
     plan = made("striped", 0.5)
-    run = night(0, plan, replace(plan, plan=text, target=text), commit=text)
+    run = night(0, plan, replace(plan, plan=read_plan(text), target=read_target(text)), commit=text)
     run = replace(run, id=text, command=text)
     for _ in range(2):
         history.add(run)
@@ -294,7 +296,7 @@ def test_a_run_without_a_date_has_no_place(history: History, created: str) -> No
 
 
 def test_a_plan_that_cannot_be_read_is_kept_without_its_time(history: History) -> None:
-    history.add(night(0, made("striped", 0.5), replace(made("zigzag", 0.4), plan="ring/spiral/xla@ring=4")))
+    history.add(night(0, made("striped", 0.5), replace(made("zigzag", 0.4), plan=read_plan("ring/spiral/xla@ring=4"))))
     (run,) = history.runs()
     assert [(m.status, m.median_s) for m in run.measurements] == [("ok", 0.5), ("failed", None)]
 

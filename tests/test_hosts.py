@@ -146,7 +146,7 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     assert code == 0, said
     run = Run.load(tmp_path / "run")
     ring = [m for m in run.measurements if m.devices == count]
-    assert [m.plan.split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
+    assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
     assert all(m.status == "ok" and len(m.samples_s) >= 3 for m in run.measurements)
     assert len(run.environment["hosts"]) == count
     if NAMESPACES:

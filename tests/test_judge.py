@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from stripectl.analysis.claim_verdicts import VERDICTS, Judgement, judge_claims
 from stripectl.analysis.claims import parse_claim
 from stripectl.analysis.metrics import METRICS
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
 
@@ -22,8 +24,13 @@ ULYSSES, ONE = "ulysses/contiguous/xla@ulysses=8,tile=1024x1024", "ring/contiguo
 
 
 def m(plan: str, seconds: float | None = 1.0, **given: Any) -> Measurement:
-    usual = {"workload": WORK, "target": "v5e:2x4", "method": "simulated", "status": "ok" if seconds else "refused"}
-    return Measurement(plan=plan, median_s=seconds, **(usual | given))
+    usual = {
+        "workload": WORK,
+        "target": read_target("v5e:2x4"),
+        "method": "simulated",
+        "status": "ok" if seconds else "refused",
+    }
+    return Measurement(plan=read_plan(plan), median_s=seconds, **(usual | given))
 
 
 def sampled(plan: str, samples_s: Sequence[float], **given: Any) -> Measurement:
@@ -123,7 +130,7 @@ def test_sides_agree_in_what_neither_names() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"target": "v5e:4x4"},
+        {"target": read_target("v5e:4x4")},
         {"method": "compiled"},
         {"workload": replace(WORK, passes="forward-backward")},
         {"flags": {"flag": "on"}},
@@ -147,13 +154,13 @@ def test_runs_are_not_compared_with_each_other() -> None:
 
 
 def test_the_baseline_counts_where_it_is_named() -> None:
-    alone = m(ONE, 8.0, target="v5e:1")
+    alone = m(ONE, 8.0, target=read_target("v5e:1"))
     assert judged("striped >= 1.3 x ring", *BOTH, alone).holding == 1
     assert judged("striped >= 8 x ring@ring=1", *BOTH, alone).verdict == "HOLDS"
     assert judged("striped >= 8 x ring@ring=1 on v5e:2x4", *BOTH, alone).verdict == "HOLDS"
     assert judged("time < 2 s", *BOTH, alone).verdict == "HOLDS"
     assert judged("time < 9 s", alone).holding == 1, "where there is nothing else"
-    vanilla = m("vanilla/contiguous/dense", 9.0, target="v5e:1")
+    vanilla = m("vanilla/contiguous/dense", 9.0, target=read_target("v5e:1"))
     assert judged("vanilla time < 9 s", *BOTH, vanilla).verdict == "FAILS"
 
 
@@ -183,14 +190,14 @@ def test_a_claim_about_nothing_says_what_there_is(text: str, says: str) -> None:
 
 
 def test_this_machine_is_where_tiles_were_timed() -> None:
-    here = m(STRIPED, 1.0, cost_source={"source": "measured_tile"}, target="cpu:8")
-    ran = sampled(STRIPED, FAST, target="cpu:2")
+    here = m(STRIPED, 1.0, cost_source={"source": "measured_tile"}, target=read_target("cpu:8"))
+    ran = sampled(STRIPED, FAST, target=read_target("cpu:2"))
     paper = m(STRIPED, 99.0, cost_source={"source": "datasheet"})
     assert judged("time < 2 s on this machine", here, ran, paper).holding == 2
 
 
 def test_a_target_has_several_names() -> None:
-    slice_of_16 = m(STRIPED, target="v4:2x2x4")
+    slice_of_16 = m(STRIPED, target=read_target("v4:2x2x4"))
     for name in ("v4:2x2x4", "v4-32", "v4"):
         assert judged(f"time < 2 s on {name}", slice_of_16).verdict == "HOLDS"
 

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import ON_PAPER, run
 
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.target import read_target
 from stripectl.results import journal
 from stripectl.results.lock import FILE as LOCK
 from stripectl.results.lock import writing_in
@@ -38,7 +40,13 @@ def made(at: int, seconds: float, method: str = "measured") -> Measurement:
     samples = (seconds, 1.1 * seconds, 0.9 * seconds) if method == "measured" else ()
     plan = f"ring/striped/xla@ring=2,tile=128x128,unroll={at + 1}"
     return Measurement(
-        workload=WORK, plan=plan, target="cpu:2", method=method, samples_s=samples, median_s=seconds, speedup=None
+        workload=WORK,
+        plan=read_plan(plan),
+        target=read_target("cpu:2"),
+        method=method,
+        samples_s=samples,
+        median_s=seconds,
+        speedup=None,
     )
 
 

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli import run
 
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.target import read_target
 from stripectl.reporters.html.run_archive import MAX_SHOWN
 from stripectl.results import journal
 from stripectl.results.measurement import Measurement, median_interval, ratio_interval
@@ -45,8 +47,8 @@ def measurements(count: int) -> list[Measurement]:
         workload = Workload(seq_len=length, heads=4, kv_heads=4, head_dim=64, dtype="float32", passes=passes)
         m = Measurement(
             workload=workload,
-            plan=plan + ",unroll=2" * (method == "refused"),
-            target="cpu:2",
+            plan=read_plan(plan + ",unroll=2" * (method == "refused")),
+            target=read_target("cpu:2"),
             method="compiled" if method == "refused" else method,
             samples_s=samples_s,
             median_s=None if status else seconds,
@@ -115,12 +117,12 @@ def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
     monkeypatch.setattr(Run, "save", lambda self, folder: saved.append(1) or save(self, folder))
     kept = RunWriter(Run.load(large), tmp_path)
     plan = "ring/striped/xla@ring=2,tile=64x64,unroll="
-    more = [replace(kept.run.measurements[0], plan=f"{plan}{at + 1}") for at in range(500)]
+    more = [replace(kept.run.measurements[0], plan=read_plan(f"{plan}{at + 1}")) for at in range(500)]
     for at, m in enumerate(more):
         kept.add(m)
         if at % 100 == 99:
             lines = (tmp_path / journal.FILE).read_text().split("\n")
-            assert json.loads(lines[-2])["measurement"]["plan"] == m.plan
+            assert json.loads(lines[-2])["measurement"]["plan"] == str(m.plan)
     assert sum(saved) <= 3
     assert [m.plan for m in Run.load(tmp_path).measurements[count:]] == [m.plan for m in more]
 

@@ -23,6 +23,7 @@ from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import DTYPES, Workload
 from stripectl.execute.program import PlanProgram
 from stripectl.hardware.profile import Hardware
+from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.measurement import Measurement
 from stripectl.runner.static_facts import with_static_facts
@@ -229,7 +230,7 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
     maps = []
     for name in STATES:
         work, plan = planned(name, 8, passes="forward")
-        case = Measurement(workload=work, plan=str(plan), target="v5e:2x4", method="simulated")
+        case = Measurement(workload=work, plan=plan, target=read_target("v5e:2x4"), method="simulated")
         maps.append(with_static_facts(case, Hardware.load("v5e")).tiles["per_round"])
     assert maps[0] == maps[1] and len(maps[0]) == 8
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
 from stripectl.results.measurement import (
     Measurement,
     median_interval,
@@ -28,7 +30,13 @@ def measured(layout: str, median: float, noise: float = 0.001, count: int = 15) 
     plan = f"ring/{layout}/xla@ring=2,tile=128x128"
     mid, interval = median_interval(samples)
     return Measurement(
-        workload=WORK, plan=plan, target="cpu:2", method="measured", samples_s=samples, median_s=mid, ci95_s=interval
+        workload=WORK,
+        plan=read_plan(plan),
+        target=read_target("cpu:2"),
+        method="measured",
+        samples_s=samples,
+        median_s=mid,
+        ci95_s=interval,
     )
 
 
@@ -87,7 +95,7 @@ def test_files_that_are_no_run(tmp_path: Path, text: str, why: str) -> None:
 def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
     striped, contiguous = with_speedups([measured("striped", 1.0), measured("contiguous", 1.5)])
     assert contiguous.speedup is None
-    assert striped.speedup and striped.speedup["over"] == contiguous.plan
+    assert striped.speedup and striped.speedup["over"] == str(contiguous.plan)
     assert striped.speedup["value"] == pytest.approx(1.5, rel=0.01)
     low, high = striped.speedup["ci95"]
     assert low < striped.speedup["value"] < high
@@ -107,7 +115,12 @@ def test_two_samples_have_no_interval() -> None:
 def test_one_device_and_simulations_are_set_beside() -> None:
     ring = measured("striped", 1.0)
     twin = replace(ring, method="simulated", samples_s=(), ci95_s=None, median_s=0.9 * (ring.median_s or 0))
-    alone = replace(ring, plan="ring/contiguous/xla@tile=128x128", target="cpu:1", median_s=2 * (ring.median_s or 0))
+    alone = replace(
+        ring,
+        plan=read_plan("ring/contiguous/xla@tile=128x128"),
+        target=read_target("cpu:1"),
+        median_s=2 * (ring.median_s or 0),
+    )
     assert over_one_device(ring, [ring, alone]) == pytest.approx(2.0)
     assert over_one_device(alone, [ring, alone]) is None
     assert simulation_error(ring, [ring, twin]) == pytest.approx(-0.1)

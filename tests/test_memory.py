@@ -158,7 +158,7 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
         cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
         assert len(cases) > EXPLAINED_PLANS
         many = simulate_group(cases, place, devices)
-        few = [simulate_case(make_case(work, parse_plan(m.plan), {}, place, "simulated"), place, devices) for m in many]
+        few = [simulate_case(make_case(work, m.plan, {}, place, "simulated"), place, devices) for m in many]
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
     assert [m.median_s for m in many] == pytest.approx([m.median_s for m in few], rel=1e-12)

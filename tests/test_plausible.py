@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.ranking import rankings
 from stripectl.analysis.recommendation import recommend
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.terminal.footnotes import plausibility_notes
 from stripectl.results.measurement import Measurement, with_speedups
 from stripectl.results.run import Run
@@ -35,7 +35,9 @@ def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> 
 
 def found(text: str, target: str = "v4:2x2x4", work: Workload = WORK, **changes) -> Measurement:
     took = seconds(text, target, work)
-    case = Measurement(workload=work, plan=text, target=target, method="simulated", median_s=took)
+    case = Measurement(
+        workload=work, plan=read_plan(text), target=read_target(target), method="simulated", median_s=took
+    )
     return replace(with_static_facts(case, parse_target(target).hardware), **changes)
 
 
@@ -59,7 +61,7 @@ def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
     assert alone.median_s
     fast = found(ring("striped"), median_s=alone.median_s / 20, peak_flops_per_s=1e18)
     assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, [alone, fast]))
-    other = replace(fast, plan=fast.plan.replace("1024x1024", "512x512"))
+    other = replace(fast, plan=read_plan(str(fast.plan).replace("1024x1024", "512x512")))
     assert why_implausible(other, [alone, other]) is None
     assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, [alone, other]))
 
@@ -90,9 +92,9 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
     fast = replace(fast, median_s=slow.median_s / 5)
     run = Run("id", "2026-11-24T00:00:00Z", "stripectl bench", {}, with_speedups([slow, fair, fast]))
     (ranking,) = rankings(run.measurements)
-    assert ranking.best.plan == fair.plan and list(ranking.broken) == [fast.plan]
+    assert ranking.best.plan == fair.plan and list(ranking.broken) == [str(fast.plan)]
     said = recommend(run)
-    assert said and said["plan"] == fair.plan
+    assert said and said["plan"] == str(fair.plan)
     assert any("is implausible and not ranked" in reason for reason in said["reasons"])
     assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.measurements)] == [
         True

@@ -21,10 +21,11 @@ from stripectl.analysis import explanation
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
 from stripectl.cli.parse import parse_request
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.export.integrations.python import snippet
 from stripectl.export.integrations.yaml import as_yaml, command_line
+from stripectl.hardware.target import read_target
 from stripectl.reporters.html import recommendation as html_card
 from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
 from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
@@ -43,12 +44,12 @@ def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
 
 def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
     known = {
-        "target": "v5p:2x2x4",
+        "target": read_target("v5p:2x2x4"),
         "method": "simulated",
         "cost_source": {"source": "datasheet"},
         "bottleneck_shares": COMPUTE,
     }
-    return Measurement(workload=workload, plan=plan(layout, tile), median_s=time_s, **(known | given))
+    return Measurement(workload=workload, plan=read_plan(plan(layout, tile)), median_s=time_s, **(known | given))
 
 
 def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
@@ -213,12 +214,12 @@ def test_the_gain_is_over_the_default_tile_where_the_run_holds_it() -> None:
 
 
 def test_one_device_is_a_comparison_and_no_rival() -> None:
-    alone = clocked("contiguous", 0.5, target="v5p:1")
-    alone = replace(alone, plan="ring/contiguous/splash@ring=1,tile=1024x1024")
+    alone = clocked("contiguous", 0.5, target=read_target("v5p:1"))
+    alone = replace(alone, plan=read_plan("ring/contiguous/splash@ring=1,tile=1024x1024"))
     answer = found(clocked("zigzag", 1.0), clocked("contiguous", 2.0), alone)
     assert (answer["plan"], answer["over_one_device"]) == (plan("zigzag"), 0.5)
     assert answer["others"] == []
-    assert found(alone)["plan"] == alone.plan
+    assert found(alone)["plan"] == str(alone.plan)
 
 
 def test_curves_cross_where_the_logarithms_of_their_ratio_do() -> None:
@@ -455,7 +456,7 @@ def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> 
 
     (wanted,), flags = request(shlex.split(asked)).workloads, request(shlex.split(asked)).flags
     m = clocked("zigzag", 1.0, wanted, flags=flags[-1])
-    line = shlex.split(command_line(replace(m, plan=str(request(shlex.split(asked)).plans[0]))))
+    line = shlex.split(command_line(replace(m, plan=request(shlex.split(asked)).plans[0])))
     assert line[:2] == ["stripectl", "bench"]
     assert (request(line[2:]).workloads, request(line[2:]).flags) == ([wanted], flags[-1:])
 
@@ -465,7 +466,7 @@ def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_de
     tied = [clocked("zigzag", 1.0 + 1e-3 * at, tile=tile) for at, tile in enumerate((128, 512, 1024, 2048))]
     other = clocked("striped", 1.2, tile=128)
     answer = found(other, *tied)
-    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag", 1024), other.plan)
+    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag", 1024), str(other.plan))
     said = "Times that are simulated do not tell its tiles from 3 other choices of tiles"
     assert any(reason.startswith(said) for reason in answer["reasons"])
     slower = replace(tied[2], median_s=1.02)

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from stripectl.cli.report import command
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
 from stripectl.reporters.html import run_archive
 from stripectl.reporters.html.measurements import BLANK
 from stripectl.reporters.html.page import content_hash, page_context, render
@@ -57,7 +59,12 @@ def made(
     tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
     known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
     return Measurement(
-        workload=workload, plan=plan_of(layout), target="cpu:4", method=method, median_s=time_s, **(known | given)
+        workload=workload,
+        plan=read_plan(plan_of(layout)),
+        target=read_target("cpu:4"),
+        method=method,
+        median_s=time_s,
+        **(known | given),
     )
 
 
@@ -71,8 +78,12 @@ def bench() -> Run:
     long = [made(name, time_s, "simulated", LONG) for name, time_s in zip(LAYOUTS, (340, 205, 202), strict=True)]
     measured = [made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)]
     small = [made(name, time_s, "simulated") for name, time_s in zip(LAYOUTS, (0.68, 0.5, 0.4), strict=True)]
-    alone = replace(long[0], plan="ring/contiguous/xla@tile=64x64", target="cpu:1", median_s=790.0, bytes={})
-    refused = replace(long[0], plan=plan_of("zigzag"), status="refused", reason="511 rows are odd", median_s=None)
+    alone = replace(
+        long[0], plan=read_plan("ring/contiguous/xla@tile=64x64"), target=read_target("cpu:1"), median_s=790.0, bytes={}
+    )
+    refused = replace(
+        long[0], plan=read_plan(plan_of("zigzag")), status="refused", reason="511 rows are odd", median_s=None
+    )
     return run_of(
         *long, alone, *measured, *small, refused, warnings=["1.5 of 2 cores are busy"], versions={"jax": "0.10"}
     )
@@ -326,7 +337,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
         for m in bench.measurements
     ]
     changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
-    broken = [replace(changed[0], plan=text), replace(changed[0], plan=text, status="refused")]
+    broken = [replace(changed[0], plan=read_plan(text)), replace(changed[0], plan=read_plan(text), status="refused")]
     run = Run(text, text, text, poison(bench.environment, text), [*changed, *broken])
     page = Page(render(run))
     check_harmless(page)
@@ -335,7 +346,7 @@ def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
 
 
 def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
-    unknown = replace(made("striped", 1.0), plan="moebius/striped/xla@ring=4")
+    unknown = replace(made("striped", 1.0), plan=read_plan("moebius/striped/xla@ring=4"))
     row = page_context(run_of(unknown))["tables"][0]["rows"][0]
     assert row["status"] == "failed"
     assert "moebius" in row["reason"]

@@ -9,9 +9,10 @@ from test_report import FORWARD, LONG, made, plan_of, run_of
 
 from stripectl.analysis.link_load import carried_bytes, traffic
 from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.placement import TorusLink, place_mesh
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.html.charts import section
 from stripectl.reporters.html.page import DRAWINGS, page_context
 from stripectl.results.measurement import Measurement
@@ -44,7 +45,7 @@ def test_speed_ups_over_the_lengths_of_the_run_with_bounds_and_intervals() -> No
     assert [row["value"] for row in chart["dotted"]] == [1.7, 1.7]
     assert chart["note"] == f"Over {plan_of('contiguous').partition(',')[0]}."
     assert "ring/zigzag" in chart["series"][0]
-    measured = [replace(made(m.plan.split("/")[1], m.median_s or 0.0), workload=m.workload) for m in run]
+    measured = [replace(made(str(m.plan).split("/")[1], m.median_s or 0.0), workload=m.workload) for m in run]
     (chart,) = charts("speedup", *measured)
     assert all(row["low"] <= row["value"] <= row["high"] for row in chart["points"])
     assert chart["table"]["rows"][1][4] == "1.60 to 1.60"
@@ -73,7 +74,11 @@ def test_flags_of_the_compiler_are_part_of_a_plan() -> None:
 
 def test_a_bound_is_over_a_base_that_differs_in_its_layout_alone() -> None:
     run = [at(n, name, 1.0) for n in (4096, 8192) for name in BOTH]
-    other = [replace(m, plan=m.plan.replace("tile=64x64", "tile=64x128")) for m in run if "zigzag" in m.plan]
+    other = [
+        replace(m, plan=read_plan(str(m.plan).replace("tile=64x64", "tile=64x128")))
+        for m in run
+        if "zigzag" in str(m.plan)
+    ]
     (chart,) = charts("speedup", *run, *other)
     bounds = {(row[0], row[5]) for row in chart["table"]["rows"]}
     assert {bound for name, bound in bounds if "64x128" in name} == {"n/a"}
@@ -103,7 +108,9 @@ def test_published_speed_ups_are_stars() -> None:
 
 def test_tiles_stand_by_their_ratio_and_refused_ones_say_why() -> None:
     def tiled(tile: str, time_s: float | None, **given: Any) -> Measurement:
-        return replace(made("striped", time_s or 1.0, "compiled"), plan=f"ring/striped/xla@ring=4,tile={tile}", **given)
+        return replace(
+            made("striped", time_s or 1.0, "compiled"), plan=read_plan(f"ring/striped/xla@ring=4,tile={tile}"), **given
+        )
 
     refused = tiled("128x128", None, status="refused", median_s=None, reason="too large")
     rough = tiled("32x64", 3.0, method="simulated", cost_source={"source": "one_block"})
@@ -121,7 +128,7 @@ def test_tiles_of_a_backward_pass_are_a_chart_of_their_own() -> None:
     both = replace(FORWARD, passes="forward-backward")
     plans = ("tile=64x64", "tile=64x64,backward=32x32", "tile=64x64,backward=32x64")
     run = [
-        replace(made("striped", time_s, "compiled", both), plan=f"ring/striped/xla@ring=4,{plan}")
+        replace(made("striped", time_s, "compiled", both), plan=read_plan(f"ring/striped/xla@ring=4,{plan}"))
         for plan, time_s in zip(plans, (3.0, 2.0, 1.0), strict=True)
     ]
     (chart,) = charts("tiles", *run)
@@ -145,8 +152,8 @@ def test_meshes_are_compared_and_drawn_with_what_links_carry() -> None:
         tiles = {"tile": "64x64", "computed": 1, "useful": 1, "efficiency": 1.0, "per_round": [[1]]}
         return replace(
             made("zigzag", time_s, "simulated", replace(TPU, heads=16, kv_heads=16)),
-            plan=f"ring/zigzag/xla@{mesh},tile=64x64",
-            target="v5e:4x4",
+            plan=read_plan(f"ring/zigzag/xla@{mesh},tile=64x64"),
+            target=read_target("v5e:4x4"),
             tiles=tiles,
         )
 
@@ -159,7 +166,11 @@ def test_meshes_are_compared_and_drawn_with_what_links_carry() -> None:
 
 
 def test_bytes_of_a_ring_lie_on_the_links_of_its_cycle() -> None:
-    m = replace(made("zigzag", 1.0, "simulated", TPU), plan="ring/zigzag/xla@ring=4,tile=64x64", target="v5e:2x2")
+    m = replace(
+        made("zigzag", 1.0, "simulated", TPU),
+        plan=read_plan("ring/zigzag/xla@ring=4,tile=64x64"),
+        target=read_target("v5e:2x2"),
+    )
     work, along = m.workload, traffic(m)
     each = 2 * (work.seq_len // 4) * work.kv_heads * work.head_dim * 2  # K and V in bfloat16
     assert along == {("ring", "collective-permute"): 3 * each}
@@ -179,7 +190,7 @@ def test_bytes_of_a_compiled_step_are_shared_out_over_its_axes() -> None:
     told = {"opcode": "all-gather", "pass": "forward", "dtype": "bf16", "asynchronous": True, "beside_tiles": False}
     program = {"collectives": [told | {"axis": "ring+tensor", "sent_bytes": 10, "times": 3}]}
     plan = "ring/zigzag/xla@ring=2,tensor=2,tile=64x64"
-    m = replace(made("zigzag", 1.0, "compiled", TPU), plan=plan, compiled_program=program)
+    m = replace(made("zigzag", 1.0, "compiled", TPU), plan=read_plan(plan), compiled_program=program)
     assert traffic(m) == {("ring", "all-gather"): 15, ("tensor", "all-gather"): 15}
 
 
@@ -204,7 +215,7 @@ def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() 
 
 
 def test_the_roof_is_that_of_the_hardware() -> None:
-    m = replace(at(4096, "zigzag", 1e-3, peak_flops_per_s=1.97e14), target="v5e:2x2")
+    m = replace(at(4096, "zigzag", 1e-3, peak_flops_per_s=1.97e14), target=read_target("v5e:2x2"))
     (chart,) = charts("roofline", m)
     assert (
         chart["marks"][0]["intensity"] == 64
@@ -212,7 +223,7 @@ def test_the_roof_is_that_of_the_hardware() -> None:
     assert chart["roof"][1]["intensity"] == pytest.approx(1.97e14 / 8.19e11)
     assert chart["marks"][0]["roof"] == pytest.approx(64 * 8.19e11 / 1e12)
     assert not charts("roofline", made("zigzag", 1.0))  # nobody publishes a CPU's
-    dense = replace(m, plan="rsa/contiguous/dense@ring=4,tile=64x64")
+    dense = replace(m, plan=read_plan("rsa/contiguous/dense@ring=4,tile=64x64"))
     (chart,) = charts("roofline", dense)
     assert chart["marks"][0]["intensity"] < 32  # scores pass through memory
 
@@ -225,7 +236,9 @@ def test_of_many_groups_those_of_the_longest_sequences_are_drawn() -> None:
 
 
 def test_steps_have_a_bar_a_plan_and_one_device_a_word() -> None:
-    alone = replace(made("contiguous", 9.0), plan="ring/contiguous/xla@ring=1,tile=64x64", target="cpu:1")
+    alone = replace(
+        made("contiguous", 9.0), plan=read_plan("ring/contiguous/xla@ring=1,tile=64x64"), target=read_target("cpu:1")
+    )
     (chart,) = charts("time", made("striped", 1.0), made("zigzag", 0.5), alone)
     assert [(bar["value"], bar["method"]) for bar in chart["bars"]] == [(1.0, "measured"), (0.5, "measured")]
     assert all(bar["low"] < bar["value"] < bar["high"] for bar in chart["bars"])

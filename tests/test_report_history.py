@@ -16,6 +16,7 @@ from test_report import FORWARD, LONG, Page, carried_by, check_harmless, made
 from test_series import BUNDLES, measured
 
 from stripectl.cli.report import command
+from stripectl.core.plan import read_plan
 from stripectl.reporters.html.history import ABSENT, MAX_CHARTS, NO_OTHER_RUN, TITLE
 from stripectl.reporters.html.page import page_context, render
 from stripectl.results.history import History
@@ -63,7 +64,10 @@ def test_plans_without_a_past_are_counted() -> None:
 
 
 def test_what_is_not_drawn_is_said() -> None:
-    tiles = [replace(made("striped", float(n)), plan=f"ring/striped/xla@ring=4,tile={64 * n}") for n in range(1, 10)]
+    tiles = [
+        replace(made("striped", float(n)), plan=read_plan(f"ring/striped/xla@ring=4,tile={64 * n}"))
+        for n in range(1, 10)
+    ]
     found = section_of([night(at, *tiles) for at in range(2)])
     (group,) = found["groups"]
     assert len(group["charts"]) == MAX_CHARTS and group["left_out"] == 9 - MAX_CHARTS

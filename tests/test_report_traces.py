@@ -12,6 +12,7 @@ import pytest
 from test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
 from test_trace_cells import TRACE, hop
 
+from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
 from stripectl.profiling.timeline import KINDS
 from stripectl.reporters.html import run_archive
@@ -144,7 +145,7 @@ def test_a_step_of_any_length(end_s: float) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_are_shown_and_never_run(text: str) -> None:
     run = run_of(traced(poison(TRACE | {"profile": "x"}, text)), traced({"reason": text}, "zigzag"))
-    strange = replace(run.measurements[0], plan=text)
+    strange = replace(run.measurements[0], plan=read_plan(text))
     page = Page(render(replace(run, measurements=[*run.measurements, strange])))
     check_harmless(page)
     assert utf8(text) in " ".join(page.text)

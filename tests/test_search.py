@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from stripectl.cli import main
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
@@ -52,10 +53,10 @@ def test_the_rows_of_a_run_hold_the_notable_plans_with_the_figures_of_the_table(
     (search,) = run.searches
     table = dict(zip(search.plans, zip(search.median_s, search.peak_bytes, strict=True), strict=True))
     wide = [m for m in run.measurements if m.status == "ok" and m.devices > 1]
-    assert all(table[m.plan] == (m.median_s, m.peak_bytes) for m in wide)
-    assert [m.plan for m in sorted(wide, key=lambda m: m.median_s or 0.0)][:20] == list(search.plans[:20])
+    assert all(table[str(m.plan)] == (m.median_s, m.peak_bytes) for m in wide)
+    assert [str(m.plan) for m in sorted(wide, key=lambda m: m.median_s or 0.0)][:20] == list(search.plans[:20])
     best = {scheme: next(table) for scheme, table in itertools.groupby(sorted(search.plans), lambda p: p.split("/")[0])}
-    assert best.keys() == {parse_plan(m.plan).scheme for m in wide}
+    assert best.keys() == {m.plan.scheme for m in wide}
     reasons = {m.reason for m in run.measurements if m.status == "refused"}
     assert reasons == set(search.refused)
 
@@ -63,7 +64,7 @@ def test_the_rows_of_a_run_hold_the_notable_plans_with_the_figures_of_the_table(
 def test_one_device_has_the_tile_of_the_fastest_plan(searched: tuple[Run, Path]) -> None:
     run, _ = searched
     (alone,) = (m for m in run.measurements if m.devices == 1)
-    assert parse_plan(alone.plan).tile == parse_plan(run.searches[0].plans[0]).tile
+    assert alone.plan.tile == parse_plan(run.searches[0].plans[0]).tile
 
 
 def test_the_terminal_and_the_report_say_how_many_there_were(searched: tuple[Run, Path], capsys) -> None:
@@ -94,7 +95,13 @@ def test_every_tile_is_refused_where_it_cannot_be_simulated(tmp_path: Path, caps
 def measurement(plan: str, seconds: float | None, reason: str | None = None) -> Measurement:
     status = "refused" if reason else "ok"
     return Measurement(
-        workload=WORK, plan=plan, target="v5e:2x2", method="simulated", median_s=seconds, status=status, reason=reason
+        workload=WORK,
+        plan=read_plan(plan),
+        target=read_target("v5e:2x2"),
+        method="simulated",
+        median_s=seconds,
+        status=status,
+        reason=reason,
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.hardware.links import Hops
+from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
 from stripectl.simulate.sensitivity import (
@@ -112,9 +113,9 @@ def test_long_rings_are_simulated_at_fewer_lengths() -> None:
 
 
 def test_what_is_measured_has_the_reasons_of_its_simulation() -> None:
-    case = Measurement(workload=WORK, plan=str(plan()), target="cpu:8", method="simulated")
+    case = Measurement(workload=WORK, plan=plan(), target=read_target("cpu:8"), method="simulated")
     clocked = with_sensitivity(case, plan(), BOUND_BY["compute"], simulate(WORK, plan(), BOUND_BY["compute"]), "cpu")
-    other = replace(case, plan=str(plan("contiguous")))
+    other = replace(case, plan=plan("contiguous"))
     given, untouched = with_estimated_sensitivity([case, other], [clocked])
     assert (given.bottleneck_shares, given.scaling) == (clocked.bottleneck_shares, clocked.scaling)
     assert given.bottleneck_shares and given.bottleneck_shares["compute"] == pytest.approx(0.5)

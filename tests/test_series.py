@@ -15,6 +15,8 @@ from test_report import FORWARD, made
 from stripectl.analysis.history_metrics import METRICS
 from stripectl.analysis.series import Series, series_of
 from stripectl.cli.history import METRICS as NAMES
+from stripectl.core.plan import read_plan
+from stripectl.hardware.target import read_target
 from stripectl.reporters import history_text
 from stripectl.reporters.terminal.history import BREAK, MAX_TREND_CHARACTERS, trend
 from stripectl.results.history import History
@@ -225,7 +227,7 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
         tiles = [
             replace(
                 made("striped", 1.0, "compiled", cost_source=BUNDLES),
-                plan=f"ring/striped/xla@ring=4,tile={64 * n}",
+                plan=read_plan(f"ring/striped/xla@ring=4,tile={64 * n}"),
                 median_s=1.0 + at * (n == 50),
             )
             for n in range(1, 61)
@@ -242,7 +244,9 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
 def test_hostile_text_steers_no_terminal(text: str, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(3):
-        m = replace(made("striped", 0.5), target=text, workload=replace(FORWARD, model=text), flags={text: text})
+        m = replace(
+            made("striped", 0.5), target=read_target(text), workload=replace(FORWARD, model=text), flags={text: text}
+        )
         run = night(number, m, commit=f"{number}{text}", versions={text: f"{text}{number}"}, host={"processor": text})
         History(Path("kept")).add(replace(run, id=f"{text}{number}"))
     for more in ([], ["--plan", "striped"], ["--json"]):

@@ -15,11 +15,11 @@ from test_counts import transfers
 from stripectl.cli import main
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.model_config import Model
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute import verification
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.hlo.schedule import ATTENTION
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
@@ -87,7 +87,7 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
     """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
     target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
     workload = step(batch=2)
-    case = Measurement(workload=workload, plan=plan, target=str(target), method="compiled")
+    case = Measurement(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
@@ -112,7 +112,7 @@ HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/
 @needs
 def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
-    case = Measurement(workload=workload, plan=HYBRID, target=str(target), method="compiled")
+    case = Measurement(workload=workload, plan=read_plan(HYBRID), target=target.name, method="compiled")
     with CompilerPool(silent, cached=False) as compilers:
         found = compile_case(case, target, compilers)
     assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
@@ -157,7 +157,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
     machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
-    case = Measurement(workload=workload, plan=PLAN, target=str(target), method="simulated", cost_source={})
+    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated", cost_source={})
     found = simulated_step(case, hardware, [machine])
     assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
     both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
@@ -177,7 +177,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
 
 
 def test_a_models_step_follows_from_few_layers() -> None:
-    case = Measurement(workload=step(layers=22), plan=PLAN, target="cpu:4", method="measured")
+    case = Measurement(workload=step(layers=22), plan=read_plan(PLAN), target=read_target("cpu:4"), method="measured")
     less, more = with_fewer_layers(case)
     assert [each.workload.layers for each in (less, more)] == list(LAYERS_RUN)
     assert with_fewer_layers(replace(case, workload=step(layers=3)))[0].workload.layers == 3
@@ -205,11 +205,13 @@ def test_every_mesh_has_all_devices_and_comes_once() -> None:
 
 def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
     def timed(plan: str, seconds: float | None) -> Measurement:
-        return Measurement(workload=step(), plan=plan, target="v5e:2x2", method="simulated", median_s=seconds)
+        return Measurement(
+            workload=step(), plan=read_plan(plan), target=read_target("v5e:2x2"), method="simulated", median_s=seconds
+        )
 
     slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
     found = promising_plans([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
-    assert [m.plan for m in found] == [best, other]
+    assert [m.plan for m in found] == [read_plan(best), read_plan(other)]
 
 
 def test_a_step_needs_a_model() -> None:
@@ -251,7 +253,7 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
     )
     assert code == 0
     timed, refused = ([m for m in found if m.status == status] for status in ("ok", "refused"))
-    assert {parse_plan(m.plan).mesh for m in timed} == {
+    assert {m.plan.mesh for m in timed} == {
         (("ring", 8),),
         (("ring", 4), ("tensor", 2)),
         (("ring", 2), ("tensor", 4)),

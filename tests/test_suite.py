@@ -8,7 +8,9 @@ import pytest
 from stripectl.analysis.striped_attention_paper import published_comparisons, published_rows
 from stripectl.cli import main
 from stripectl.core.model_config import Model
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*-paper.yaml"))
@@ -97,7 +99,9 @@ def step(plan: str, seconds: float, target: str, model: str, seq_len: int) -> Me
     sizes = Model.load(model)
     shape = {name: getattr(sizes, name) for name in sizes.__dataclass_fields__ if name != "name"}
     workload = Workload(seq_len=seq_len, model=model, passes="step", **shape)
-    return Measurement(workload=workload, plan=plan, target=target, method="simulated", median_s=seconds)
+    return Measurement(
+        workload=workload, plan=read_plan(plan), target=read_target(target), method="simulated", median_s=seconds
+    )
 
 
 def test_the_papers_grid_is_the_suites() -> None:

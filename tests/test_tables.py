@@ -7,11 +7,11 @@ import pytest
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.reporters.terminal.footnotes import cost_source_notes
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -198,6 +198,12 @@ def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
     known = {"source": source, "forward": {"whole_s": 1e-6, "boundary_s": 1e-6}, "rate_is": "peak", "flops_per_s": 1e15}
     missing = {"not_compiled": "libtpu is not installed. Run: pip install '.[tpu]'"}
     text = "ring/zigzag/splash@ring=16,tile=1024x1024"
-    one = Measurement(workload=WORK, plan=text, target="v5p:2x2x4", method="simulated", cost_source=known | missing)
+    one = Measurement(
+        workload=WORK,
+        plan=read_plan(text),
+        target=read_target("v5p:2x2x4"),
+        method="simulated",
+        cost_source=known | missing,
+    )
     (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
     assert str(line).endswith(missing["not_compiled"])

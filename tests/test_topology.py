@@ -12,7 +12,7 @@ import pytest
 
 from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware, format_shape, hardware_names
-from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
+from stripectl.hardware.target import Target, parse_target, read_target, target_of
 
 TABLE = (Path(__file__).parent / "data" / "tpu_slices.tsv").read_text()
 SOLD = list(csv.DictReader(TABLE.splitlines(), delimiter="\t"))
@@ -45,7 +45,7 @@ def test_all_slices_that_the_cloud_sells() -> None:
 @pytest.mark.parametrize("text", ["cpu:2", "h100:8", "v5e:4x4", "v4:2x2x4", "v5e:1x8", "v5p:2x2x6", "2*v5e:4x4"])
 def test_targets_print_as_they_are_written(text: str) -> None:
     assert str(parse_target(text)) == text
-    assert hardware_name(text) == parse_target(text).hardware.name
+    assert read_target(text).hardware == parse_target(text).hardware.name
 
 
 @pytest.mark.parametrize(

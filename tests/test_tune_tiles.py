@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused_with_the_reason() -> None:
     place = LocalTarget(parse_target("v5p:8", None))
     work = Workload(seq_len=2**14, heads=2, kv_heads=2, head_dim=128)
     cases = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=8"), {}, place)
-    refused = {case.plan: case.reason or "" for case in cases if case.status == "refused"}
+    refused = {str(case.plan): case.reason or "" for case in cases if case.status == "refused"}
     assert list(refused) == ["ring/striped/splash@ring=8,tile=2048x4096"]
     assert "larger than the 2048 rows of a shard" in refused["ring/striped/splash@ring=8,tile=2048x4096"]
     (alone,) = forward_cases(TileSearch(), work, parse_plan("ring/striped/splash@ring=16"), {}, place)
@@ -121,7 +121,7 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     what = ("tune-tiles", "--model", "linear-llama-1b-hybrid", "--pass", "step", "--scheme", "lasp2", "--seqlen", "16k")
     assert run(*what, "--target", "v5e:2x4", "--method", "simulated", "--output", "run") == 0
     found = [m for m in Run.load(Path("run")).measurements if m.status == "ok"]
-    kinds = {(m.workload.attention, parse_plan(m.plan).scheme, parse_plan(m.plan).kernel) for m in found}
+    kinds = {(m.workload.attention, m.plan.scheme, m.plan.kernel) for m in found}
     assert kinds == {("linear", "lasp2", "chunked"), ("softmax", "all_gather", "splash")}
     printed = capsys.readouterr().out
     assert "linear attention" in printed
@@ -130,7 +130,7 @@ def test_layers_of_two_kinds_have_tiles_of_their_own(capsys: pytest.CaptureFixtu
     for kind in ("linear", "softmax"):
         both = [m for m in found if m.workload == replace(work.with_attention(kind), passes="forward-backward")]
         (ranking,) = rankings(both)
-        assert parse_plan(ranking.best.plan) == step.for_attention(kind)
+        assert ranking.best.plan == step.for_attention(kind)
     assert all(len({m.plan for m in found if m.workload.attention == kind}) > 4 for kind in ("linear", "softmax"))
 
 
@@ -184,7 +184,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     assert {m.workload.passes for m in measured} == {"forward", "forward-backward"}
     assert all(m.samples_s and m.check and m.check["max_rel_error"] <= 2e-6 for m in measured)
     best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
-    assert all(parse_plan(m.plan).tile == parse_plan(best.plan).tile for m in list(found.values())[2:4])
+    assert all(m.plan.tile == best.plan.tile for m in list(found.values())[2:4])
     asked.clear()
     again = {m.identity: m for m in tune(tuning(method="measured", previous=tuple(found.values())), silent)}
     assert {m.identity: m.samples_s for m in again.values()} == {m.identity: m.samples_s for m in found.values()}
