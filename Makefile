@@ -33,7 +33,7 @@ check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
 
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against MaxText, Transformer Engine, Megatron, torchtitan
-	$(BIN)/python -m pytest -m frameworks tests/test_frameworks.py
+	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py
 
 lint: $(VENV)/dev    ## ruff and pyright
 	$(BIN)/ruff check .
