@@ -406,6 +406,7 @@ def test_the_snippet_runs_as_it_is(text: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.training
 def test_the_snippet_of_a_step_trains(tmp_path) -> None:
     (tmp_path / "tiny.yaml").write_text(
         "hidden: 16\nfeed_forward: 32\nlayers: 2\nheads: 2\nkv_heads: 1\nhead_dim: 8\nvocabulary: 32\n"

@@ -28,9 +28,12 @@ from selenium.webdriver.support.wait import WebDriverWait  # noqa: E402
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 AXE = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="needs chromium and chromium-driver; make test installs them"
-)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (BROWSER and DRIVER), reason="needs chromium and chromium-driver. Run: make test-slow PART=browser"
+    ),
+]
 QUIET = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 RUNS = Path(__file__).parents[2] / "examples" / "runs"
 EXAMPLES = ("cpu", "tpu", "gpu", "traced", "tuning", "meshes", "published", "failed", "empty", "large")
@@ -258,7 +261,7 @@ def test_keys_reach_everything_and_are_seen(browser, pages: Pages, name: str) ->
     assert all(outlined and there for _, outlined, there in reached)
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core; make test installs it")
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core. Run: make test-slow PART=browser")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_audit_of_accessibility_finds_nothing_serious(browser, pages: Pages, name: str, scheme: str) -> None:

@@ -58,6 +58,7 @@ def steps(job: str) -> dict[str, str]:
     return {step["name"]: step["run"] for step in workflow["jobs"][job]["steps"] if "run" in step}
 
 
+@pytest.mark.hosts
 @two_cores
 def test_times_are_measured_compared_and_claimed(shell, tmp_path: Path) -> None:
     done, summary = steps("times"), tmp_path / "summary.md"
@@ -77,6 +78,7 @@ def test_times_are_measured_compared_and_claimed(shell, tmp_path: Path) -> None:
     assert "| verdict |" in summary.read_text()
 
 
+@pytest.mark.compilers
 @pytest.mark.skipif(bool(TOOLCHAINS["tpu"].missing), reason="libtpu is not installed")
 def test_a_synchronous_permute_fails_on_a_plain_runner(shell, tmp_path: Path) -> None:
     done = steps("schedule")
@@ -90,6 +92,7 @@ def test_a_synchronous_permute_fails_on_a_plain_runner(shell, tmp_path: Path) ->
     assert shell(done["gate"].replace("branch", "base")).returncode == 0
 
 
+@pytest.mark.hosts
 @two_cores
 def test_tasks_of_slurm_find_each_other(shell, tmp_path: Path) -> None:
     srun = tmp_path / "srun"
@@ -104,6 +107,7 @@ def test_tasks_of_slurm_find_each_other(shell, tmp_path: Path) -> None:
     assert said[1].startswith("host 1 of 2 done: recommended ring/")
 
 
+@pytest.mark.hosts
 @two_cores
 def test_pods_of_a_jobset_run_one_bench(shell, tmp_path: Path) -> None:
     job = yaml.safe_load((EXAMPLES / "jobset.yaml").read_text())["spec"]["replicatedJobs"][0]["template"]["spec"]

@@ -60,6 +60,7 @@ def busy_core() -> Iterator[int]:
     process.wait()
 
 
+@pytest.mark.hosts
 def test_a_worker_sees_another_program_on_its_core(busy_core: int) -> None:
     with WorkerGroup(1) as devices:
         work = replace(SMALL, seq_len=2**15).to_json()

@@ -138,6 +138,7 @@ def ends(processes: Sequence["subprocess.Popen[str]"], limit_s: float = 240) -> 
     return [(process.returncode, *each) for process, each in zip(processes, said, strict=True)]
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize("count", [2, 4])
 def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: Path) -> None:
     hosts = made(count)
@@ -183,6 +184,7 @@ LONG = [
 ]
 
 
+@pytest.mark.hosts
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_host_that_is_killed_ends_the_others(gone: int, made, tmp_path: Path) -> None:
     hosts = made(2)
@@ -196,6 +198,7 @@ def test_a_host_that_is_killed_ends_the_others(gone: int, made, tmp_path: Path) 
     assert kept and all(m.samples_s for m in kept if m.status == "ok")
 
 
+@pytest.mark.hosts
 @pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be cut")
 def test_a_host_whose_cable_is_pulled_ends_the_others(made, tmp_path: Path) -> None:
     hosts = made(2)
@@ -231,6 +234,7 @@ def pair() -> Iterator[Cluster]:
         assert isinstance(told[0], HostLost) or (told[0]["code"], told[0]["said"]) == (7, "over")
 
 
+@pytest.mark.hosts
 def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         assert devices.on_hosts == [1, 1]
@@ -244,6 +248,7 @@ def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
         assert len(devices.ask("sample", key="one")) == 2
 
 
+@pytest.mark.hosts
 def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")
@@ -257,6 +262,7 @@ def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) ->
         assert len(devices.ask("devices")) == 2
 
 
+@pytest.mark.hosts
 def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None:
     with WorkerGroup(2, cluster=pair) as devices:
         devices.ask("devices")

@@ -25,6 +25,7 @@ def trace(out: Path, layout: str, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)["measurements"]
 
 
+@pytest.mark.hosts
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 def test_a_contiguous_ring_waits_more_than_twice_as_long_as_a_striped_one(tmp_path: Path) -> None:
     """Queries of the first half have half as many keys to meet: at 16k tokens in tiles of 512 a contiguous ring of two
@@ -46,6 +47,7 @@ def test_a_contiguous_ring_waits_more_than_twice_as_long_as_a_striped_one(tmp_pa
     pytest.fail(f"skew: {found}")
 
 
+@pytest.mark.hosts
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     """Both passes and layouts: a folder for each, as xprof wants it and nothing else in it, the program beside it."""
@@ -91,6 +93,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
 
 
+@pytest.mark.hosts
 @pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
 def test_a_trace_adds_a_profile_to_what_was_measured_before(tmp_path: Path) -> None:
     """With --resume, what is there without a profile is measured again and takes its place."""

@@ -84,7 +84,7 @@ def namespaces() -> bool:
     return bool(shutil.which("unshare")) and subprocess.run(mounts, capture_output=True).returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not namespaces(), reason="mount namespaces cannot be made here")
+pytestmark = [pytest.mark.faults, pytest.mark.skipif(not namespaces(), reason="mount namespaces cannot be made here")]
 
 
 @dataclass

@@ -81,6 +81,7 @@ def test_workers_are_pinned_to_a_core_each() -> None:
     assert pinned[0] != pinned[1]
 
 
+@pytest.mark.faults
 def test_a_killed_worker_costs_its_plan_only() -> None:
     killed: list[int] = []
 
@@ -105,6 +106,7 @@ def test_a_plan_that_raises_leaves_the_workers_alive() -> None:
         assert devices.starts == 1
 
 
+@pytest.mark.faults
 def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
     killed: list[int] = []
 
@@ -119,6 +121,7 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
     assert found["contiguous"].status == found["striped"].status == "ok"
 
 
+@pytest.mark.faults
 def test_a_request_past_its_limit_is_ended() -> None:
     with WorkerGroup(2) as devices:
         devices.ask("devices")
@@ -158,6 +161,7 @@ def wait_for_samples(process: "subprocess.Popen[str]") -> None:
     raise AssertionError("the bench ended before it sampled")
 
 
+@pytest.mark.faults
 def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]", tmp_path: Path) -> None:
     wait_for_samples(long_bench)
     workers = children(long_bench.pid)
@@ -176,6 +180,7 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
     assert json.loads(path.read_text())["schema"] == "stripectl.run/2"
 
 
+@pytest.mark.faults
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
     monkeypatch.setattr("stripectl.workers.worker_group.START_S", 0.0)
     effort = SamplingOptions(budget_s=60, min_samples=3, compile_timeout_s=0.01)
@@ -184,6 +189,7 @@ def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -
     assert all("Give it more by --compile-timeout" in (m.reason or "") for m in found)
 
 
+@pytest.mark.faults
 def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -> None:
     wait_for_samples(long_bench)
     workers = children(long_bench.pid)
@@ -192,6 +198,7 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
     assert wait_for(lambda: not any(map(alive, workers)), 10)
 
 
+@pytest.mark.hosts
 def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     plan = parse_plan("ring/striped/xla@ring=2,tile=512")
     with DevicePool(silent) as devices:

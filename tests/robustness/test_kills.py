@@ -19,7 +19,10 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from tests.robustness.test_faults import alive, children, wait_for
 
-pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores"),
+]
 
 SEED = 20261122
 KILLS = [10, pytest.param(50, marks=pytest.mark.full)]  # of the command, and of workers

@@ -74,6 +74,7 @@ def large(count: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.faults
 def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads((large / "run.json").read_text())
     slower = next(m for m in content["measurements"] if m["method"] == "simulated")
@@ -85,6 +86,7 @@ def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: 
     assert len(shown.splitlines()) < 3000
 
 
+@pytest.mark.faults
 def test_it_is_gone_on_with_and_its_report_has_a_bound(
     count: int, large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert (tmp_path / "comment.md").stat().st_size < 2**20
 
 
+@pytest.mark.faults
 def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
     count: int, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

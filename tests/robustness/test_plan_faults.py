@@ -24,7 +24,10 @@ from stripectl.workers.stderr_tail import StderrTail
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 from tests.robustness.test_faults import alive, children, request, silent, wait_for
 
-pytestmark = pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(len(cores()) < 2, reason="a ring of pinned processes needs two cores"),
+]
 
 LIMIT_S = 20.0
 SAMPLES = 3

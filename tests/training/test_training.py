@@ -63,7 +63,15 @@ def product(factors: list[list[str]]) -> list[tuple]:
 
 FULL = ["ring/striped@data=2,ring=4,chunk=0,remat=dots"]
 FULL += [f"{each[0]}@{','.join(each[1:])}" for each in covering(product(FACTORS))]
-PLANS = [*DEFAULT, *(pytest.param(plan, marks=pytest.mark.full) for plan in FULL)]
+PLANS = [
+    pytest.param(plan, marks=marks)
+    for plans, marks in (
+        (DEFAULT[1:2], ()),
+        (DEFAULT[:1] + DEFAULT[2:], pytest.mark.training),
+        (FULL, pytest.mark.full),
+    )
+    for plan in plans
+]
 
 
 def training(plan: str, length: int = LENGTH, dtype: str = "float32", model: Model = MODEL) -> Training:
@@ -110,6 +118,7 @@ def linear_one(model: Model) -> dict[str, Any]:
     return trained("lasp@ring=1,chunk=0,remat=none", model=model)
 
 
+@pytest.mark.training
 @pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in OTHERS.items() for plan in plans])
 def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan: str) -> None:
     assert_alike(trained(plan, model=model), linear_one(model))
@@ -173,7 +182,11 @@ def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray, model: Model = 
     return float(np.mean(total))
 
 
-@pytest.mark.parametrize("model", [MODEL, *OTHERS], ids=lambda model: model.attention)
+@pytest.mark.parametrize(
+    "model",
+    [MODEL, *(pytest.param(model, marks=pytest.mark.training) for model in OTHERS)],
+    ids=lambda model: model.attention,
+)
 def test_the_model_is_a_llama(model: Model) -> None:
     one = trained(ONE) if model is MODEL else linear_one(model)
     parameters = [x.astype(np.float64) for x in one["before"]]
@@ -215,6 +228,7 @@ def shapes(text: str) -> Iterator[list[int]]:
             yield [int(size) for size in sizes.split(",")]
 
 
+@pytest.mark.training
 def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
     sent = []
     for length in (LENGTH, 2 * LENGTH):
@@ -226,6 +240,7 @@ def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
     assert sent[1]["collective-permute"] == 2 * sent[0]["collective-permute"] > 0
 
 
+@pytest.mark.training
 def test_replicated_parameters_need_no_all_gather() -> None:
     text = training("ring/striped@ring=4,zero=0").compile(FAST).as_text()
     assert set(sent_bytes_by_opcode(collectives(parse_module(text)))) == {"collective-permute", "all-reduce"}
@@ -297,6 +312,7 @@ def test_the_first_stage_cuts_the_moments_alone() -> None:
     assert shares("ring@fsdp=2,ring=2,tensor=2,zero=1") == [{1, 4}, {2, 8}]
 
 
+@pytest.mark.training
 def test_the_first_stage_gathers_parameters_once_a_step() -> None:
     sent = [
         sent_bytes_by_opcode(
@@ -309,6 +325,7 @@ def test_the_first_stage_gathers_parameters_once_a_step() -> None:
     assert sent[0]["all-gather"] < sent[1]["all-gather"]
 
 
+@pytest.mark.training
 def test_the_shards_are_really_there() -> None:
     state = trained(DEFAULT[2])["state"]  # of 8 devices, by which every matrix is cut
     for part in (state.parameters, state.optimizer):
