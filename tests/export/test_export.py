@@ -41,16 +41,16 @@ def measured(plan: str, target: str = "v5p:2x2x4", work: Workload | None = None)
 
 def table() -> Iterator[Measurement]:
     """Every scheme on every layout, target kind and mask that stripectl itself can compute there."""
+    machines = {target: parse_target(target) for target in TARGETS}
     for name, layout, target, kind in itertools.product(schemes.names(), layouts.names(), TARGETS, MASKS):
         family = "linear" if kind == "linear" else schemes[name].kernel_families[0]
         if family not in schemes[name].kernel_families:
             continue
-        tpu = hardware_kind(target) == "tpu" and family == "softmax"
-        kernel = "pallas_tpu" if tpu else DEFAULT_KERNELS[family]
-        plan, work = Plan(name, layout, kernel), workload(kind)
-        plan = with_mesh(plan, parse_target(target).devices)
-        if why_unsupported(plan, work, hardware_kind(target)) is None:
-            yield measured(str(with_tile(plan, work, hardware_kind(target))), target, work)
+        device = machines[target].hardware.kind
+        kernel = "pallas_tpu" if device == "tpu" and family == "softmax" else DEFAULT_KERNELS[family]
+        plan, work = with_mesh(Plan(name, layout, kernel), machines[target].devices), workload(kind)
+        if why_unsupported(plan, work, device) is None:
+            yield measured(str(with_tile(plan, work, device)), target, work)
 
 
 TABLE = list(table())

@@ -14,6 +14,7 @@ import pytest
 from stripectl.errors import BadInput
 from stripectl.profiling.profiler import Tracer
 from stripectl.workers.worker_group import WorkerGroup
+from tests.support.command import Ended, stripectl
 from tests.support.golden import PROFILES, written
 
 PROGRAM = """
@@ -44,13 +45,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for one another; 64 x 128 x 4 bytes each."""
     folder = tmp_path_factory.mktemp("real")
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **flags}, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", PROGRAM, str(folder)], env={**os.environ, **flags}, check=True)
     return folder
 
 
-def trace(profile: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stripectl", "trace", "--quiet", "--read", str(profile), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def trace(profile: Path, *arguments: str) -> Ended:
+    return stripectl("trace", "--quiet", "--read", str(profile), *arguments)
 
 
 def read(profile: Path, *arguments: str) -> dict[str, Any]:

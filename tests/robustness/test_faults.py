@@ -50,7 +50,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def wait_for(condition, limit_s: float = 60.0) -> bool:
+def wait_for(condition, limit_s: float = 240.0) -> bool:
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
@@ -166,10 +166,10 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
     wait_for_samples(long_bench)
     workers = children(long_bench.pid)
     long_bench.send_signal(signal.SIGINT)
-    shown, said = long_bench.communicate(timeout=60)
+    shown, said = long_bench.communicate(timeout=240)
     assert long_bench.returncode == 130
     assert "Traceback" not in said and "interrupted" in said
-    assert len(workers) == 2 and wait_for(lambda: not any(map(alive, workers)), 10)
+    assert len(workers) == 2 and wait_for(lambda: not any(map(alive, workers)))
     path = newest_run(tmp_path / "stripectl-runs")
     assert str(path.relative_to(tmp_path)) in shown
     measured = Run.load(path).measurements
@@ -195,7 +195,7 @@ def test_a_killed_parent_leaves_no_worker(long_bench: "subprocess.Popen[str]") -
     workers = children(long_bench.pid)
     assert len(workers) == 2 and all(map(alive, workers))
     long_bench.kill()
-    assert wait_for(lambda: not any(map(alive, workers)), 10)
+    assert wait_for(lambda: not any(map(alive, workers)))
 
 
 @pytest.mark.hosts
