@@ -32,6 +32,13 @@ def dense(q, k, v, keep):
     return jnp.einsum("bnts,bnsh->bnth", p, v, precision="highest"), lse
 
 
+@jax.jit
+def differentiated(q, k, v, keep, dout, dlse):
+    """Of dense attention: (out, log-sum-exp), and the gradients of q, k and v."""
+    found, transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
+    return found, transpose((dout, dlse))
+
+
 @pytest.mark.parametrize("name", ANY_BAND)
 @pytest.mark.parametrize("band", BANDS)
 @pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5), Tile(24, 36)])
@@ -60,8 +67,8 @@ def check_rectangles(name: str, bands: list[MaskBlock], tile: Tile) -> None:
     """Rectangles of a pair of shards, which do not overlap."""
     module, rng = kernels[name].load(), np.random.default_rng(0)
     rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
-    q, dout = (jnp.asarray(rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32)) for _ in range(2))
-    k, v = (jnp.asarray(rng.standard_normal((2, KV_HEADS, cols, HEAD_DIM), np.float32)) for _ in range(2))
+    q, dout = (rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32) for _ in range(2))
+    k, v = (rng.standard_normal((2, KV_HEADS, cols, HEAD_DIM), np.float32) for _ in range(2))
     keep = np.zeros((2, HEADS, rows, cols), bool)
     for band in bands:
         distance = np.arange(band.cols) - np.arange(band.rows)[:, None]
@@ -71,19 +78,20 @@ def check_rectangles(name: str, bands: list[MaskBlock], tile: Tile) -> None:
             own = own & (np.arange(band.cols) >= first) & (np.arange(band.cols) < end)
         keep[..., band.row : band.row + band.rows, band.col : band.col + band.cols] = own
     live = keep.any(-1)
-    dlse = jnp.asarray(rng.standard_normal((2, HEADS, rows), np.float32) * live)
+    dlse = rng.standard_normal((2, HEADS, rows), np.float32) * live
 
-    empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
-    acc, top, total = jax.jit(lambda *x: module.forward(*x, empty, bands, tile))(q, k, v)
-    out = acc / jnp.where(total > 0, total, 1)[..., None]
-    lse = top + jnp.log(jnp.where(total > 0, total, 1))
-    (expected, expected_lse), transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
+    zeros, rows_of_zeros = np.zeros(q.shape, np.float32), np.zeros(q.shape[:3], np.float32)
+    empty = zeros, np.full(q.shape[:3], module.EMPTY, np.float32), rows_of_zeros
+    acc, top, total = map(np.asarray, jax.jit(lambda *x: module.forward(*x, bands, tile))(q, k, v, empty))
+    some = np.where(total > 0, total, 1)
+    out, lse = acc / some[..., None], top + np.log(some)
+    (expected, expected_lse), references = jax.tree.map(np.asarray, differentiated(q, k, v, keep, dout, dlse))
     assert np.allclose(out, expected, atol=2e-6)
     assert np.allclose(lse[live], expected_lse[live], atol=2e-6)
 
-    delta = jnp.sum(dout * out, -1) - dlse
-    grads = jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, v, dout, lse, delta, jnp.zeros(q.shape))
-    for gradient, reference in zip(grads, transpose((dout, dlse)), strict=True):
+    delta = np.sum(dout * out, -1) - dlse
+    grads = jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, v, dout, lse, delta, zeros)
+    for gradient, reference in zip(grads, references, strict=True):
         assert np.max(np.abs(gradient - reference)) <= 2e-6 * np.max(np.abs(reference)) + 1e-7
 
 
