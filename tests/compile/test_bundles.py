@@ -27,6 +27,7 @@ print(program.function.lower(*program.shapes).compile().as_text())
 FLOPS_A_CYCLE = 4 * 2 * 128 * 128  # of v5e: four matrix units of 128x128
 
 
+@pytest.mark.compilers
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu, the TPU compiler, is not installed")
 @pytest.mark.parametrize("name", ["splash", "pallas_tpu"])
 def test_a_ring_compiled_for_a_tpu_that_is_not_here(name: str, tmp_path: Path) -> None:

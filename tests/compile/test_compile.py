@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,12 @@ FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
 
-needs = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: pip install 'stripectl[test]'")
+installed = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: pip install 'stripectl[test]'")
+
+
+def needs(test):
+    """A test that compiles for long."""
+    return pytest.mark.compilers(installed(test))
 
 
 def silent(*_: object) -> None:
@@ -61,21 +67,23 @@ def compilers(without_toolkit) -> Iterator[CompilerPool]:
         yield found
 
 
-def whole() -> Iterator[tuple[str, str, str, bool]]:
-    """(target, plan, pass, whether it is among those that every test run compiles)."""
+QUICK = ("v5e:2x4", "h100:8")  # a TPU and a GPU
+
+
+def whole() -> Iterator[Any]:
+    """(target, plan, pass) with the part that compiles it: the quick tests a ring of each kind of machine."""
     layouts = [RING.replace("striped", layout) for layout in ("contiguous", "zigzag")]
     for target, passes in itertools.product(TARGETS, (FORWARD, BOTH)):
         pallas = [RING.replace("xla", name) for name in PALLAS if target.partition(":")[0] in TPUS]
         for plan in (RING, GATHER, *layouts, *pallas, f"{RING},unroll=8"):
-            unrolled = "unroll" in plan and passes == BOTH and target in ("v5e:2x4", "h100:8")
-            yield target, plan, passes, (plan in (RING, GATHER) and passes == BOTH) or unrolled
+            quick = target in QUICK and passes == BOTH
+            often = (plan in (RING, GATHER) and passes == BOTH) or (quick and "unroll" in plan)
+            part = () if quick and plan == RING else pytest.mark.compilers if often else pytest.mark.full
+            yield pytest.param(target, plan, passes, marks=part)
 
 
-@needs
-@pytest.mark.parametrize(
-    ("target", "plan", "passes"),
-    [pytest.param(*each, marks=[] if often else pytest.mark.full) for *each, often in whole()],
-)
+@installed
+@pytest.mark.parametrize(("target", "plan", "passes"), list(whole()))
 def test_compiled_bytes_are_the_simulated_after_named_rewrites(
     compilers: CompilerPool, target: str, plan: str, passes: str
 ) -> None:

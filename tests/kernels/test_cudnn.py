@@ -278,6 +278,7 @@ def often(target: str, layout: str) -> bool:
     return target == "h100:8" and layout != "contiguous"
 
 
+@pytest.mark.compilers
 @needs_gpu
 @pytest.mark.parametrize(
     ("target", "layout"),

@@ -49,6 +49,7 @@ def test_what_travels_goes_with_stripes_of_a_pair_a_share_with_each(monkeypatch)
     check(*case_of("zigzag", "causal", BOTH, "float32", 2, "ring=2", 1))
 
 
+@pytest.mark.exactness
 @pytest.mark.parametrize(
     ("layout", "mesh", "cores"),
     [("striped", "ring=8", 1), ("contiguous", "ring=2", 2)],

@@ -79,7 +79,6 @@ def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
     assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
 
 
-@pytest.mark.compilers
 @needs
 @pytest.mark.parametrize(
     "plan", [PLAN, pytest.param(PLAN.replace("ring=2", "fsdp=2,ring=2").replace("512", "0"), marks=pytest.mark.full)]
@@ -110,7 +109,6 @@ def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
 HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
 
 
-@pytest.mark.compilers
 @needs
 def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
     target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
@@ -145,7 +143,6 @@ def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
     assert total == step_sent_bytes(training.workload, training.plan, [])
 
 
-@pytest.mark.compilers
 @needs
 def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
     target = parse_target("h100:2")
