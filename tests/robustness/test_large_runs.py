@@ -7,18 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stripectl.core.workload import Workload
 from stripectl.reporters.html.run_archive import MAX_SHOWN
 from stripectl.results import journal
-from stripectl.results.measurement import Measurement, median_interval, ratio_interval
+from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
-from stripectl.statistics.bootstrap import RESAMPLES
 from tests.cli.test_cli import run
 
+pytestmark = pytest.mark.faults
 COUNTS, SAMPLED = (20_000, pytest.param(100_000, marks=pytest.mark.full)), 1_000
 LENGTHS = [2**14 + 1024 * at for at in range(100)]
 TILES = [f"{a}x{b}" for a, b in itertools.product((128, 256, 512, 1024, 2048), repeat=2)]
@@ -74,7 +72,6 @@ def large(count: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.faults
 def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads((large / "run.json").read_text())
     slower = next(m for m in content["measurements"] if m["method"] == "simulated")
@@ -86,7 +83,6 @@ def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: 
     assert len(shown.splitlines()) < 3000
 
 
-@pytest.mark.faults
 def test_it_is_gone_on_with_and_its_report_has_a_bound(
     count: int, large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +106,6 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert (tmp_path / "comment.md").stat().st_size < 2**20
 
 
-@pytest.mark.faults
 def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
     count: int, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,24 +121,3 @@ def test_while_it_grows_what_comes_is_on_disk_and_the_whole_is_seldom_written(
             assert json.loads(lines[-2])["measurement"]["plan"] == m.plan
     assert sum(saved) <= 3
     assert [m.plan for m in Run.load(tmp_path).measurements[count:]] == [m.plan for m in more]
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12), st.lists(st.floats(1e-6, 1e3), min_size=3, max_size=12))
-def test_intervals_are_those_of_scipy(slow_s: list[float], fast_s: list[float]) -> None:
-    import numpy as np
-    from scipy import stats
-
-    count = min(len(slow_s), len(fast_s))
-    asked = {"n_resamples": RESAMPLES, "method": "percentile", "vectorized": True}
-    ratio = stats.bootstrap(
-        (slow_s[:count], fast_s[:count]),
-        lambda a, b, axis=-1: np.median(a, axis) / np.median(b, axis),
-        paired=True,
-        rng=np.random.default_rng(0),
-        **asked,
-    ).confidence_interval
-    assert ratio_interval(slow_s, fast_s) == pytest.approx(tuple(ratio), rel=1e-9)
-    alone = stats.bootstrap((slow_s,), np.median, rng=np.random.default_rng(0), **asked).confidence_interval
-    median, interval = median_interval(slow_s)
-    assert median == pytest.approx(float(np.median(slow_s)), rel=1e-12)
-    assert interval == pytest.approx(tuple(alone), rel=1e-9)
