@@ -18,7 +18,8 @@ from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool
-from stripectl.runner.backends import simulate_group
+from stripectl.results.backend import finals
+from stripectl.runner.backends import Simulated
 from stripectl.runner.request import Request, make_case
 
 TARGET, MODEL, LENGTH, BATCH = "v5p:4x4x4", "llama3-8b", 2**20, 2  # tokens of a batch, and sequences in it
@@ -52,7 +53,7 @@ def main(target: str) -> None:
         wanted = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in tiled]
         wanted = [case for case in wanted if case.status == "ok"]
         ready = time.perf_counter()
-        found = simulate_group(wanted, place, devices)
+        found = finals(Simulated(place, devices).run(wanted))
         simulated = time.perf_counter()
         best = rankings(found)[0].best
         ranked = time.perf_counter()

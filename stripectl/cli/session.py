@@ -38,18 +38,15 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         run, screen = kept.run, console(stderr=given["as_json"])
         stopped: BaseException | None = None
         try:
-            with (
-                interruptible(),
-                ProgressDisplay(given["quiet"]) as reporter,
-                Tracer(kept.folder, given.get("steps", Tracer.steps)) as tracer,
-            ):
+            with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
+                steps = given.get("steps", Tracer.steps)
                 for request in requests:
-                    effort = replace(request.sampling, tracer=tracer if profile else None, so_far=kept.add)
+                    effort = replace(
+                        request.sampling, profile_folder=kept.folder if profile else None, profile_steps=steps
+                    )
                     asked = replace(request, sampling=effort, previous=tuple(kept.gathered().measurements))
-                    for measurement in bench(
-                        asked, reporter.say, run.environment["devices"], cluster_here(), run.searches
-                    ):
-                        kept.add(measurement)
+                    for event in bench(asked, reporter.say, cluster_here()):
+                        kept.take(event)
         except (KeyboardInterrupt, StripectlError) as error:
             stopped = raise_host_lost(error) or error
         if kept.gathered().measurements or stopped is None:

@@ -111,6 +111,7 @@ def with_newest_workload(request: Any) -> Any:
 def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
     """Search, save and show all that was found however it ends; the exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.results.backend import Notice
     from stripectl.runner.tuning.search import tune
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
@@ -122,9 +123,9 @@ def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
         stopped: BaseException | None = None
         try:
             with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
-                found = run.environment["devices"]
-                for measurement in tune(tuning, reporter.say, found, notes.append, cluster_here()):
-                    kept.add(measurement)
+                for event in tune(tuning, reporter.say, cluster_here()):
+                    kept.take(event)
+                    notes += [event.text] if isinstance(event, Notice) else []
         except (KeyboardInterrupt, StripectlError) as error:
             stopped = raise_host_lost(error) or error
         if kept.gathered().measurements or stopped is None:

@@ -44,11 +44,12 @@ class LocalTarget:
 
 
 class DevicePool:
-    """The device sets a bench has started, and what was timed on them; ended together. What JAX finds in each set is
-    added to `found`. They are those of this host, or of all hosts of a cluster."""
+    """The device sets a bench has started, and what was timed on them; ended together. `discovered` is what JAX finds
+    in each set. They are those of this host, or of all hosts of a cluster."""
 
-    def __init__(self, say: Say, found: list[dict[str, Any]] | None = None, cluster: Cluster | None = None) -> None:
-        self.say, self.discovered, self.cluster = say, [] if found is None else found, cluster
+    def __init__(self, say: Say, cluster: Cluster | None = None) -> None:
+        self.say, self.cluster = say, cluster
+        self.discovered: list[dict[str, Any]] = []
         self.groups: dict[int | None, WorkerGroup] = {}
         self.info: dict[int | None, dict[str, Any]] = {}
         self.timed: dict[Any, dict[CalibrationBlock, float]] = {}
@@ -74,8 +75,7 @@ class DevicePool:
             self.say("look for devices", 0, 1)
             started = self.groups[processes] = WorkerGroup(processes, cluster=self.cluster)
             self.info[processes] = {"processes": processes or 1, **self._first(started)}
-            if self.info[processes] not in self.discovered:  # as it is in a run that is resumed
-                self.discovered.append(self.info[processes])
+            self.discovered.append(self.info[processes])
         return self.groups[processes]
 
     def _first(self, started: WorkerGroup, again: bool = True) -> dict[str, Any]:

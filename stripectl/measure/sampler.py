@@ -3,8 +3,9 @@ speeds up or slows down does so for all of them."""
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from stripectl.compile.compiler import COMPILE_TIMEOUT_S
@@ -23,14 +24,6 @@ REPORT_EVERY_S = 1.0  # what has been sampled so far
 MIN_SAMPLE_TIMEOUT_S = 60.0  # of a sample, beside many times what the plan took to warm up
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the measurements that have samples."""
-
-    def __init__(self, measured: list[Measurement]) -> None:
-        super().__init__()
-        self.measured = measured
-
-
 @dataclass(frozen=True)
 class SamplingOptions:
     """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
@@ -40,8 +33,8 @@ class SamplingOptions:
     min_samples: int = 5
     warmup: int = 1
     compile_timeout_s: float = COMPILE_TIMEOUT_S
-    tracer: Tracer | None = None  # captures a profile of every plan
-    so_far: Callable[[Measurement], None] | None = None  # hears of plans that are still being sampled
+    profile_folder: Path | None = None  # the run's, where a profile of every plan is to be captured
+    profile_steps: int = Tracer.steps
 
 
 @dataclass
@@ -100,17 +93,15 @@ def measure(
     budget_s: float,
     say: Say,
     link_bytes_per_s: float | None = None,
-    so_far: Callable[[list[Measurement]], None] = lambda made: None,
-) -> list[Measurement]:
+    tracer: Tracer | None = None,
+) -> Iterator[list[Measurement]]:
     """The measurements wanted (workload, plan, target given, samples to go on from), sampled in turns for at most
-    `budget_s`, and traced where that is asked for; the rate of a link one way tells whether it is what limits a hop.
-    `so_far` hears now and then of those that have samples, or failed.
+    `budget_s`, and traced where there is a tracer; the rate of a link one way tells whether it is what limits a hop.
+    Yields now and then those that have samples, or failed, and in the end, or before an interrupt goes on, all that is
+    known.
 
     A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
     again.
-
-    Raises:
-        Interrupted: with what has been sampled so far.
     """
     bare = {"samples_s": (), "median_s": None, "ci95_s": None, "noise": None}
     cases = [
@@ -126,15 +117,18 @@ def measure(
             say(f"check and compile {case.measurement.plan}", done, len(cases))
             prepare(devices, case, effort)
             prepare_again(devices, cases[:done], effort)
-        _sample(devices, cases, effort, budget_s, say, lambda: so_far(known()))
-        so_far(known())
-        _trace(devices, cases, effort, say, link_bytes_per_s)
+        for _ in _sample(devices, cases, effort, budget_s, say):
+            yield known()
+        yield known()
+        if tracer:
+            _trace(devices, cases, tracer, effort, say, link_bytes_per_s)
         if devices.workers:
             with contextlib.suppress(WorkerError):  # nothing is asked of them any more
                 devices.ask("release")
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted(known()) from interrupt
-    return [case.to_measurement() for case in cases]
+    except KeyboardInterrupt:
+        yield known()
+        raise
+    yield [case.to_measurement() for case in cases]
 
 
 def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:
@@ -171,15 +165,19 @@ def prepare_again(devices: WorkerGroup, cases: Sequence[SamplingState], effort: 
 
 
 def _trace(
-    devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions, say: Say, link: float | None
+    devices: WorkerGroup,
+    cases: Sequence[SamplingState],
+    tracer: Tracer,
+    effort: SamplingOptions,
+    say: Say,
+    link: float | None,
 ) -> None:
-    """Profiles of the plans that have samples, where they are asked for."""
+    """Profiles of the plans that have samples."""
     live = [case for case in cases if case.is_active]
-    for done, case in enumerate(live if effort.tracer else ()):
-        assert effort.tracer
+    for done, case in enumerate(live):
         say(f"profile {case.measurement.plan}", done, len(live))
-        limit_s = MIN_SAMPLE_TIMEOUT_S + 20 * case.warmup_s * (effort.tracer.steps + 1)
-        case.measurement = effort.tracer.trace(devices, case.key, case.measurement, limit_s, link)
+        limit_s = MIN_SAMPLE_TIMEOUT_S + 20 * case.warmup_s * (tracer.steps + 1)
+        case.measurement = tracer.trace(devices, case.key, case.measurement, limit_s, link)
         prepare_again(devices, live, effort)
 
 
@@ -189,10 +187,9 @@ def _sample(
     effort: SamplingOptions,
     budget_s: float,
     say: Say,
-    tell: Callable[[], None],
-) -> None:
+) -> Iterator[None]:
     """Samples of all that are open, in turns, until they are enough; of those to go on from, first the ones that have
-    fewest."""
+    fewest. Yields every REPORT_EVERY_S."""
     told_s = time.monotonic()
     deadline = told_s + budget_s
     while live := [case for case in cases if case.is_active]:
@@ -212,5 +209,5 @@ def _sample(
                 case.fail(str(failure))
                 prepare_again(devices, live, effort)
             if time.monotonic() - told_s > REPORT_EVERY_S:
-                tell()
+                yield
                 told_s = time.monotonic()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stripectl.errors import BadInput
+from stripectl.results.backend import DevicesFound, Event, Final, Notice, Partial, Searched
 from stripectl.results.journal import FILE, MeasurementIndex, append
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -36,6 +37,19 @@ class RunWriter:
 
     def __post_init__(self) -> None:
         self.latest = MeasurementIndex(self.by, self.run.measurements)
+
+    def take(self, event: Event) -> None:
+        """Keep what an event says of the run."""
+        match event:
+            case Partial(measurement) | Final(measurement):
+                self.add(measurement)
+            case DevicesFound(devices):
+                known = self.run.environment["devices"]
+                known += [each for each in map(dict, devices) if each not in known]  # a run that is resumed has them
+            case Searched(table):
+                self.run.searches = table.replacing(self.run.searches)
+            case Notice():
+                pass
 
     def add(self, m: Measurement) -> None:
         """Keep a measurement that is done, or what is known of one that goes on."""

@@ -1,13 +1,20 @@
-"""The cases of a workload by a method: simulated on clocks, or measured on the devices here. `bench`
-compiles them."""
+"""The backends of a command: plans simulated on clocks, compiled ahead of time, or measured on the devices here."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
 
-from stripectl.core.workload import STEP
+from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.workload import STEP, format_length
+from stripectl.errors import Missing, StripectlError
+from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import DevicePool, LocalTarget
-from stripectl.measure.sampler import Interrupted, measure
+from stripectl.measure.sampler import measure
+from stripectl.profiling.profiler import Tracer
+from stripectl.results.backend import Backend, DevicesFound, Event, Final, Partial
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
@@ -18,28 +25,173 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_memory import step_memory
 from stripectl.simulate.training_step import from_fewer_layers, simulated_step, with_fewer_layers
 from stripectl.util.progress import Say
+from stripectl.workers.coordinator import Cluster
 
-EXPLAINED_PLANS = (
-    20  # plans of a group, the fastest: what limits one and how it scales takes ten times its own simulation
-)
+EXPLAINED_PLANS = 20  # of a group, the fastest
 
 
-def simulate_group(cases: Sequence[Measurement], place: LocalTarget, devices: DevicePool) -> list[Measurement]:
-    """The cases of one workload on clocks; of many, the fastest alone with what limits them and how they scale."""
+@dataclass(frozen=True)
+class Simulated:
+    """Plans on clocks, by the costs of tiles and hops that `devices` knows."""
 
-    def in_full(case: Measurement) -> Measurement:
-        """A case that nobody has described yet is described first."""
-        if case.status == "ok" and not case.tiles:
-            case = with_static_facts(case, place.target.hardware)
-        return simulate_case(case, place, devices)
+    place: LocalTarget
+    devices: DevicePool
+    explains: bool = True  # what limits a plan and how it scales, which takes ten times its own simulation
 
-    if len(cases) <= EXPLAINED_PLANS:
-        return [in_full(case) for case in cases]
-    found = list(time_plans(cases, place, devices))
-    timed = [at for at, m in enumerate(found) if m.status == "ok" and m.median_s]
-    for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[:EXPLAINED_PLANS]:
-        found[at] = in_full(cases[at])
-    return found
+    def prepare(self, cases: Sequence[Measurement]) -> None:
+        """Clocks are everywhere."""
+
+    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+        """As `Backend.run`; of many cases, the fastest alone are explained."""
+        if self.explains and len(cases) <= EXPLAINED_PLANS:
+            yield from (Final(self.simulate(case)) for case in cases)
+            return
+        found = list(time_plans(cases, self.place, self.devices))
+        timed = [at for at, m in enumerate(found) if m.status == "ok" and m.median_s]
+        for at in sorted(timed, key=lambda at: found[at].median_s or 0.0)[: EXPLAINED_PLANS * self.explains]:
+            found[at] = self.simulate(cases[at])
+        yield from map(Final, found)
+
+    def simulate(self, case: Measurement) -> Measurement:
+        return simulate_case(described(case, self.place.target), self.place, self.devices)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Plans compiled by the target's own compiler."""
+
+    target: Target
+    compilers: CompilerPool
+
+    def prepare(self, cases: Sequence[Measurement]) -> None:
+        self.compilers.toolchain(self.target)
+
+    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+        for done, case in enumerate(cases):
+            length = format_length(case.workload.seq_len)
+            self.compilers.say(f"compile {case.workload.passes} of {case.plan} at {length}", done, len(cases))
+            yield Final(compile_case(described(case, self.target), self.target, self.compilers))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Plans that run here: those on as many devices in turns, with the samples that a run which is resumed has."""
+
+    request: Request
+    place: LocalTarget
+    devices: DevicePool
+    tracer: Tracer | None = None
+
+    def prepare(self, cases: Sequence[Measurement]) -> None:
+        if all(case.devices <= self.place.here for case in cases if case.status == "ok"):
+            return
+        cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
+        raise Missing(f"{self.place.target} is not here, so it cannot be measured. Try --method simulated{cpu}.")
+
+    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+        say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
+        runnable = [resume_case(case, self.request) for case in cases if case.status == "ok"]
+        made = {case.identity: case for case in cases if case.status != "ok"}
+        try:
+            for count in dict.fromkeys(case.devices for case in runnable):
+                together = [case for case in runnable if case.devices == count]
+                workers = self.devices.group(count if self.place.processes else None)
+                share_s = budget_s * len(together) / len(runnable)
+                wanted = [each for case in together for each in with_fewer_layers(case)]
+                for known in measure(workers, wanted, self.request.sampling, share_s, say, link, self.tracer):
+                    made |= {result.identity: result for result in known}
+                    yield from (Partial(each) for each in reassemble(cases, made) if each.samples_s)
+        except KeyboardInterrupt:
+            yield from map(Final, reassemble(cases, made))
+            raise
+        yield from map(Final, reassemble(cases, made))
+
+
+class Backends(Protocol):
+    """What a request is run on: its place, the devices that were found, and the backends of that and other places."""
+
+    @property
+    def discovered(self) -> Sequence[Mapping[str, Any]]: ...
+
+    @property
+    def place(self) -> LocalTarget:
+        """The target of the request, and how much of it is here.
+
+        Raises:
+            BadInput, Missing: not a target, or no devices.
+        """
+        ...
+
+    def simulated(self, place: LocalTarget, explains: bool = True) -> Backend: ...
+
+    def compiled(self, place: LocalTarget) -> Backend: ...
+
+    def measured(self, place: LocalTarget) -> Backend: ...
+
+
+class LocalBackends:
+    """The devices, compilers and profiler of this machine, or of all hosts of a cluster; ended together."""
+
+    def __init__(self, request: Request, say: Say, cluster: Cluster | None = None) -> None:
+        self.request, effort = request, request.sampling
+        self.devices = DevicePool(say, cluster)
+        self.compilers = CompilerPool(say, effort.compile_timeout_s, request.use_cache)
+        self.tracer = Tracer(effort.profile_folder, effort.profile_steps) if effort.profile_folder else None
+        self.ends = ExitStack()
+
+    def __enter__(self) -> "LocalBackends":
+        for each in (self.devices, self.compilers, self.tracer):
+            if each:
+                self.ends.enter_context(each)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.ends.close()
+
+    @property
+    def discovered(self) -> Sequence[Mapping[str, Any]]:
+        return self.devices.discovered
+
+    @cached_property
+    def place(self) -> LocalTarget:
+        found = self.devices.local_target(self.request.target, self.request.hardware)
+        if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
+            return replace(found, target=Target(found.target.hardware, (found.here,)))
+        return found
+
+    def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
+        return Simulated(place, self.devices, explains)
+
+    def compiled(self, place: LocalTarget) -> Compiled:
+        return Compiled(place.target, self.compilers)
+
+    def measured(self, place: LocalTarget) -> Measured:
+        return Measured(self.request, place, self.devices, self.tracer)
+
+
+def announcing(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
+    """The events, and the devices as they are found."""
+    count = 0
+
+    def found() -> Iterator[Event]:
+        nonlocal count
+        new = [dict(each) for each in backends.discovered[count:]]
+        count += len(new)
+        yield from [DevicesFound(new)] if new else []
+
+    try:
+        for event in events:
+            yield from found()
+            yield event
+    except (KeyboardInterrupt, StripectlError):
+        yield from found()
+        raise
+    yield from found()
+
+
+def described(case: Measurement, target: Target) -> Measurement:
+    """The case with what arithmetic says of it, where it has not been asked yet."""
+    return case if case.status != "ok" or case.tiles else with_static_facts(case, target.hardware)
 
 
 def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) -> Measurement:
@@ -61,34 +213,6 @@ def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) ->
     if case.status != "ok":
         return case
     return with_sensitivity(replace(case, median_s=found.seconds), plan, machines[0], found, hardware.kind)
-
-
-def measure_cases(
-    request: Request, place: LocalTarget, group: Sequence[Measurement], devices: DevicePool, budget_s: float, say: Say
-) -> Iterator[Measurement]:
-    """The cases of one workload on the devices here, those on as many devices in turns; refused ones as they are."""
-    effort = request.sampling
-    runnable = [resume_case(case, request) for case in group if case.status == "ok"]
-    made = {case.identity: case for case in group if case.status != "ok"}
-
-    def so_far(results: Sequence[Measurement]) -> None:
-        for each in reassemble(group, made | {result.identity: result for result in results}):
-            if each.samples_s and effort.so_far:
-                effort.so_far(each)
-
-    try:
-        for count in dict.fromkeys(case.devices for case in runnable):
-            together = [case for case in runnable if case.devices == count]
-            workers = devices.group(count if place.processes else None)
-            share_s = budget_s * len(together) / len(runnable)
-            link = place.target.hardware.figure("link_bytes_per_s_one_way")
-            run = [each for case in together for each in with_fewer_layers(case)]
-            made |= {result.identity: result for result in measure(workers, run, effort, share_s, say, link, so_far)}
-    except Interrupted as interrupt:
-        made |= {result.identity: result for result in interrupt.measured}
-        yield from reassemble(group, made)
-        raise
-    yield from reassemble(group, made)
 
 
 def resume_case(case: Measurement, request: Request) -> Measurement:

@@ -8,25 +8,24 @@ beside its own simulation.
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
 from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.workload import STEP
-from stripectl.errors import BadInput, Missing
+from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import UNFINISHED
+from stripectl.results.backend import Backend, Event, Final, Searched, finals
 from stripectl.results.measurement import Measurement
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.results.search_table import SearchTable
-from stripectl.runner.backends import measure_cases, simulate_case, simulate_group
+from stripectl.runner.backends import Backends, LocalBackends, announcing
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.meshes import MAX_FULL_ROWS, notable_plans, promising_plans
 from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request, make_case
@@ -60,61 +59,60 @@ def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[
     return found
 
 
-def bench(
-    request: Request,
-    say: Say,
-    found: list[dict[str, Any]] | None = None,
-    cluster: Cluster | None = None,
-    searches: list[SearchTable] | None = None,
-) -> Iterator[Measurement]:
+def bench(request: Request, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
     """Measurements in the order of workloads and plans, a baseline on one device after each workload, then the small
-    ring where there is one. The devices that are used are added to `found`; they are this host's, or a cluster's. Of a
-    workload with very many plans the notable ones are yielded, and a table of all is added to `searches`.
+    ring where there is one; the devices that are used, which are this host's or a cluster's. Of a workload with very
+    many plans the notable ones are final, beside a table of all.
 
     Raises:
         BadInput: nothing is left to run.
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
-    started, searches = time.monotonic(), [] if searches is None else searches
+    with LocalBackends(request, say, cluster) as backends:
+        yield from announcing(backends, run_request(request, backends, say))
+
+
+def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Event]:
+    """As `bench`, on backends that are ready."""
+    deadline = time.monotonic() + request.sampling.budget_s
 
     def left_s() -> float:
-        return max(0.0, request.sampling.budget_s - (time.monotonic() - started))
+        return max(0.0, deadline - time.monotonic())
 
-    effort = request.sampling
-    limit_s = effort.compile_timeout_s
-    with DevicePool(say, found, cluster) as devices, CompilerPool(say, limit_s, request.use_cache) as compilers:
-        place = devices.local_target(request.target, request.hardware)
-        if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
-            place = replace(place, target=Target(place.target.hardware, (place.here,)))
-        request = request.resolve_for(place)
-        check_possible(request, place, compilers)
-        if request.find_max_length:
-            yield from max_length(request, place, devices, compilers, compiling(request, place))
-            return
-        wanted = bench_cases(request, place, say)
-        if all(case.status == "refused" for case in wanted):
-            raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
-        wanted += one_device(request, place, wanted) if request.baseline and not request.is_search else []
-        for index, workload in enumerate(request.workloads):
-            share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
-            alike = [case for case in wanted if case.workload == workload]
-            group = [case for case in alike if not already_measured(request, case)]
-            if request.is_search:
-                search = yield from run_search(request, place, alike, devices, compilers, share_s)
-                searches[:] = search.replacing(searches) if search else searches
-            elif compiling(request, place):
-                yield from compile_group(group, place, compilers)
-            else:
-                yield from run_group(request, place, alike, devices, share_s, say)
-        if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
-            yield from small_ring(request, place, devices, left_s, say)
+    place = backends.place
+    request = request.resolve_for(place)
+    check_possible(request, place)
+    if request.method == "compiled":
+        backends.compiled(place).prepare([])
+    if request.find_max_length:
+        explained = strongest_ahead(request, backends)
+        brief = explained if compiling(request, place) else backends.simulated(place, explains=False)
+        yield from max_length(request, place, brief, explained)
+        return
+    wanted = bench_cases(request, place, say)
+    if all(case.status == "refused" for case in wanted):
+        raise BadInput(f"nothing is left to run. {wanted[0].plan}: {wanted[0].reason}")
+    wanted += one_device(request, place, wanted) if request.baseline and not request.is_search else []
+    for index, workload in enumerate(request.workloads):
+        share_s = left_s() * workload.flops / sum(each.flops for each in request.workloads[index:])
+        group = [case for case in wanted if case.workload == workload]
+        run = run_search if request.is_search else run_group
+        yield from run(request, group, backends, share_s)
+    if request.target == "local" and 1 < place.here < place.target.devices and request.method == "auto":
+        yield from small_ring(request, backends, left_s, say)
 
 
-def check_possible(request: Request, place: LocalTarget, compilers: CompilerPool) -> None:
-    """Fail before anything runs where the target cannot do what is asked.
+def strongest_ahead(request: Request, backends: Backends) -> Backend:
+    """The backend of plans that do not run here: the compiler where it is asked for or here, else clocks."""
+    place = backends.place
+    return backends.compiled(place) if compiling(request, place) else backends.simulated(place)
+
+
+def check_possible(request: Request, place: LocalTarget) -> None:
+    """Fail before anything runs where no method can do what is asked.
 
     Raises:
-        BadInput: no method can. Missing: the compiler is not here.
+        BadInput: none can.
     """
     if request.every_tile and place.here:
         raise BadInput(
@@ -126,8 +124,6 @@ def check_possible(request: Request, place: LocalTarget, compilers: CompilerPool
             "cannot find the longest sequence, because only compiled and simulated plans have a known limit of memory. "
             "Try --target v5e:4x4 --method compiled."
         )
-    if request.method == "compiled":
-        compilers.toolchain(place.target)
 
 
 def already_measured(request: Request, case: Measurement) -> bool:
@@ -140,7 +136,8 @@ def already_measured(request: Request, case: Measurement) -> bool:
     ]
     finished = [m for m in made if m.status != "ok" or m.reason != UNFINISHED]
     return any(
-        m.method != "measured" or not request.sampling.tracer or "devices" in (m.profile or {}) for m in finished
+        m.method != "measured" or not request.sampling.profile_folder or "devices" in (m.profile or {})
+        for m in finished
     )
 
 
@@ -153,41 +150,22 @@ def compiling(request: Request, place: LocalTarget) -> bool:
     )
 
 
-def compile_group(group: Sequence[Measurement], place: LocalTarget, compilers: CompilerPool) -> Iterator[Measurement]:
-    """The cases of one workload, compiled."""
-    for done, case in enumerate(group):
-        compilers.say(f"compile {case.workload.passes} of {case.plan}", done, len(group))
-        yield compile_case(case, place.target, compilers)
-
-
-def run_search(
-    request: Request,
-    place: LocalTarget,
-    group: Sequence[Measurement],
-    devices: DevicePool,
-    compilers: CompilerPool,
-    budget_s: float,
-) -> Generator[Measurement, None, SearchTable | None]:
+def run_search(request: Request, group: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
     """The cases of one workload, simulated, or of many the notable ones; the few most promising of schemes and meshes
     compiled too, or measured where they are here. If one of these is refused, the next takes its place. Then the
-    baseline on one device, with the kernel and tile of the fastest plan. Returns the table of many cases."""
-    started, search = time.monotonic(), None
-    known, asked = simulate_group(group, place, devices), {case.identity: case for case in group}
+    baseline on one device, with the kernel and tile of the fastest plan. Of many cases, a table of all."""
+    started, place, search = time.monotonic(), backends.place, None
+    simulated = backends.simulated(place)
+    known, asked = finals(simulated.run(group)), {case.identity: case for case in group}
     if len(known) > MAX_FULL_ROWS:
         search = SearchTable.of(known, time.monotonic() - started)
         known = notable_plans(known)
     before = {key: m for key, m in request.previous_by_key.items() if m.reason != UNFINISHED}
-    yield from (m for m in known if m.key not in before)
+    yield from (Final(m) for m in known if m.key not in before)
     ranked = promising_plans(known)
     left = [with_static_facts(asked[m.identity], place.target.hardware) for m in ranked]
     if compiling(request, place):
-        done = 0
-        for case in (replace(case, method="compiled") for case in left):
-            if (made := before.get(case.key)) is None:
-                compilers.say(f"compile {case.workload.passes} of {case.plan}", done, request.refine_count)
-                yield (made := compile_case(case, place.target, compilers))
-            if (done := done + (made.status == "ok")) == request.refine_count:
-                break
+        yield from compile_promising(request, left, backends.compiled(place))
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
         # Another few, were they timed anew.
         left.sort(key=lambda case: (*case.identity, "measured") not in request.previous_by_key)
@@ -195,10 +173,22 @@ def run_search(
             replace(case, method="measured") for case in with_estimated_sensitivity(left[: request.refine_count], known)
         ]
         chosen = [case for case in chosen if case.key not in before]
-        yield from measure_cases(request, place, chosen, devices, budget_s, compilers.say)
+        yield from backends.measured(place).run(chosen, budget_s)
     alone = one_device(request, place, ranked) if request.baseline else []
-    yield from (m for m in simulate_group(alone, place, devices) if not already_measured(request, m))
-    return search
+    yield from (Final(m) for m in finals(simulated.run(alone)) if not already_measured(request, m))
+    yield from [Searched(search)] if search else []
+
+
+def compile_promising(request: Request, left: Sequence[Measurement], compiled: Backend) -> Iterator[Event]:
+    """The first of these cases, as many as the request refines, that the compiler does not refuse."""
+    done = 0
+    for case in (replace(case, method="compiled") for case in left):
+        made = request.previous_by_key.get(case.key)
+        if made is None or made.reason == UNFINISHED:
+            (made,) = finals(compiled.run([case]))
+            yield Final(made)
+        if (done := done + (made.status == "ok")) == request.refine_count:
+            return
 
 
 def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measurement]) -> list[Measurement]:
@@ -221,50 +211,53 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measuremen
 
 def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
     """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
-    with DevicePool(say, cluster=cluster) as devices:
-        place = devices.local_target(request.target, request.hardware)
+    with LocalBackends(request, say, cluster) as backends:
+        place = backends.place
         request = request.resolve_for(place)
         return max_length_cases(request, place) if request.find_max_length else bench_cases(request, place, say)
 
 
-def run_group(
-    request: Request, place: LocalTarget, group: Sequence[Measurement], devices: DevicePool, budget_s: float, say: Say
-) -> Iterator[Measurement]:
-    """The cases of one workload that are not done: simulated, or measured where that is asked for, or where all are
-    here and their simulated times say that the budget holds enough samples; in a run that is resumed as it was."""
-    runnable = [case for case in group if case.status == "ok"]
+def run_group(request: Request, every: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
+    """The cases of one workload that are not done: compiled or simulated, or measured where that is asked for, or where
+    all are here and their simulated times say that the budget holds enough samples; in a run that is resumed as it
+    was."""
+    place = backends.place
+    group = [case for case in every if not already_measured(request, case)]
+    runnable = [case for case in every if case.status == "ok"]
     here = all(case.devices <= place.here for case in runnable)
     decided = {method for case in runnable for method in METHODS if (*case.identity, method) in request.previous_by_key}
-    every, group = group, [case for case in group if not already_measured(request, case)]
+    ahead = strongest_ahead(request, backends)
     if not group:
         return
     if request.method == "measured":
-        if not here:
-            cpu = f", or --target cpu:{devices.cores}" if place.target.hardware.kind == "cpu" else ""
-            raise Missing(
-                f"{place.target} is not here, so it cannot be measured. Try stripectl bench --method simulated{cpu}."
-            )
-        yield from measure_cases(request, place, group, devices, budget_s, say)
-    elif request.method == "simulated" or not here or (decided and "measured" not in decided):
-        yield from simulate_group(group, place, devices)
+        measured = backends.measured(place)
+        measured.prepare(every)
+        yield from measured.run(group, budget_s)
+    elif request.method != "auto" or not here or (decided and "measured" not in decided):
+        yield from ahead.run(group)
     else:
-        estimates = [simulate_case(case, place, devices) for case in every]
+        estimates = finals(explained(ahead, every))
         known = {estimate.identity: estimate for estimate in estimates}
         run = [each for case in every for each in with_fewer_layers(case)]
-        turn_s = sum((known.get(each.identity) or simulate_case(each, place, devices)).median_s or 0.0 for each in run)
+        rest = finals(explained(ahead, [each for each in run if each.identity not in known]))
+        known |= {estimate.identity: estimate for estimate in rest}
+        turn_s = sum(known[each.identity].median_s or 0.0 for each in run)
         if decided or turn_s * (request.sampling.min_samples + request.sampling.warmup) <= budget_s:
-            group = with_estimated_sensitivity(group, estimates)
-            yield from measure_cases(request, place, group, devices, budget_s, say)
+            yield from backends.measured(place).run(with_estimated_sensitivity(group, estimates), budget_s)
         else:
             asked = {case.identity for case in group}
-            yield from (estimate for estimate in estimates if estimate.identity in asked)
+            yield from (Final(estimate) for estimate in estimates if estimate.identity in asked)
 
 
-def small_ring(
-    request: Request, place: LocalTarget, devices: DevicePool, left_s: Callable[[], float], say: Say
-) -> Iterator[Measurement]:
+def explained(backend: Backend, cases: Sequence[Measurement]) -> Iterator[Event]:
+    """The cases one by one, so that each of many gets what limits it and how it scales."""
+    return itertools.chain.from_iterable(backend.run([case]) for case in cases)
+
+
+def small_ring(request: Request, backends: Backends, left_s: Callable[[], float], say: Say) -> Iterator[Event]:
     """The ring that this machine can run, measured, and the same ring simulated from the same tiles: as long as its
     samples fit the budget, with as many heads; in a run that is resumed, the one that it began with."""
+    place = backends.place
     local = replace(place, target=Target(place.target.hardware, (place.here,)))
     asked, turns = replace(request, method="measured"), request.sampling.min_samples + request.sampling.warmup
     every = [
@@ -278,7 +271,7 @@ def small_ring(
         missing = [case for case in wanted if not already_measured(asked, case)]
         if begun and not missing and all((*case.identity, "simulated") in request.previous_by_key for case in wanted):
             return
-        expected = [simulate_case(case, local, devices) for case in wanted]
+        expected = finals(explained(backends.simulated(local), wanted))
         turn_s = sum(each.median_s or 0.0 for each in expected)
         if expected and (begun or turn_s * turns <= SMALL_SHARE * left_s()):
             try:
@@ -287,12 +280,11 @@ def small_ring(
                         [case for case in missing if case.workload.passes == passes], expected
                     )
                     weight = sum(each.median_s or 0.0 for each in expected if each.workload.passes == passes) / turn_s
-                    budget_s = SMALL_SHARE * weight * left_s()
-                    yield from measure_cases(request, local, group, devices, budget_s, say)
+                    yield from backends.measured(local).run(group, SMALL_SHARE * weight * left_s())
             except KeyboardInterrupt:
-                yield from expected
+                yield from map(Final, expected)
                 raise
-            yield from expected
+            yield from map(Final, expected)
             return
 
 

@@ -9,8 +9,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
-from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
@@ -18,12 +18,11 @@ from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import MAX_SEQ_LEN
 from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.backend import Backend, Event, Final, finals
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import simulate_case
 from stripectl.runner.request import Request
-from stripectl.runner.search import time_plans
-from stripectl.runner.static_facts import why_refused, with_static_facts
+from stripectl.runner.static_facts import why_refused
 
 Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
 
@@ -63,35 +62,23 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
     return found
 
 
-def max_length(
-    request: Request, place: LocalTarget, devices: DevicePool, compilers: CompilerPool, compiling: bool
-) -> Iterator[Measurement]:
-    """The longest sequence of every plan, by pass, as the compiler says or clocks do; those that a run that is resumed
-    holds are not sought again."""
-    hardware = place.target.hardware
+def max_length(request: Request, place: LocalTarget, attempts: Backend, explained: Backend) -> Iterator[Event]:
+    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again. Each
+    length is asked of `attempts`, and the longest of `explained`, where that is another."""
     for case in max_length_cases(request, place):
 
-        def at_length(longer: Workload, case: Measurement = case) -> Measurement:
-            full = with_tile(case.plan, longer, hardware.kind)
-            return replace(case, workload=longer, plan=full)
-
-        def compile_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
-            asked = at_length(longer)
-            compilers.say(f"compile {longer.passes} of {asked.plan} at {format_length(longer.seq_len)}", 0, 1)
-            return compile_case(with_static_facts(asked, hardware), place.target, compilers)
-
-        def simulate_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
-            return next(time_plans([at_length(longer)], place, devices))
+        def asked(backend: Backend, longer: Workload, case: Measurement = case) -> Measurement:
+            full = replace(case, workload=longer, plan=with_tile(case.plan, longer, place.target.hardware.kind))
+            (found,) = finals(backend.run([full]))
+            return found
 
         sought = (replace(m, workload=replace(m.workload, seq_len=case.workload.seq_len)) for m in request.previous)
         if any(m.identity == case.identity and (m.compiled_program or {}).get("longest") for m in sought):
             continue
-        if case.status != "ok" or compiling:
-            yield search_max_length(case, case.plan, compile_length) if case.status == "ok" else case
-            continue
-        found = search_max_length(case, case.plan, simulate_length)
-        whole = simulate_case(with_static_facts(at_length(found.workload), hardware), place, devices)
-        yield replace(whole, compiled_program=found.compiled_program)
+        found = search_max_length(case, case.plan, partial(asked, attempts)) if case.status == "ok" else case
+        if explained is not attempts and found.status == "ok":
+            found = replace(asked(explained, found.workload), compiled_program=found.compiled_program)
+        yield Final(found)
 
 
 def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:

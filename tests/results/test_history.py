@@ -19,6 +19,7 @@ import pytest
 from stripectl.core.plan import read_plan
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
+from stripectl.results.backend import Final
 from stripectl.results.history import APPLICATION, VERSION, History
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -396,7 +397,7 @@ def test_a_history_that_cannot_be_written_is_found_first(command: str, here: Pat
 
 def test_an_interrupted_run_is_kept(here: Path, monkeypatch) -> None:
     def interrupted(*given: object):
-        yield from (made("contiguous", 0.8), made("striped", 0.5))
+        yield from map(Final, (made("contiguous", 0.8), made("striped", 0.5)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stripectl.runner.bench.bench", interrupted)

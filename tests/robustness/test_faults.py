@@ -15,6 +15,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement import over_one_device
 from stripectl.results.run import Run, newest_run
@@ -60,7 +61,7 @@ def wait_for(condition, limit_s: float = 240.0) -> bool:
 
 
 def test_three_layouts_are_measured_and_checked() -> None:
-    found = list(bench(request(), silent))
+    found = finals(bench(request(), silent))
     *ring, alone = found
     assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
     assert alone.devices == 1 and alone.target == "cpu:1"
@@ -90,7 +91,7 @@ def test_a_killed_worker_costs_its_plan_only() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {str(m.plan).split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request(), kill_once)) if m.devices > 1}
     assert killed
     assert found["striped"].status == "failed" and "SIGKILL" in (found["striped"].reason or "")
     assert found["contiguous"].status == found["zigzag"].status == "ok"
@@ -115,7 +116,7 @@ def test_a_death_while_another_is_prepared_costs_only_its_plan() -> None:
             killed.append(children(os.getpid())[-1])
             os.kill(killed[0], signal.SIGKILL)
 
-    found = {str(m.plan).split("/")[1]: m for m in bench(request(), kill_once) if m.devices > 1}
+    found = {str(m.plan).split("/")[1]: m for m in finals(bench(request(), kill_once)) if m.devices > 1}
     assert killed
     assert found["zigzag"].status == "failed"
     assert found["contiguous"].status == found["striped"].status == "ok"
@@ -184,7 +185,7 @@ def test_an_interrupt_keeps_what_was_measured(long_bench: "subprocess.Popen[str]
 def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -> None:
     monkeypatch.setattr("stripectl.workers.worker_group.START_S", 0.0)
     effort = SamplingOptions(budget_s=60, min_samples=3, compile_timeout_s=0.01)
-    found = list(bench(request(plans=PLANS[:1], sampling=effort), silent))
+    found = finals(bench(request(plans=PLANS[:1], sampling=effort), silent))
     assert {m.status for m in found} == {"failed"}
     assert all("Give it more by --compile-timeout" in (m.reason or "") for m in found)
 
@@ -213,6 +214,6 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
 
 def test_a_flag_that_the_compiler_does_not_know_is_refused_with_the_nearest() -> None:
     flags = ({"xla_cpu_enable_fast_mth": "true"},)
-    found = list(bench(request(plans=PLANS[:1], flags=flags), silent))
+    found = finals(bench(request(plans=PLANS[:1], flags=flags), silent))
     assert {m.status for m in found} == {"refused"}
     assert all("Did you mean xla_cpu_enable_fast_math" in (m.reason or "") for m in found)

@@ -16,6 +16,7 @@ import stripectl.schemes
 from stripectl.core.plan import parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.runner.bench import bench
@@ -135,7 +136,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Measur
         patched.setattr("stripectl.measure.sampler.MIN_SAMPLE_TIMEOUT_S", LIMIT_S)
         effort = SamplingOptions(budget_s=60, min_samples=SAMPLES, compile_timeout_s=LIMIT_S)
         asked = request(plans=list(map(parse_plan, plans)), sampling=effort, baseline=False)
-        yield {str(m.plan).split("/xla")[0]: m for m in bench(asked, silent)}
+        yield {str(m.plan).split("/xla")[0]: m for m in finals(bench(asked, silent))}
     for name in traced | ran:
         schemes._cache.pop(name, None)
         sys.modules.pop(f"stripectl.schemes.{name}", None)

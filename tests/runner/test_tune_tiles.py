@@ -20,6 +20,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import SamplingOptions
+from stripectl.results.backend import finals
 from stripectl.results.environment import cores
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -175,7 +176,7 @@ def test_bad_input_is_one_clear_line(
 @two_cores
 def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     found: dict[tuple, Measurement] = {}
-    for m in tune(tuning(method="measured"), silent):
+    for m in finals(tune(tuning(method="measured"), silent)):
         found[m.identity] = m
     assert {m.status for m in found.values()} == {"ok"}
     best_first = [m.workload.passes for m in found.values()]  # and the default's tiles where others are best
@@ -186,7 +187,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     best = min((m for m in found.values() if m.workload.passes == "forward" and m.samples_s), key=lambda m: m.median_s)
     assert all(m.plan.tile == best.plan.tile for m in list(found.values())[2:4])
     asked.clear()
-    again = {m.identity: m for m in tune(tuning(method="measured", previous=tuple(found.values())), silent)}
+    again = {m.identity: m for m in finals(tune(tuning(method="measured", previous=tuple(found.values())), silent))}
     assert {m.identity: m.samples_s for m in again.values()} == {m.identity: m.samples_s for m in found.values()}
     assert not [do for do, _ in asked if do in ("prepare", "sample")]
 
@@ -195,7 +196,7 @@ def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
 def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[tuple[str, dict]]) -> None:
     plans = [parse_plan(f"ring/{layout}/xla") for layout in ("contiguous", "striped")]
     found: dict[tuple, Measurement] = {}
-    for m in tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent):
+    for m in finals(tune(tuning(method="simulated", plans=plans, tiles=(Tile(128, 128),)), silent)):
         found[m.identity] = m
     assert len(found) == 4 and all(m.method == "simulated" and m.median_s for m in found.values())
     sources = {(m.cost_source or {}).get("source") for m in found.values()}

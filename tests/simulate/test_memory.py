@@ -14,8 +14,9 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload
 from stripectl.measure.device_pool import DevicePool
+from stripectl.results.backend import finals
 from stripectl.results.run import Run
-from stripectl.runner.backends import EXPLAINED_PLANS, simulate_case, simulate_group
+from stripectl.runner.backends import EXPLAINED_PLANS, Simulated, simulate_case
 from stripectl.runner.request import make_case
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.memory import Allocation, Ledger
@@ -157,7 +158,7 @@ def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workloa
         place = devices.local_target("v5p:2x2x4", None)
         cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
         assert len(cases) > EXPLAINED_PLANS
-        many = simulate_group(cases, place, devices)
+        many = finals(Simulated(place, devices).run(cases))
         few = [simulate_case(make_case(work, m.plan, {}, place, "simulated"), place, devices) for m in many]
     names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
     assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
@@ -177,7 +178,7 @@ def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
     with DevicePool(lambda *_: None) as devices:
         place = devices.local_target("v5p:2x2x4", None)
         cases = [make_case(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED_PLANS
-        assert {m.status for m in simulate_group(cases, place, devices)} == {"refused"}
+        assert {m.status for m in finals(Simulated(place, devices).run(cases))} == {"refused"}
 
 
 def ran(*words: str) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
 from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.results.backend import Backend, finals
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import simulate_case
 from stripectl.runner.tuning.candidates import TileSearch
@@ -138,13 +138,12 @@ class CompilePlans:
     """A few are compiled: the default, then what is nearest to the best so far, unless slow by the datasheet."""
 
     tuning: TileSearch
-    place: LocalTarget
-    devices: DevicePool
-    compilers: CompilerPool
+    on_paper: Backend
+    compiled: Backend
 
     def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
-        target, few = self.place.target, self.tuning.refine_count
-        guessed = [simulate_case(case, replace(self.place, here=0, processes=None), self.devices) for case in cases]
+        few = self.tuning.refine_count
+        guessed = [found for case in cases for found in finals(self.on_paper.run([case]))]
         yield from (guess for guess in guessed if guess.status == "ok")
         best = min((m.median_s for m in guessed if m.median_s), default=0.0)
         hopeful = [i for i, m in enumerate(guessed) if not m.median_s or m.median_s <= COMPILE_WITHIN * best]
@@ -154,8 +153,7 @@ class CompilePlans:
         while len(by_time(made)) < few and len(tried) < 2 * few and (left := [i for i in hopeful if i not in tried]):
             index = self.next_of(cases, passes, left, next(iter(by_time(made)), None))
             tried.append(index)
-            self.devices.say(f"compile {cases[index].workload.passes} of {cases[index].plan}", len(tried) - 1, few)
-            made.append(compile_case(cases[index], target, self.compilers))
+            made += finals(self.compiled.run([cases[index]]))
             yield made[-1]
             if made[-1].status == "refused":
                 own = tile_of(cases[index], passes)
@@ -183,14 +181,13 @@ class DatasheetOnly:
     """All are simulated from the table of the machine, or from its datasheet, which hardly tells tiles apart: the
     default stays unless it is slow, else the tile that is nearest to the kernel's."""
 
-    tuning: TileSearch
-    place: LocalTarget
-    devices: DevicePool
+    simulated: Backend
+    kind: str  # of hardware
 
     def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
         made = []
         for case in cases:
-            made.append(simulate_case(case, self.place, self.devices))
+            made += finals(self.simulated.run([case]))
             yield made[-1]
-        plan, kind = cases[0].plan, self.place.target.hardware.kind
-        return default_among_ties_first(by_time(made), made[0], kernels[plan.kernel].default_tile(kind), passes)
+        plan = cases[0].plan
+        return default_among_ties_first(by_time(made), made[0], kernels[plan.kernel].default_tile(self.kind), passes)

@@ -6,21 +6,21 @@ calibration; for a machine that is not here a few are compiled, or all are simul
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from stripectl.analysis.ranking import by_strongest_method, rankings
-from stripectl.compile.compiler import CompilerPool
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
-from stripectl.errors import BadInput, Missing
-from stripectl.hardware.target import Target
-from stripectl.measure.device_pool import DevicePool, LocalTarget
+from stripectl.errors import BadInput
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.backend import Event, Final, Notice, Searched, finals
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
+from stripectl.runner.backends import LocalBackends, announcing
 from stripectl.runner.bench import bench_cases, compiling, run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
@@ -39,46 +39,40 @@ from stripectl.workers.coordinator import Cluster
 
 RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
 
-Notice = Callable[[str], None]
 TilesWanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
-def tune(
-    tuning: TileSearch,
-    say: Say,
-    found: list[dict[str, Any]] | None = None,
-    told: Notice = lambda _: None,
-    cluster: Cluster | None = None,
-) -> Iterator[Measurement]:
+def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
     """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
-    earlier one. The devices that are used are added to `found`; `told` hears that all are from the cache, and the plans
-    of steps whose layers are of two kinds.
+    earlier one. Notices say that all are from the cache, and the plans of steps whose layers are of two kinds.
 
     Raises:
         BadInput: nothing is left to try.
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
-    request, found = tuning.request, [] if found is None else found
-    limit_s = request.sampling.compile_timeout_s
-    with DevicePool(say, found, cluster) as devices, CompilerPool(say, limit_s, request.use_cache) as compilers:
-        place = devices.local_target(request.target, request.hardware)
-        if request.method == "measured" and place.here and place.target.hardware.kind == "cpu":
-            place = replace(place, target=Target(place.target.hardware, (place.here,)))
-        tuning = replace(tuning, request=request.resolve_for(place))
-        key = tuning_key(tuning, place, found)
-        known = disk_cache.load(key) if request.use_cache and not request.previous else None
-        cached = isinstance(known, list)
-        if cached:
-            told("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
-        made: dict[tuple[str, ...], Measurement] = {}
-        searched = with_best_mesh(tuning, place, devices, compilers)
-        for m in map(Measurement.from_json, known) if cached else searched:
-            made[m.identity] = m
-            yield m
-        for plan in join_hybrid_plans(tuning.request, list(made.values())):
-            told(f"step    {plan} has the tiles of both kinds of layers")
-        if not cached and not any(m.status == "failed" for m in made.values()):
-            disk_cache.store(key, [m.to_json() for m in made.values()])
+    with LocalBackends(tuning.request, say, cluster) as backends:
+        yield from announcing(backends, run_tuning(tuning, backends))
+
+
+def run_tuning(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
+    """As `tune`, on backends that are ready."""
+    request, place = tuning.request, backends.place
+    tuning = replace(tuning, request=request.resolve_for(place))
+    key = tuning_key(tuning, place, backends.discovered)
+    known = disk_cache.load(key) if request.use_cache and not request.previous else None
+    cached = isinstance(known, list)
+    if cached:
+        yield Notice("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
+    made: dict[tuple[str, ...], Measurement] = {}
+    stored = (Final(Measurement.from_json(each)) for each in known) if cached else ()
+    for event in stored if cached else with_best_mesh(tuning, backends):
+        if isinstance(event, Final):
+            made[event.measurement.identity] = event.measurement
+        yield event
+    for plan in join_hybrid_plans(tuning.request, list(made.values())):
+        yield Notice(f"step    {plan} has the tiles of both kinds of layers")
+    if not cached and not any(m.status == "failed" for m in made.values()):
+        disk_cache.store(key, [m.to_json() for m in made.values()])
 
 
 def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
@@ -100,24 +94,22 @@ def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator
             yield join_plans(best)
 
 
-def with_best_mesh(
-    tuning: TileSearch, place: LocalTarget, devices: DevicePool, compilers: CompilerPool
-) -> Iterator[Measurement]:
+def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
     """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
-    request, made = tuning.request, list[Measurement]()
+    request, place, made = tuning.request, backends.place, list[Measurement]()
     without_baseline = replace(request, baseline=False)
     for workload in request.workloads if request.every_mesh else ():
         group = [case for case in bench_cases(request, place) if case.workload == workload]
-        for m in run_search(without_baseline, place, group, devices, compilers, request.sampling.budget_s / 2):
-            made.append(m)
-            yield m
+        for event in run_search(without_baseline, group, backends, request.sampling.budget_s / 2):
+            made += finals([event])
+            yield from [] if isinstance(event, Searched) else [event]
     if request.every_mesh:
         if not (ranked := rankings(made)):
             raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
         mesh = by_strongest_method(ranked).best.plan.mesh
         plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
         tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
-    yield from TileSearches(tuning, place, devices, compilers).run()
+    yield from map(Final, TileSearches(tuning, backends).run())
 
 
 def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -141,8 +133,8 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[s
 
 def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
     """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
-    with DevicePool(say, cluster=cluster) as devices:
-        place = devices.local_target(tuning.request.target, tuning.request.hardware)
+    with LocalBackends(tuning.request, say, cluster) as backends:
+        place = backends.place
         tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Measurement]()
         made += bench_cases(tuning.request, place) if tuning.request.every_mesh else []
         for shape, passes, plan, flags in tile_searches(tuning.request, place):
@@ -175,9 +167,11 @@ class TileSearches:
     """The searches of a command, and the ways that they share."""
 
     tuning: TileSearch
-    place: LocalTarget
-    devices: DevicePool
-    compilers: CompilerPool
+    backends: LocalBackends
+
+    @property
+    def place(self) -> LocalTarget:
+        return self.backends.place
 
     def run(self) -> Iterator[Measurement]:
         reasons: list[str] = []
@@ -213,14 +207,15 @@ class TileSearches:
         request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
         here = 0 < first.devices <= place.here
         if compiling(request, place):
-            return CompilePlans(self.tuning, place, self.devices, self.compilers)
-        if request.method == "measured" and not here:
-            raise Missing(f"{place.target} is not here, so it cannot be measured. Try --method simulated.")
+            on_paper = self.backends.simulated(replace(place, here=0, processes=None))
+            return CompilePlans(self.tuning, on_paper, self.backends.compiled(place))
+        if request.method == "measured":
+            self.backends.measured(place).prepare([first])
         if request.method == "measured" or (request.method == "auto" and here and self.fits(first)):
-            return RunPlans(self.tuning, place, self.devices, self.budget_s)
+            return RunPlans(self.tuning, place, self.backends.devices, self.budget_s)
         if place.processes is not None or place.here:
             return self.timed
-        return DatasheetOnly(self.tuning, place, self.devices)
+        return DatasheetOnly(self.backends.simulated(place), place.target.hardware.kind)
 
     def fits(self, first: Measurement) -> bool:
         """Whether a race of plans like this one is done within its budget, by what its tile takes on a block."""
@@ -230,7 +225,7 @@ class TileSearches:
     @cached_property
     def timed(self) -> TimeTiles:
         """One for all plans: tiles are timed once."""
-        return TimeTiles(self.tuning, self.place, self.devices, self.budget_s)
+        return TimeTiles(self.tuning, self.place, self.backends.devices, self.budget_s)
 
 
 def search(way: TileEvaluator, cases: Sequence[Measurement], passes: str) -> SearchStream:
