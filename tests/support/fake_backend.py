@@ -1,0 +1,88 @@
+"""Backends without a device or a compiler, through which tests drive the command line."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from stripectl.hardware.target import parse_target
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.backend import Event, Final, Partial
+from stripectl.results.measurement import Measurement, median_interval
+from stripectl.runner.request import Request
+from stripectl.util.progress import Say
+from stripectl.workers.coordinator import Cluster
+
+SLOWER = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
+SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
+
+
+@dataclass(frozen=True)
+class FakeBackend:
+    """Plans scale with their devices, but for their layout; `refuses` is a text in plans that it refuses, and
+    before a plan with `interrupted` in it the user interrupts."""
+
+    method: str
+    refuses: str | None = None
+    interrupted: str | None = None
+
+    def prepare(self, cases: Sequence[Measurement]) -> None:
+        """It is always ready."""
+
+    def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
+        for case in cases:
+            if self.interrupted and self.interrupted in str(case.plan):
+                raise KeyboardInterrupt
+            if case.status != "ok":
+                yield Final(case)
+                continue
+            made = replace(case, method=self.method)
+            if self.refuses and self.refuses in str(case.plan):
+                yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
+                continue
+            slower = SLOWER[case.plan.layout] if case.devices > 1 else 1.0
+            seconds = slower * case.workload.flops / case.devices / 1e13
+            if self.method != "measured":
+                yield Final(replace(made, median_s=seconds, cost_source={"source": "datasheet"}))
+                continue
+            samples = tuple(seconds * each for each in SAMPLES)
+            yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
+            median, interval = median_interval(samples)
+            check = {"max_rel_error": 1e-6, "tolerance": 2e-5, "reference": "float64"}
+            yield Final(replace(made, samples_s=samples, median_s=median, ci95_s=interval, check=check))
+
+
+@dataclass
+class FakeBackends:
+    """In place of `LocalBackends`: the target's devices are all here where it is a CPU's."""
+
+    request: Request
+    say: Say
+    cluster: Cluster | None = None
+    discovered: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    refuses: str | None = None
+    interrupted: str | None = None
+
+    def __enter__(self) -> "FakeBackends":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    @cached_property
+    def place(self) -> LocalTarget:
+        target = parse_target("cpu:8" if self.request.target == "local" else self.request.target, self.request.hardware)
+        if target.hardware.kind != "cpu":
+            return LocalTarget(target)
+        self.discovered = [{"processes": target.devices, "platform": "cpu", "kind": "cpu", "count": target.devices}]
+        return LocalTarget(target, target.devices, target.devices)
+
+    def simulated(self, place: LocalTarget, explains: bool = True) -> FakeBackend:
+        return FakeBackend("simulated", self.refuses, self.interrupted)
+
+    def compiled(self, place: LocalTarget) -> FakeBackend:
+        return FakeBackend("compiled", self.refuses, self.interrupted)
+
+    def measured(self, place: LocalTarget) -> FakeBackend:
+        return FakeBackend("measured", self.refuses, self.interrupted)
