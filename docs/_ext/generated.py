@@ -12,9 +12,11 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -214,11 +216,11 @@ def kind_of(values: Sequence[Any]) -> str:
         words.append("text")
     if lists := [value for value in values if isinstance(value, list)]:
         inner = kind_of([each for value in lists for each in value][:1000])
-        words.append(f"list of {inner}" if inner != "null" else "list")
+        words.append(f"list of {inner}" if not inner.startswith("absent") else "list")
     if mappings := [value for value in values if isinstance(value, dict)]:
         keys = list(dict.fromkeys(key for value in mappings for key in value))
         words.append(f"mapping of {code(*keys[:12])}{' and more' * (len(keys) > 12)}")
-    return " or ".join(words) or "null"
+    return " or ".join(words) or "absent in the examples"
 
 
 def example_runs() -> list[dict[str, Any]]:
@@ -228,7 +230,7 @@ def example_runs() -> list[dict[str, Any]]:
 @table("run-fields")
 def run_fields(said: Explained) -> str:
     runs = example_runs()
-    names = list(dict.fromkeys(name for run in runs for name in run))
+    names = ["schema", *(field.name for field in fields(Run))]
     rows = [(f"`{name}`", kind_of([run.get(name) for run in runs]), text) for name, text in explained(names, said)]
     return markdown_table(("field", "type", "meaning"), rows)
 
@@ -264,6 +266,19 @@ def python_interface(said: Explained) -> str:
         elif callable(value):
             found.append(f".. autofunction:: stripectl.{name}")
     return "```{eval-rst}\n" + "\n\n".join(found) + "\n```"
+
+
+@table("action")
+def action_tables(said: Explained) -> str:
+    """Inputs and outputs of action.yml."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    inputs = [
+        (f"`{name}`", each["description"], f"`{each['default']}`" if each.get("default") else "")
+        for name, each in action["inputs"].items()
+    ]
+    outputs = [(f"`{name}`", each["description"]) for name, each in action["outputs"].items()]
+    given, found = markdown_table(("input", "meaning", "default"), inputs), markdown_table(("output", "meaning"), outputs)
+    return f"{given}\n\n{found}"
 
 
 @table("accuracy")
