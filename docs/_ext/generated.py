@@ -22,6 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import stripectl
+from stripectl.cli.app import COMMANDS
 from stripectl.core.capabilities import capabilities
 from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
@@ -78,6 +79,18 @@ def explained(names: Sequence[str], said: Explained) -> list[tuple[str, str]]:
     if unknown := [name for name in said if name not in names]:
         raise ValueError(f"explained, but not in the code: {', '.join(unknown)}")
     return [(name, said[name]) for name in names]
+
+
+@table("commands")
+def command_pages(said: Explained) -> str:
+    """A table of the commands, and one section per command, by sphinx-click."""
+    rows = [(f"[`{name}`](#command-{name})", text) for name, text in explained(COMMANDS, said)]
+    found = [markdown_table(("command", "what it does"), rows)]
+    for name in COMMANDS:
+        module = f"stripectl.cli.{name.replace('-', '_')}"
+        click = f".. click:: {module}:command\n   :prog: stripectl {name}\n   :nested: full"
+        found.append(f"(command-{name})=\n\n```{{eval-rst}}\n{click}\n```")
+    return "\n\n".join(found)
 
 
 @table("schemes")
@@ -277,7 +290,10 @@ def action_tables(said: Explained) -> str:
         for name, each in action["inputs"].items()
     ]
     outputs = [(f"`{name}`", each["description"]) for name, each in action["outputs"].items()]
-    given, found = markdown_table(("input", "meaning", "default"), inputs), markdown_table(("output", "meaning"), outputs)
+    given, found = (
+        markdown_table(("input", "meaning", "default"), inputs),
+        markdown_table(("output", "meaning"), outputs),
+    )
     return f"{given}\n\n{found}"
 
 
@@ -315,6 +331,14 @@ class Generated(SphinxDirective):
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
+def escape_stars(app: Sphinx, context: object, lines: list[str]) -> None:
+    """Help texts are plain text; a star in them, as in 2*h100:8, begins no emphasis."""
+    lines[:] = [re.sub(r"(?<=[^*\s])[*](?![*])", r"\*", line) for line in lines]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("generated", Generated)
+    app.setup_extension("sphinx_click")
+    for part in ("description", "usage", "options", "arguments", "envvars", "epilog"):
+        app.connect(f"sphinx-click-process-{part}", escape_stars)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
