@@ -16,6 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build"]
 default_role = "code"
+smartquotes = False  # two dashes stay two dashes
 nitpicky = False  # types of other packages have no page without intersphinx, which needs the network
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]

@@ -8,6 +8,7 @@ the explanations from the body of the directive, a `name: text` per line, and fa
 explanation or an explanation has no name.
 """
 
+import gzip
 import importlib
 import json
 import re
@@ -237,7 +238,13 @@ def kind_of(values: Sequence[Any]) -> str:
 
 
 def example_runs() -> list[dict[str, Any]]:
-    return [Run.load(path).to_json() for path in sorted(RUNS.glob("*.json.gz")) if path.name != "large.json.gz"]
+    """The example runs as this version writes them, with the recommendations that are in their files."""
+    found = []
+    for path in sorted(RUNS.glob("*.json.gz")):
+        if path.name != "large.json.gz":
+            content = json.loads(json.dumps(Run.load(path).to_json()))
+            found.append(content | {"recommendation": json.loads(gzip.decompress(path.read_bytes()))["recommendation"]})
+    return found
 
 
 @table("run-fields")
@@ -336,9 +343,18 @@ def escape_stars(app: Sphinx, context: object, lines: list[str]) -> None:
     lines[:] = [re.sub(r"(?<=[^*\s])[*](?![*])", r"\*", line) for line in lines]
 
 
+def examples_as_code(app: Sphinx, context: object, lines: list[str]) -> None:
+    """The examples at the end of a command's description as a block of code."""
+    commands = [line.lstrip("| ").replace("\\*", "*") for line in lines if line.startswith("|")]
+    if commands[:1] == ["Examples:"]:
+        kept = [line for line in lines if not line.startswith("|")]
+        lines[:] = [*kept, "", ".. code-block:: sh", "", *(f"   {line}" for line in commands[1:]), ""]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("generated", Generated)
     app.setup_extension("sphinx_click")
     for part in ("description", "usage", "options", "arguments", "envvars", "epilog"):
         app.connect(f"sphinx-click-process-{part}", escape_stars)
+    app.connect("sphinx-click-process-description", examples_as_code, priority=600)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
