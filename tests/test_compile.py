@@ -38,7 +38,7 @@ FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
 
-needs = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: pip install 'stripectl[test]'")
+needs = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: make .venv/dev")
 
 
 def silent(*_: object) -> None:
