@@ -37,7 +37,7 @@ ROLES = {
     "export": "a plan as YAML, Python, or configuration of another framework",
     "measure": "backend: a plan timed on devices of this machine",
     "compile": "backend: a plan compiled ahead of time for a machine that is not here",
-    "simulate": "backend: a scheme run on clocks, and the cost models that set them",
+    "simulate": "backend: a scheme run on simulated clocks, and their cost models",
     "profiling": "reads XLA profiles: overlap by device, hop and mesh axis",
     "workers": "processes that touch devices, on one host or many",
     "training": "the public attention function, a decoder, a training step",
@@ -228,7 +228,7 @@ def spans(times: Sequence[tuple[np.ndarray, np.ndarray]], device: int) -> list[t
 
 
 def draw_overlap() -> Drawing:
-    """What of the hops hides: one short ring and two long ones."""
+    """Which hops hide: one short ring and two long ones."""
     drawing = Drawing(
         760,
         470,
@@ -309,7 +309,7 @@ def draw_flow() -> Drawing:
         760,
         176,
         "From a command to an answer",
-        "The command line or the Python interface makes a request. The runner makes cases of it, a backend turns each "
+        "The command line or the Python interface makes a request. The runner makes cases, a backend turns each "
         "case into a measurement, analysis draws conclusions, and reporters and exports show them.",
     )
     boxes = (
