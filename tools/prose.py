@@ -1,7 +1,7 @@
 """Phrases that make English hard to read, in everything that people read. `python tools/prose.py [PATH ...]`
 
-`tools/prose.toml` names the files and the phrases. A finding is one line: place, phrase, advice. The exit code is 1 if there
-are findings, or if an exception in the file is no longer needed.
+`tools/prose.toml` names the files and the phrases. A finding is one line: place, phrase, advice. The exit code is 1 if
+there are findings, or if an exception in the file is no longer needed.
 """
 
 import ast
