@@ -13,7 +13,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-all check-gpu check-frameworks lint docs fuzz wheel clean
+.PHONY: help bench test test-all check-gpu check-frameworks lint docs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -50,6 +50,9 @@ fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, run
 
 wheel: $(VENV)/dev    ## the wheel, in dist/
 	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . >/dev/null
+
+sdist: $(VENV)/dev    ## the source distribution, in dist/
+	$(BIN)/python -m build --sdist --outdir dist . >/dev/null
 
 clean:    ## remove what the targets above made
 	rm -rf $(VENV) dist docs/_build
