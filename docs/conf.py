@@ -29,6 +29,7 @@ autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"stripectl {release}"
 html_static_path: list[str] = []

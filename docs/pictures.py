@@ -240,7 +240,7 @@ def draw_overlap() -> Drawing:
         ("Short shards: hops last longer than the tiles and are exposed", "ring/striped/xla@ring=4,tile=256", 4096),
         ("Long shards, striped: every hop is hidden", "ring/striped/xla@ring=4,tile=1024", 65536),
         (
-            "Long shards, contiguous: the other devices wait for device 3, which hides its hops",
+            "Long shards, contiguous: the others wait for device 3",
             "ring/contiguous/xla@ring=4,tile=1024",
             65536,
         ),

@@ -19,8 +19,10 @@ from typing import Any
 
 import yaml
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from sphinx.writers.html5 import HTML5Translator
 
 import stripectl
 from stripectl.cli.app import COMMANDS
@@ -351,8 +353,16 @@ def examples_as_code(app: Sphinx, context: object, lines: list[str]) -> None:
         lines[:] = [*kept, "", ".. code-block:: sh", "", *(f"   {line}" for line in commands[1:]), ""]
 
 
+def visit_math(self: HTML5Translator, node: nodes.math | nodes.math_block) -> None:
+    """Formulas as MathML, which browsers draw without a script and without network."""
+    block = isinstance(node, nodes.math_block)
+    self.body.append(tex2mathml(node.astext(), as_block=block))
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("generated", Generated)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.setup_extension("sphinx_click")
     for part in ("description", "usage", "options", "arguments", "envvars", "epilog"):
         app.connect(f"sphinx-click-process-{part}", escape_stars)
