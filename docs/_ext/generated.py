@@ -31,6 +31,7 @@ from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target
+from stripectl.reporters.html.cost_sources import SOURCES
 from stripectl.results.run import Run
 from stripectl.util.files import profile_names
 from stripectl.util.units import in_unit, nbytes, rate
@@ -264,6 +265,11 @@ def measurement_fields(said: Explained) -> str:
     values = {name: [m.get(name) for m in measurements] for name in names}
     rows = [(f"`{name}`", kind_of(values[name]), text) for name, text in explained(names, said)]
     return markdown_table(("field", "type", "meaning"), rows)
+
+
+@table("cost-sources")
+def cost_sources(said: Explained) -> str:
+    return markdown_table(("source", "meaning"), [(f"`{name}`", text) for name, text in explained([*SOURCES], said)])
 
 
 @table("limits")
