@@ -29,9 +29,11 @@ from stripectl.cli.app import COMMANDS
 from stripectl.core.capabilities import capabilities
 from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
+from stripectl.export.integration import usage_of
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target
 from stripectl.reporters.html.cost_sources import SOURCES
+from stripectl.results.labels import workload_label
 from stripectl.results.run import Run
 from stripectl.util.files import profile_names
 from stripectl.util.units import in_unit, nbytes, rate
@@ -265,6 +267,21 @@ def measurement_fields(said: Explained) -> str:
     values = {name: [m.get(name) for m in measurements] for name in names}
     rows = [(f"`{name}`", kind_of(values[name]), text) for name, text in explained(names, said)]
     return markdown_table(("field", "type", "meaning"), rows)
+
+
+@table("integrations")
+def integration_snippets(said: Explained) -> str:
+    """What each integration writes for one plan of an example run, or why it cannot."""
+    run = Run.load(RUNS / "gpu.json.gz")
+    known = [m for m in run.measurements if m.status == "ok" and "/zigzag/" in str(m.plan) and m.devices > 1]
+    shown = next(m for m in known if m.workload.passes != "forward")
+    found = [f"For the plan `{shown.plan}`, {workload_label(shown.workload)}, on `{shown.target}`:"]
+    for each in usage_of(shown).values():
+        if each["version"]:
+            text = f"```text\n{each['text'].rstrip()}\n```\n\n" if each["text"] else ""
+            notes = "\n".join(f"- {note.replace('<', '&lt;')}" for note in each["notes"])
+            found.append(f"### {each['title']} {each['version']}\n\n{text}{notes}")
+    return "\n\n".join(found)
 
 
 @table("cost-sources")
