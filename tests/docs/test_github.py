@@ -4,6 +4,7 @@ arguments; the pins and permissions of the workflows; the forms."""
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
 import yaml
 from pages import ROOT
 
+from stripectl.cli.app import group
 from stripectl.results.run import Run
 
 GITHUB = ROOT / ".github"
@@ -245,4 +248,7 @@ def test_the_example_workflow_of_the_guide_is_one() -> None:
     [workflow] = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
     steps = [step for job in workflow["jobs"].values() for step in job["steps"] if "stripectl" in step["uses"]]
     assert steps and all(step["with"].keys() <= ACTION["inputs"].keys() for step in steps)
+    for name, *words in (shlex.split(step["with"]["run"]) for step in steps):
+        command = group.get_command(click.Context(group), name)
+        assert command and command.make_context(name, words)
     assert json.dumps(workflow["permissions"]) == '{"contents": "read", "pull-requests": "write"}'

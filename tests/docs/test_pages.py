@@ -30,8 +30,15 @@ INLINE = {
     for path in PAGES
     for command in re.findall(rf"`(stripectl (?:{'|'.join(COMMANDS)})\b[^`]*)`", path.read_text().replace("\n", " "))
 }
+# Commands of the recorded figures, in indented blocks; a line may continue behind a backslash.
+RECORDED = {
+    re.split(r"\s{2,}#", line)[0].strip()
+    for line in re.findall(
+        r"^ {4}(stripectl .*)$", (ROOT / "benchmarks" / "README.md").read_text().replace("\\\n", " "), re.MULTILINE
+    )
+}
 SHOWN = {(line, block.id) for block in CODE if block.language == "sh" for line in commands_of(block)}
-LINES = sorted(line for line in INLINE | {line for line, _ in SHOWN} if line.startswith("stripectl "))
+LINES = sorted(line for line in INLINE | RECORDED | {line for line, _ in SHOWN} if line.startswith("stripectl "))
 
 
 def block_in(page: str, start: str) -> Block:
