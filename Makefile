@@ -1,7 +1,8 @@
-# Every target sets up what it needs: a virtual environment in .venv, the extras, and for tests the distribution's
-# Chromium and the axe-core package of npm, which audits a page. On Debian or Ubuntu that needs only python3 (3.11 or
-# newer) and make. PYTHON=python3.13 and JAX=0.10.2 choose versions; alone, JAX is the newest that this Python takes. The
-# environment is made anew when they differ from the last time.
+# Every target sets up what it needs: a virtual environment in .venv, the extras, and for the tests of the report in a
+# browser the distribution's Chromium and the axe-core package of npm, which audits a page. `make test` needs python3
+# (3.11 or newer, with its venv module), git and make, and no other user than yours. PYTHON=python3.13 and JAX=0.10.2
+# choose versions; alone, JAX is the newest that this Python takes. The environment is made anew when they differ from
+# the last time.
 PYTHON ?= python3
 JAX ?=
 VENV := .venv
@@ -11,9 +12,12 @@ FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORKS_PYTHON ?= $(shell for each in python3.12 python3.13 python3; do command -v $$each && break; done)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
+PART ?= browser compilers exactness faults hosts training full
+empty :=
+SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-all check-gpu check-frameworks lint docs fuzz wheel sdist clean
+.PHONY: help bench test test-slow test-all check-gpu check-frameworks lint docs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,17 +27,20 @@ FORCE:
 bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and its report
 	$(BIN)/stripectl bench --seqlen 256k
 
-test: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests
+test: $(VENV)/dev     ## the quick tests, in 6 minutes
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## the tests, with the full product of the exactness matrix
-	$(BIN)/python -m pytest $(PARALLEL) -m "full or not full"
+test-slow: $(VENV)/dev $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe)    ## the others, or PART="browser compilers" of them
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
+
+test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## all tests
+	$(BIN)/python -m pytest $(PARALLEL) -m "not frameworks"
 
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
 
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against MaxText, Transformer Engine, Megatron, torchtitan
-	$(BIN)/python -m pytest -m frameworks tests/test_frameworks.py
+	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py
 
 lint: $(VENV)/dev    ## ruff, pyright and the check of prose
 	$(BIN)/ruff check .
@@ -46,7 +53,7 @@ docs: $(VENV)/dev    ## the documentation, in docs/_build/html
 
 fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, runs or profiles, MINUTES=12
 	$(PIP) --group fuzz
-	$(BIN)/python $(firstword $(wildcard tests/fuzz.py tests/*/fuzz.py)) $(or $(KIND),runs) --minutes $(or $(MINUTES),12)
+	$(BIN)/python -m tests.support.fuzz $(or $(KIND),runs) --minutes $(or $(MINUTES),12)
 
 wheel: $(VENV)/dev    ## the wheel, in dist/
 	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . >/dev/null
@@ -59,7 +66,9 @@ clean:    ## remove what the targets above made
 
 $(VENV)/with: FORCE
 	@if [ "$$(cat $@ 2>/dev/null)" != "$(WITH)" ]; then set -e; \
-	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(SUDO) apt-get update && $(SUDO) apt-get install -y python3-venv; }; \
+	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update && \
+	    apt-get install -y python3-venv; } || { echo "$(PYTHON) has no venv module. Try apt-get install python3-venv"; \
+	    exit 1; }; \
 	  $(PYTHON) -m venv --clear $(VENV); $(PIP) 'pip>=25.1'; \
 	  echo "$(WITH)" >$@; fi
 

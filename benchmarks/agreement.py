@@ -3,8 +3,8 @@
     python benchmarks/agreement.py v5p:2x2x4 v4:2x2x4      # ten minutes a target; alone: all six
 
 Both take tiles from the same table; what the plan's own program adds is which transfers its schedule leaves without
-tiles beside them. Each target's rows are written to benchmarks/compiled/ too: tests/test_compiled_plans.py holds them
-against what no machine can beat.
+tiles beside them. Each target's rows are written to benchmarks/compiled/ too: tests/compile/test_compiled_plans.py
+holds them against what no machine can beat.
 """
 
 import json

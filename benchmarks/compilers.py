@@ -86,7 +86,7 @@ def measure(path: Path) -> None:
     with CompilerPool(lambda *_: None, cached=False) as compilers:
         for target in map(parse_target, TARGETS):
             for case in bench_cases(Request(workloads=workloads, plans=plans), LocalTarget(target)):
-                kernel, passes = parse_plan(case.plan).kernel, case.workload.passes
+                kernel, passes = case.plan.kernel, case.workload.passes
                 every.append(told(compile_case(case, target, compilers), f"{target}, {kernel}, {passes}", kernel))
                 print(*every[-1].values(), flush=True)
                 write_atomically(path, json.dumps({"versions": versions, "cases": every}, indent=1) + "\n")

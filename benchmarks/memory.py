@@ -16,7 +16,7 @@ from stripectl.compile.compiler import CompilerPool
 from stripectl.core.defaults import with_tile
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.hardware.target import hardware_kind, hardware_name, parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.workers.worker_group import WorkerError
 
 FILE = Path(__file__).parents[1] / "profiles" / "compiled" / accuracy.FILE
@@ -76,7 +76,7 @@ def cases() -> Iterator[dict[str, Any]]:
         yield {"model": model, "seq_len": length, "passes": passes, "target": target, "plan": plan}
     for model, length, target, plans in STEPS:
         for plan in plans:
-            kernel = {"v5p": "splash", "v6e": "pallas_tpu"}.get(hardware_name(target))
+            kernel = {"v5p": "splash", "v6e": "pallas_tpu"}.get(read_target(target).hardware)
             named = plan.replace("@", f"/{kernel}@") if "/" in plan and kernel else plan
             yield {"model": model, "seq_len": length, "passes": STEP, "target": target, "plan": named}
 
@@ -91,7 +91,7 @@ def main() -> None:
             if json.dumps(case) in have:
                 continue
             target, work = parse_target(case["target"]), accuracy.workload_of(case)
-            plan = with_tile(parse_plan(case["plan"]), work, hardware_kind(case["target"]))
+            plan = with_tile(parse_plan(case["plan"]), work, read_target(case["target"]).kind)
             try:
                 facts = compilers.report(work, plan, target, {})
             except WorkerError as error:

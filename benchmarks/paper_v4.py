@@ -34,7 +34,7 @@ def attention_s(compilers: CompilerPool, model: Model, layout: str, kernel: str,
         passes="forward-backward",
     )
     plan = parse_plan(f"ring/{layout}/{kernel}@ring={row['sp']},tensor={row['mp']},tile={TILES[kernel]}")
-    case = Measurement(workload=workload, plan=str(plan), target=str(TARGET), method="compiled")
+    case = Measurement(workload=workload, plan=plan, target=TARGET.name, method="compiled")
     found = compile_case(with_static_facts(case, TARGET.hardware), TARGET, compilers)
     if found.status != "ok":
         print(f"{plan} at {workload.seq_len}: {found.reason}", file=sys.stderr)

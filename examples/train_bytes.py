@@ -33,7 +33,7 @@ BATCH, LENGTH = 4, 512
 
 def corpus() -> np.ndarray:
     """The repository's documents and sources, as bytes."""
-    folders = ("*.md", "stripectl/**/*.py", "tests/*.py")
+    folders = ("*.md", "stripectl/**/*.py", "tests/**/*.py")
     return np.frombuffer(b"".join(path.read_bytes() for each in folders for path in sorted(ROOT.glob(each))), np.uint8)
 
 

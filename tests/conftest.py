@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import pytest
@@ -34,8 +36,9 @@ def check_flags() -> None:
         pytest.exit(str(unknown), returncode=unknown.exit_code)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: XLA reads its flags once."""
+    config.pluginmanager.register(LeftOut(config))
     own = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag != DEVICES]
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = " ".join((*own, DEVICES, *QUICK))
@@ -76,3 +79,26 @@ def pytest_collection_finish() -> None:
     """What is imported and collected stays: no collection of garbage need look at it again."""
     gc.collect()
     gc.freeze()
+
+
+class LeftOut:
+    """How many tests of each part were not asked for, said in a line a part: a process of xdist tells the first."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.reasons = dict(line.split(": ", 1) for line in config.getini("markers") if ": " in line)
+        self.counts = Counter[str]()
+        self.output: dict[str, dict[str, int]] | None = getattr(config, "workeroutput", None)
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            self.counts.update({name for mark in item.iter_markers() if (name := mark.name) in self.reasons})
+        if self.output is not None:
+            self.output["left_out"] = dict(self.counts)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.counts |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        for name, count in sorted(self.counts.items()):
+            terminalreporter.write_line(f"{name}: {count} tests left out: {self.reasons[name]}")

@@ -21,6 +21,7 @@ def data(example: dict) -> list[np.ndarray]:
     return example["batches"](text, 4)
 
 
+@pytest.mark.training
 def test_a_ring_learns_the_bytes_as_one_device_does(example: dict, data, capsys) -> None:
     assert example["train"]([example["ONE"], "ring/striped@ring=4"], data) < 1e-5
     lines = capsys.readouterr().out.splitlines()
@@ -28,6 +29,7 @@ def test_a_ring_learns_the_bytes_as_one_device_does(example: dict, data, capsys)
     assert first > last + 0.3, "four steps learn something"
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("attention", ["linear", "LLLS"])
 def test_linear_and_hybrid_models_learn_the_bytes_as_one_device_does(example, data, capsys, attention: str) -> None:
     one, _, gathered = example["LINEAR"]

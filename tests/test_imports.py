@@ -10,7 +10,9 @@ import pytest
 
 import stripectl
 import stripectl.compat as compat
+from stripectl.core.plan import read_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.target import read_target
 from stripectl.results.history import History
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
@@ -130,8 +132,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
     m = Measurement(
         workload=work,
-        plan="ring/striped/xla@ring=2,tile=128x128",
-        target="cpu:2",
+        plan=read_plan("ring/striped/xla@ring=2,tile=128x128"),
+        target=read_target("cpu:2"),
         method="measured",
         samples_s=samples,
         median_s=median,

@@ -11,9 +11,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.analysis.ranking import Ranking, contenders, margin_of, rankings, strength
-from stripectl.core.plan import UNSHARDED, parse_plan
+from stripectl.core.plan import UNSHARDED
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement, refusals_and_failures
 
 
@@ -65,7 +66,7 @@ class SchemesByLength:
     """Schemes at two lengths or more, the shortest first; those that win first, and then the nearest to winning."""
 
     workload: Workload  # at the shortest length
-    target: str
+    target: TargetName
     schemes: Sequence[str]
     lengths: Sequence[LengthResult]
 
@@ -83,7 +84,7 @@ def schemes_by_length(measurements: Iterable[Measurement]) -> list[SchemesByLeng
 def scheme_of(m: Measurement) -> str | None:
     """What cuts the sequence; None of a plan that means nothing here."""
     try:
-        return parse_plan(m.plan).sequence_scheme
+        return m.plan.sequence_scheme
     except (BadInput, ValueError):
         return None
 

@@ -17,10 +17,9 @@ from stripectl.analysis.claims import Claim, Clause
 from stripectl.analysis.metrics import Interval
 from stripectl.analysis.plan_selector import NAMES, Selector, part
 from stripectl.analysis.ranking import contenders
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan, UnreadablePlan
 from stripectl.core.scheme import schemes
 from stripectl.errors import BadInput
-from stripectl.hardware.target import hardware_name
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, ratio_interval, with_speedups
 from stripectl.results.run import Run
@@ -33,11 +32,10 @@ MAX_NAMED = 8  # of what there is, where a claim finds nothing
 
 @dataclass(frozen=True)
 class IndexedMeasurement:
-    """A measurement of a run, named where there are several, its plan, and whether its time counts."""
+    """A measurement of a run, named where there are several, and whether its time counts."""
 
     run: str
     m: Measurement
-    plan: Plan
     counts: bool
     baseline: bool  # of one device, beside which plans on several stand
 
@@ -95,19 +93,16 @@ def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> li
 
 
 def _known(name: str, run: Run, several: bool) -> list[IndexedMeasurement]:
-    try:
-        measurements = [m for m in with_speedups(run.measurements) if not m.is_search_probe]
-        plans = [parse_plan(m.plan) for m in measurements]
-    except BadInput as error:
-        raise BadInput(f"{name} has a plan that cannot be read: {error}") from error
+    measurements = [m for m in with_speedups(run.measurements) if not m.is_search_probe]
+    if unreadable := next((m.plan for m in measurements if isinstance(m.plan, UnreadablePlan)), None):
+        raise BadInput(f"{name} has a plan that cannot be read: {unreadable.reason}")
     counted = {id(m) for m in contenders(measurements)}
-    wide = any(plan.devices > 1 for plan in plans)
-    return [
-        IndexedMeasurement(
-            name * several, m, plan, id(m) in counted, wide and plan.devices == 1 and bool(schemes[plan.scheme].axes)
-        )
-        for m, plan in zip(measurements, plans, strict=True)
-    ]
+    wide = any(m.devices > 1 for m in measurements)
+
+    def is_baseline(plan: Plan) -> bool:
+        return wide and plan.devices == 1 and bool(schemes[plan.scheme].axes)
+
+    return [IndexedMeasurement(name * several, m, id(m) in counted, is_baseline(m.plan)) for m in measurements]
 
 
 def _judged(claim: Claim, known: Sequence[IndexedMeasurement]) -> Judgement:
@@ -138,7 +133,7 @@ def _meant(
         for clause in clauses
     ]
     if selector:
-        steps.insert(0, (selector.text, lambda k: selector.fits(k.plan), lambda k: plan_label(k.m)))
+        steps.insert(0, (selector.text, lambda k: selector.fits(k.m.plan), lambda k: plan_label(k.m)))
     said = list[str]()
     for text, fits, shown in steps:
         said.append(text)
@@ -201,7 +196,7 @@ def _compared(
 
 
 def _parts(k: IndexedMeasurement, names: Iterable[str]) -> list[Any]:
-    return [part(k.plan, name) for name in names]
+    return [part(k.m.plan, name) for name in names]
 
 
 def _alike(k: IndexedMeasurement, other: IndexedMeasurement, free: Sequence[str]) -> bool:
@@ -210,7 +205,7 @@ def _alike(k: IndexedMeasurement, other: IndexedMeasurement, free: Sequence[str]
         return False
     if k.m.target == other.m.target:
         return True
-    return 1 in (k.plan.devices, other.plan.devices) and hardware_name(k.m.target) == hardware_name(other.m.target)
+    return 1 in (k.m.devices, other.m.devices) and k.m.target.hardware == other.m.target.hardware
 
 
 def _speed(claim: Claim, fast: IndexedMeasurement, slow: IndexedMeasurement) -> ClaimFinding:

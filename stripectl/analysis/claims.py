@@ -22,7 +22,7 @@ from stripectl.analysis.plan_selector import Selector, parse_selector
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
 from stripectl.errors import BadInput
-from stripectl.hardware.target import hardware_name, parse_target
+from stripectl.hardware.target import parse_target, read_target
 from stripectl.results.measurement import SEARCH_PROBES, Measurement
 from stripectl.util.files import load_yaml, unknown_name
 
@@ -84,12 +84,12 @@ def claim_target(text: str) -> Clause:
     said = f"on {text}"
     if text in HERE:
         return Clause(said, is_timed_here, lambda m: f"{m.method} for {m.target}")
-    name, kind = _printed(text), hardware_name(_printed(text))
+    name, kind = _printed(text), read_target(_printed(text)).hardware
 
     def fits(m: Measurement) -> bool:
-        return m.target == name or (hardware_name(m.target) == kind and (":" not in name or m.devices == 1))
+        return str(m.target) == name or (m.target.hardware == kind and (":" not in name or m.devices == 1))
 
-    return Clause(said, fits, lambda m: m.target)
+    return Clause(said, fits, lambda m: str(m.target))
 
 
 def _printed(text: str) -> str:

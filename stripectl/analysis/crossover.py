@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from stripectl.analysis.ranking import MIN_MARGIN, Ranking
-from stripectl.core.plan import parse_plan
 from stripectl.results.measurement import Measurement, flags_text
 
 
@@ -35,7 +34,7 @@ class LengthPoint:
     @cached_property
     def known(self) -> dict[str, Measurement]:
         """The run's measurements, by plan."""
-        return {each.plan + flags_text(each.flags): each for each in self.ranking.rivals} if self.ranking else {}
+        return {each.printed_plan: each for each in self.ranking.rivals} if self.ranking else {}
 
     def rival(self, name: str) -> str | None:
         """The fastest other plan where it surely beats this one."""
@@ -57,7 +56,7 @@ def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
     alike = [other for other in others if without_length(other) == without_length(ranking)]
     if len(alike) > 1:
         return _of_run(alike), _named(alike)
-    return _of_scaling(ranking), lambda m: m.plan + flags_text(m.flags)
+    return _of_scaling(ranking), lambda m: m.printed_plan
 
 
 def crossover(
@@ -94,11 +93,11 @@ def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
     """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
 
     def short(m: Measurement) -> str:
-        return str(replace(parse_plan(m.plan), tile=None)) + flags_text(m.flags)
+        return str(replace(m.plan, tile=None)) + flags_text(m.flags)
 
     if all(len({short(m) for m in each.rivals}) == len(each.rivals) for each in alike):
         return short
-    return lambda m: m.plan + flags_text(m.flags)
+    return lambda m: m.printed_plan
 
 
 def _of_run(alike: Sequence[Ranking]) -> list[LengthPoint]:
@@ -106,7 +105,7 @@ def _of_run(alike: Sequence[Ranking]) -> list[LengthPoint]:
     found = []
     for each in sorted(alike, key=lambda ranking: ranking.workload.seq_len):
         seconds = {name(m): m.median_s or 0.0 for m in each.rivals}
-        plans = {name(m): m.plan + flags_text(m.flags) for m in each.rivals}
+        plans = {name(m): m.printed_plan for m in each.rivals}
         found.append(LengthPoint(each.workload.seq_len, seconds, plans, each.best.method, each))
     return found
 
@@ -119,7 +118,7 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
         own = known.get(m.workload.seq_len)
         if own and m.median_s:
             for seq_len, seconds in known.items():
-                curves.setdefault(seq_len, {})[m.plan + flags_text(m.flags)] = seconds * m.median_s / own
+                curves.setdefault(seq_len, {})[m.printed_plan] = seconds * m.median_s / own
     method = "compiled" if ranking.best.method == "compiled" else "simulated"
     lengths = sorted(seq_len for seq_len in curves if seq_len > 0)
     return [

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl.analysis.ranking import Ranking, short_names
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.results.measurement import SEARCH_PROBES, Measurement, simulation_of
 from stripectl.util.units import duration, nbytes, rate, times, worst_hop
@@ -71,7 +70,7 @@ def schedule_sentence(best: Measurement) -> str:
         return waits
     takes = f", about {duration(took)}" if (took := copied.get("s_per_round")) else ""
     text = f"A round of its loop copies {nbytes(copied['bytes_per_round'])} of what it sends on{takes}"
-    return f"{text}{'; try unroll=2' * (parse_plan(best.plan).unroll == 1)}. {waits}".rstrip()
+    return f"{text}{'; try unroll=2' * (best.plan.unroll == 1)}. {waits}".rstrip()
 
 
 def limits_sentence(found: Mapping[str, Any]) -> str:
@@ -116,7 +115,7 @@ def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
 
 def links_sentence(m: Measurement) -> str:
     """How the hops of the mesh lie on the target's links, where times stand on those."""
-    known, axes = m.cost_source or {}, list(parse_plan(m.plan).axes)
+    known, axes = m.cost_source or {}, list(m.plan.axes)
     if not axes or not isinstance(known.get("hop"), dict) or known.get("source") in ("measured_tile", *SEARCH_PROBES):
         return ""
     slower = known.get("slower_hops") or {}
@@ -202,11 +201,13 @@ def approximate_length(seq_len: int) -> str:
 
 def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     """What was not ranked, and why."""
-    ranked = {m.plan for m in ranking.rivals}
+    ranked = {str(m.plan) for m in ranking.rivals}
     others = sorted(
-        {m.plan for m in ranking.members if m.status == "ok" and not m.is_search_probe} - ranked - {*ranking.broken}
+        {str(m.plan) for m in ranking.members if m.status == "ok" and not m.is_search_probe}
+        - ranked
+        - {*ranking.broken}
     )
-    rough = len({m.plan for m in ranking.members if m.is_search_probe and m.status == "ok"} - ranked)
+    rough = len({str(m.plan) for m in ranking.members if m.is_search_probe and m.status == "ok"} - ranked)
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
     said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]

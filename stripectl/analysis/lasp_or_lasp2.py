@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stripectl.analysis.ranking import Ranking, margin_of, rankings
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP, at_lengths, format_length
 from stripectl.results.measurement import Measurement, flags_text
 from stripectl.simulate.cost_model import COUNTING
@@ -46,7 +45,7 @@ def pair_plans(ranking: Ranking) -> ChainAndGather | None:
     """Of the fastest mesh and options that both were computed with."""
     options: dict[Any, dict[str, Measurement]] = {}
     for m in ranking.rivals:
-        plan = parse_plan(m.plan)
+        plan = m.plan
         if plan.scheme in (CHAIN, GATHER) and plan.shards > 1:
             alike = replace(plan, scheme=CHAIN, tile=None, backward=None), flags_text(m.flags)
             options.setdefault(alike, {}).setdefault(plan.scheme, m)
@@ -81,7 +80,7 @@ def sent_by_both(pair: ChainAndGather) -> str:
     chain, gather, _ = pair
     if chain.workload.passes == STEP:
         return ""
-    transfers = simulate(chain.workload, parse_plan(chain.plan), COUNTING).transfers
+    transfers = simulate(chain.workload, chain.plan, COUNTING).transfers
     (((_, elements, itemsize), hops),) = transfers.items()
     each, hop = elements * itemsize, (chain.cost_source or {}).get("hop") or {}
     rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}

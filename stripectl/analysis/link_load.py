@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus
 from stripectl.results.measurement import Measurement
@@ -29,7 +28,7 @@ class CarriedBytes(NamedTuple):
 
 def traffic(m: Measurement) -> Traffic:
     """Bytes that a device sends: as the compiler says, else as the program does on clocks."""
-    plan, work, told = parse_plan(m.plan), m.workload, (m.compiled_program or {}).get("collectives")
+    plan, work, told = m.plan, m.workload, (m.compiled_program or {}).get("collectives")
     if told:
         return _shared_out(collective_as_described(each, plan) for each in told)
     if work.passes == STEP:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import hardware_name
-from stripectl.results.measurement import Measurement, attention_bound, device_scaling_key, measurement_set, plan_of
+from stripectl.results.measurement import Measurement, attention_bound, device_scaling_key, measurement_set
 from stripectl.util.units import duration, rate, times
 
 BOUND_SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
@@ -18,7 +17,7 @@ BOUND_SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take o
 
 def why_implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
-    if m.method == "measured" or m.status != "ok" or not m.median_s or not plan_of(m):
+    if m.method == "measured" or m.status != "ok" or not m.median_s:
         return None
     return next(_broken(m, run), None)
 
@@ -42,7 +41,7 @@ def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
 
 def sending_s(m: Measurement) -> float | None:
     """The least time for the bytes that a device sends, over all the links it has at once."""
-    if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(hardware_name(m.target))):
+    if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(m.target.hardware)):
         return None
     return sum(m.bytes.values()) / links
 
@@ -57,14 +56,14 @@ def _links_bytes_per_s(hardware: str) -> float | None:
 
 def same_tiles(m: Measurement, other: Measurement) -> bool:
     """Whether two plans compute with the same kernel and tiles."""
-    mine, theirs = parse_plan(m.plan), parse_plan(other.plan)
+    mine, theirs = m.plan, other.plan
     return (mine.kernel, mine.tile, mine.backward) == (theirs.kernel, theirs.tile, theirs.backward)
 
 
 def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, float] | None:
     """(speed-up over the same plan in the contiguous layout, the most that it can be): the bound of its tiles, and what
     the contiguous plan waits for communication besides."""
-    plan, bound = parse_plan(m.plan), attention_bound(m)
+    plan, bound = m.plan, attention_bound(m)
     base = measurement_set(run).contiguous.get((*device_scaling_key(m), m.target, replace(plan, layout="contiguous")))
     if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
         return None
@@ -84,13 +83,13 @@ def costliest_tile(m: Measurement) -> float:
 def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
     neither is so."""
-    if m.status != "ok" or not m.median_s or not plan_of(m):
+    if m.status != "ok" or not m.median_s:
         return None
     alone = measurement_set(run).alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.devices > 1:
         gain = alone.median_s / m.median_s
         if gain > m.devices:
-            mine, theirs = parse_plan(m.plan), parse_plan(alone.plan)
+            mine, theirs = m.plan, alone.plan
             why = "which masks more, and visits dead tiles"
             if not same_tiles(m, alone):
                 own = "" if mine.kernel == theirs.kernel else f"{theirs.kernel} "

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from stripectl.analysis.plausibility import why_implausible
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import PASSES, STEP, Workload
-from stripectl.hardware.target import hardware_kind, hardware_name
+from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import (
     Measurement,
     flags_text,
@@ -92,8 +92,7 @@ def _but_for_layout(m: Measurement) -> Hashable:
 
 
 @functools.lru_cache(2**14)
-def _alike(text: str, step: bool) -> Plan:
-    plan = parse_plan(text)
+def _alike(plan: Plan, step: bool) -> Plan:
     return replace(plan, scheme=plan.sequence_scheme, layout="", chunk=plan.chunk_or_default if step else None)
 
 
@@ -111,18 +110,18 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
     timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
     for pair in simulated_and_measured(measurements):
         errors.setdefault(pair.measured.workload.passes, []).append(pair)
-    members: dict[tuple[Workload, str], list[Measurement]] = {}
+    members: dict[tuple[Workload, TargetName], list[Measurement]] = {}
     for m in measurements:
         members.setdefault((m.workload, m.target), []).append(m)
-    wide = {(m.workload, hardware_name(m.target)) for m in timed if m.devices > 1}
-    groups: dict[tuple[Workload, str], list[Measurement]] = {}
+    wide = {(m.workload, m.target.hardware) for m in timed if m.devices > 1}
+    groups: dict[tuple[Workload, TargetName], list[Measurement]] = {}
     for m in timed:
-        if m.devices > 1 or (m.workload, hardware_name(m.target)) not in wide:
+        if m.devices > 1 or (m.workload, m.target.hardware) not in wide:
             groups.setdefault((m.workload, m.target), []).append(m)
     return [
         replace(
             _ranking(group, members[key], errors.get(key[0].passes, [])),
-            broken={m.plan: broken[id(m)] for m in members[key] if id(m) in broken},
+            broken={str(m.plan): broken[id(m)] for m in members[key] if id(m) in broken},
         )
         for key, group in groups.items()
     ]
@@ -137,7 +136,7 @@ def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list
     return [
         m
         for m in measurements
-        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
+        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, str(m.plan)) in over))
     ]
 
 
@@ -161,13 +160,13 @@ def _ranking(
 
 
 def _but_for_tiles(m: Measurement) -> Hashable:
-    return flags_text(m.flags), replace(parse_plan(m.plan), tile=None, backward=None)
+    return flags_text(m.flags), replace(m.plan, tile=None, backward=None)
 
 
 def _from_default(m: Measurement) -> float:
     """How far a plan's tiles lie from its kernel's default."""
-    plan = parse_plan(m.plan)
-    default = kernels[plan.kernel].default_tile(hardware_kind(m.target))
+    plan = m.plan
+    default = kernels[plan.kernel].default_tile(m.target.kind)
     return sum(tile.distance(default) for tile in plan.tiles.values())
 
 
@@ -194,7 +193,7 @@ def speedup_error(errors: Iterable[SimulatedAndMeasured]) -> float | None:
 
 def short_names(measurements: Iterable[Measurement]) -> dict[str, str]:
     """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
-    plans = {m.plan: parse_plan(m.plan) for m in measurements if has_time(m)}
+    plans = {str(m.plan): m.plan for m in measurements if has_time(m)}
     several = {text: plan for text, plan in plans.items() if plan.devices > 1}
     for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):
         found = {text: short(plan) for text, plan in several.items()}

@@ -21,10 +21,9 @@ from stripectl.analysis.ranking import (
     speedup_error,
 )
 from stripectl.core.defaults import with_mesh, with_tile
-from stripectl.core.plan import parse_plan
+from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import STEP
 from stripectl.export.integration import usage_of
-from stripectl.hardware.target import hardware_kind, hardware_name
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
@@ -64,8 +63,8 @@ def entry(
     limits = limits_of_measurement(best, run)
     found = {
         "workload": best.workload.to_json(),
-        "target": best.target,
-        "plan": best.plan,
+        "target": str(best.target),
+        "plan": str(best.plan),
         "flags": dict(best.flags) if best.flags else None,
         "method": best.method,
         "headline": recommendation_headline(ranking),
@@ -78,7 +77,7 @@ def entry(
         "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
         "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
         "bound": layout_bound(best),
-        "runner_up": second and second.plan + flags_text(second.flags),
+        "runner_up": second and second.printed_plan,
         "margin": second and margin_of(best, second),
         "too_close": ranking.too_close(best, second) if second else None,
         "crossover": changes,
@@ -97,11 +96,11 @@ def recommendation_headline(ranking: Ranking) -> str:
     """The plan by its short name, and no more than is known of its place."""
     best, second = ranking.best, ranking.runner_up
     short = short_names(ranking.members)
-    name = short[best.plan] + flags_text(best.flags)
+    name = short[str(best.plan)] + flags_text(best.flags)
     if second is None:
         return f"{name}: the only plan timed"
     if ranking.too_close(best, second):
-        return f"{name} or {short[second.plan]}{flags_text(second.flags)}: too close to tell"
+        return f"{name} or {short[str(second.plan)]}{flags_text(second.flags)}: too close to tell"
     once = best.method == "measured" and not best.ci95_s
     return f"{name} was fastest in {plans_phrase(best)}" if once else f"{name} is fastest"
 
@@ -114,15 +113,15 @@ def layout_gain(ranking: Ranking) -> dict[str, Any] | None:
     if base is None or base is best or not base.median_s or not best.median_s:
         return dict(best.speedup) if best.speedup else None
     interval = ratio_interval(base.samples_s, best.samples_s)
-    return {"over": base.plan, "value": base.median_s / best.median_s, "ci95": interval and list(interval)}
+    return {"over": str(base.plan), "value": base.median_s / best.median_s, "ci95": interval and list(interval)}
 
 
-def default_plan(m: Measurement) -> str:
+def default_plan(m: Measurement) -> Plan:
     """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
-    plan = parse_plan(m.plan)
+    plan = m.plan
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None, softmax=softmax), plan.devices)
-    return str(with_tile(bare, m.workload, hardware_kind(m.target)))
+    return with_tile(bare, m.workload, m.target.kind)
 
 
 def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
@@ -139,7 +138,7 @@ def layout_bound(m: Measurement) -> dict[str, float | None] | None:
     most, layer = attention_bound(m), (m.bound or {}).get("layer")
     if m.devices == 1 or most is None:
         return None
-    own = replace(parse_plan(m.plan), layout="contiguous")
+    own = replace(m.plan, layout="contiguous")
     alike = m.speedup is not None and parse_plan(m.speedup["over"]) == own and m.workload.passes != STEP
     reached = m.speedup["value"] / most if m.speedup and alike else None
     return {"attention_only": most, "layer": layer, "reached": reached}
@@ -197,7 +196,7 @@ def accuracy(m: Measurement) -> str:
     """How far times that were predicted this way are off published ones of attention on one such device."""
     from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
 
-    known = known_error(hardware_name(m.target), m.workload.passes)
+    known = known_error(m.target.hardware, m.workload.passes)
     unknown = "No plan was both measured and simulated here, so its error is not known."
     if known is None or (m.cost_source or {}).get("source") not in ("bundles", "published"):
         return unknown
@@ -232,7 +231,7 @@ def refused_entry(ranking: Ranking) -> list[dict[str, Any]]:
         {
             "status": those[0].status,
             "reason": shortened_reason(those[0].reason or "no reason was given"),
-            "plans": [m.plan + flags_text(m.flags) for m in those],
+            "plans": [m.printed_plan for m in those],
         }
         for those in refusals_and_failures(ranking.members)
     ]

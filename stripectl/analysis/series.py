@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from stripectl.analysis.history_metrics import HistoryMetric, on_a_machine
-from stripectl.results.measurement import Measurement, is_readable
+from stripectl.results.measurement import Measurement, readable
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
 
@@ -80,7 +80,7 @@ class Series:
     def to_json(self) -> dict[str, Any]:
         m, metric = self.newest.measurement, self.metric
         return {
-            **{name: getattr(m, name) for name in ("plan", "target", "method", "flags")},
+            **{"plan": str(m.plan), "target": str(m.target), "method": m.method, "flags": m.flags},
             "workload": m.workload.to_json(),
             "place": self.place,
             "exact": self.exact,
@@ -114,7 +114,7 @@ def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
     order."""
     found: dict[Any, list[tuple[Run, Measurement]]] = {}
     for run in reversed(runs):
-        for m in map(is_readable, run.measurements):
+        for m in map(readable, run.measurements):
             if not m.is_search_probe:
                 found.setdefault((m.key, series_key(run, m, metric)), []).append((run, m))
     every = (_series(metric, where, members[::-1]) for (_, where), members in found.items())

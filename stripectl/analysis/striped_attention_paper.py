@@ -12,9 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from stripectl.core.bounds import theoretical_max_speedup
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
-from stripectl.hardware.target import hardware_name
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import data_folder
 
@@ -66,10 +64,10 @@ def published_comparisons(measurements: Iterable[Measurement]) -> list[Published
     timed = {(m.plan, m.workload, m.target, m.method): m.median_s or 0.0 for m in steps}
     found = []
     for m in steps:
-        plan, work, hardware = parse_plan(m.plan), m.workload, hardware_name(m.target)
+        plan, work, hardware = m.plan, m.workload, m.target.hardware
         tensor, ring = plan.size("tensor"), plan.size("ring")
         known = published_rows().get((hardware, work.model or "", tensor, ring, work.seq_len))
-        slow_s = timed.get((str(replace(plan, layout="contiguous")), work, m.target, m.method))
+        slow_s = timed.get((replace(plan, layout="contiguous"), work, m.target, m.method))
         if known and slow_s and m.median_s and plan.layout == "striped" and plan.devices == tensor * ring:
             mesh, bound = f"ring={ring},tensor={tensor}", (m.bound or {}).get("layer")
             what = hardware, work.model or "", mesh, work.seq_len

@@ -114,14 +114,11 @@ def open_run(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]
 
 def check_plans(run: Any, folder: Path) -> None:
     """Fail before anything is measured where a plan of a run that is resumed means nothing to this stripectl."""
-    from stripectl.core.plan import parse_plan
+    from stripectl.core.plan import UnreadablePlan
 
-    for plan in dict.fromkeys(m.plan for m in run.measurements):
-        try:
-            parse_plan(plan)
-        except (BadInput, ValueError) as error:
-            why = f"this stripectl cannot read a plan in it: {error}"
-            raise BadInput(f"{folder} cannot be gone on with: {why}") from error
+    for m in run.measurements:
+        if isinstance(m.plan, UnreadablePlan):
+            raise BadInput(f"{folder} cannot be gone on with: this stripectl cannot read a plan in it: {m.plan.reason}")
 
 
 def retried(m: Any) -> Any:

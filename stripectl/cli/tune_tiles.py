@@ -92,7 +92,6 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
 def with_newest_workload(request: Any) -> Any:
     """The request for what the first measurement of the newest run computed, in all passes of that run."""
     from stripectl.core.model_config import MODEL_SIZES
-    from stripectl.hardware.target import hardware_name
     from stripectl.results.run import Run, newest_run
 
     try:
@@ -104,7 +103,7 @@ def with_newest_workload(request: Any) -> Any:
     first = measurements[0]
     known = dict.fromkeys(m.workload for m in measurements)
     passes = [w for w in known if w.without("passes", *MODEL_SIZES) == first.workload.without("passes", *MODEL_SIZES)]
-    usual = hardware_name(first.target) == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
+    usual = first.target.hardware == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, default_dtype=usual)
 
@@ -147,7 +146,7 @@ def best_candidates(run: Any) -> tuple[Any, list[str]]:
         timed = [m for m in every if m.status == "ok"]
         known = [m for each in ranked if each.workload == work for m in each.rivals]
         known = known or sorted(timed, key=lambda m: m.median_s or float("inf"))
-        base = next((m for m in known if "/contiguous" in m.plan), None)  # what speed-ups are over
+        base = next((m for m in known if m.plan.layout == "contiguous"), None)  # what speed-ups are over
         best = [m for m in (base,) if m] + [m for m in known[:MAX_SHOWN] if m is not base]
         kept += best + [m for m in every if m.status != "ok"]
         if more := len(timed) - len(best):

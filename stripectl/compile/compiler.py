@@ -15,7 +15,7 @@ from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.toolchain import TOOLCHAINS, Toolchain, topology_arguments
 from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.placement import place_mesh
@@ -170,7 +170,7 @@ def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> 
     """The case with what the compiler says of it; refused where it will not have the plan."""
     if case.status != "ok":
         return case
-    case, plan = replace(case, method="compiled"), parse_plan(case.plan)
+    case, plan = replace(case, method="compiled"), case.plan
     try:
         facts = compilers.report(case.workload, plan, target, case.flags or {})
         if "refused" in facts:
@@ -208,7 +208,7 @@ def with_predicted_time(
     profile lacks a figure that this needs."""
     if case.status != "ok":
         return case
-    plan = parse_plan(case.plan)
+    plan = case.plan
     try:
         wired, alike = place_mesh(target, plan.mesh or ()), layer_groups(case.workload, plan)
         alone = facts.get("alone", [facts])

@@ -277,6 +277,25 @@ def parse_plan(text: str) -> Plan:
     return replace(plan, mesh=make_mesh(axes) if axes or not scheme.axes else None, backward=own)
 
 
+@dataclass(frozen=True)
+class UnreadablePlan(Plan):
+    """A plan that this stripectl cannot read, as a file of another version names it: its text, and why."""
+
+    text: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def read_plan(text: str) -> Plan:
+    """The plan of a file; one that means nothing to this stripectl is an `UnreadablePlan`."""
+    try:
+        return parse_plan(text)
+    except (BadInput, ValueError) as error:
+        return UnreadablePlan("", "", "", text=text, reason=str(error))
+
+
 def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
     """Every way to write `devices` as a product of `axes` sizes."""
     if axes <= 1:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh, parse_plan
+from stripectl.core.plan import BATCH_AXES, HEAD_AXES, RING_AXES, Plan, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import Workload
-from stripectl.hardware.target import hardware_kind
+from stripectl.hardware.target import TargetName
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import Catalogue
 
@@ -21,15 +21,15 @@ LAYOUTS = ("zigzag", "contiguous", "striped")
 
 
 class Job(NamedTuple):
-    """What is _entry: a workload, the plan that was timed for it, and the printed target."""
+    """What is written: a workload, the plan that was timed for it, and the target."""
 
     work: Workload
     plan: Plan
-    target: str
+    target: TargetName
 
     @property
     def kind(self) -> str:
-        return hardware_kind(self.target)
+        return self.target.kind
 
 
 class Snippet(NamedTuple):
@@ -56,7 +56,7 @@ integrations = Catalogue("stripectl.export.integrations", "integration", "integr
 def usage_of(m: Measurement) -> dict[str, dict[str, Any]]:
     """What to paste, by integration: `title`, `version`, `text` (None where the framework cannot run the plan) and
     `notes` (the reason, or what the text does not say)."""
-    job = Job(m.workload, parse_plan(m.plan), m.target)
+    job = Job(m.workload, m.plan, m.target)
     return {name: _entry(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
 
 

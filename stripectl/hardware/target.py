@@ -4,6 +4,7 @@ A slice is devices that meet without a network: a box of TPU chips on a torus, a
 is written in chips on each axis, or by the cloud's name for it; a target is one slice, or several alike.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterator
@@ -37,8 +38,11 @@ class Target:
     slices: int = 1
 
     def __str__(self) -> str:
-        several = f"{self.slices}*" if self.slices > 1 else ""
-        return f"{several}{self.hardware.name}:{format_shape(self.shape)}"
+        return str(self.name)
+
+    @property
+    def name(self) -> "TargetName":
+        return TargetName(self.hardware.name, self.shape, self.slices)
 
     @property
     def slice_devices(self) -> int:
@@ -141,15 +145,38 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
     return found
 
 
-def hardware_name(target: str) -> str:
-    """The hardware in a printed target, of one slice or of several."""
-    return target.partition(":")[0].rpartition("*")[2]
+@dataclass(frozen=True)
+class TargetName:
+    """A target as a file names it: the profile of its hardware need not be here. A text that is no target's is a name
+    without a shape."""
+
+    hardware: str
+    shape: tuple[int, ...] = ()  # of a slice, in chips
+    slices: int = 1
+
+    def __str__(self) -> str:
+        several = f"{self.slices}*" if self.slices > 1 else ""
+        return f"{several}{self.hardware}" + (f":{format_shape(self.shape)}" if self.shape else "")
+
+    @property
+    def kind(self) -> str:
+        """The kind of its hardware; of hardware without a profile, a CPU's."""
+        return Hardware.load(self.hardware).kind if self.hardware in hardware_names() else "cpu"
+
+    def load(self) -> Target:
+        """The target, by the profile of its hardware.
+
+        Raises:
+            BadInput: there is no such profile, or the hardware does not come in this shape.
+        """
+        return parse_target(str(self))
 
 
-def hardware_kind(target: str) -> str:
-    """The kind of hardware of a printed target; of a machine that has no profile, a CPU's."""
-    name = hardware_name(target)
-    return Hardware.load(name).kind if name in hardware_names() else "cpu"
+@functools.lru_cache(4096)  # measurements of a run share their targets
+def read_target(text: str) -> TargetName:
+    """The target that a file names."""
+    match = re.fullmatch(r"(?:([2-9]|[1-9]\d{1,3})\*)?([\w.-]+):([1-9]\d{0,5}(?:x[1-9]\d{0,5}){0,7})", text)
+    return TargetName(match[2], parse_shape(match[3]), int(match[1] or 1)) if match else TargetName(text)
 
 
 def target_of(hardware: Hardware, devices: int) -> Target:

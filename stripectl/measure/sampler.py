@@ -140,7 +140,7 @@ def measure(
 def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:
     """Check the plan, unless it was before, compile it and run it until it is warm; it may fail, or be refused."""
     wanted = case.measurement
-    request = {"workload": wanted.workload.to_json(), "plan": wanted.plan, "flags": dict(wanted.flags or {})}
+    request = {"workload": wanted.workload.to_json(), "plan": str(wanted.plan), "flags": dict(wanted.flags or {})}
     request |= {} if verify else {"verify": False}
     try:
         answers = devices.ask("prepare", effort.compile_timeout_s, key=case.key, warmup=effort.warmup, **request)

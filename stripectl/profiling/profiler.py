@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.errors import BadInput
 from stripectl.profiling.folder import PROFILES, profile_files
@@ -55,7 +54,7 @@ class Tracer:
     def trace(self, devices: WorkerGroup, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
         """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
         folder = self.folder.absolute() / FOLDER / profile_name(m)
-        plan = parse_plan(m.plan)
+        plan = m.plan
         told = {"layout": plan.layout, "mask": m.workload.mask, "unroll": plan.unroll, "link_bytes_per_s": link}
         told |= {"turns": plan.shards - 1} if plan.scheme == "ring" else {}
         try:

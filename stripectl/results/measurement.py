@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan, UnreadablePlan, parse_plan, read_plan
 from stripectl.core.workload import Workload
-from stripectl.errors import BadInput
-from stripectl.hardware.target import hardware_name
+from stripectl.hardware.target import TargetName, read_target
 from stripectl.statistics.bootstrap import medians, percentile_interval
 
 SEARCH_PROBES = ("one_block", "short_run")  # what a search of tiles tried first
@@ -26,8 +25,8 @@ class Measurement:
     """One plan, workload and method: what it takes, and how that is known. Absent data is None."""
 
     workload: Workload
-    plan: str
-    target: str
+    plan: Plan
+    target: TargetName
     method: str
     status: Literal["ok", "refused", "failed"] = "ok"
     reason: str | None = None
@@ -60,7 +59,12 @@ class Measurement:
     def identity(self) -> tuple[str, ...]:
         """What it is a measurement of, by whatever method: workload, plan, target and the compiler's flags."""
         flags = json.dumps(self.flags or {}, sort_keys=True)
-        return f"[{_text_of(self.workload)}, {flags}]", self.plan, self.target
+        return f"[{_text_of(self.workload)}, {flags}]", str(self.plan), str(self.target)
+
+    @functools.cached_property
+    def printed_plan(self) -> str:
+        """The plan as text, with the compiler's flags."""
+        return f"{self.plan}{flags_text(self.flags)}"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -72,9 +76,9 @@ class Measurement:
         """Whether its time stands on too little to be called the fastest by."""
         return (self.cost_source or {}).get("source") in SEARCH_PROBES
 
-    @functools.cached_property
+    @property
     def devices(self) -> int:
-        return parse_plan(self.plan).devices
+        return self.plan.devices
 
     @property
     def slowest_bytes_per_s(self) -> float | None:
@@ -106,6 +110,7 @@ class Measurement:
     def to_json(self) -> dict[str, Any]:
         content = {name: getattr(self, name) for name in self.__dataclass_fields__}
         content |= {"workload": dict(_content_of(self.workload)), "pass": self.workload.passes}
+        content |= {"plan": str(self.plan), "target": str(self.target)}
         rate = self.flops_per_s_per_device
         derived = {
             "tokens_per_s": self.tokens_per_s,
@@ -119,29 +124,20 @@ class Measurement:
     def from_json(cls, content: Mapping[str, Any]) -> "Measurement":
         known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
         known["workload"] = _workload_of(json.dumps(content["workload"]))
+        known |= {"plan": read_plan(content["plan"]), "target": read_target(content["target"])}
         for name in ("samples_s", "ci95_s"):
             if known.get(name) is not None:
                 known[name] = tuple(known[name])
         return cls(**known)
 
 
-def plan_of(m: Measurement) -> Plan | None:
-    """Its plan, where that means anything to this stripectl."""
-    try:
-        return parse_plan(m.plan)
-    except (BadInput, ValueError):
-        return None
-
-
-def is_readable(m: Measurement) -> Measurement:
+def readable(m: Measurement) -> Measurement:
     """The measurement; where its plan means nothing to this stripectl it has no time and says so."""
-    try:
-        parse_plan(m.plan)
-    except (BadInput, ValueError) as error:
-        unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {error}"}
-        figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
-        return replace(m, **(unread if m.status == "ok" else {}), **figures)
-    return m
+    if not isinstance(m.plan, UnreadablePlan):
+        return m
+    unread = {"status": "failed", "reason": f"this stripectl cannot read the plan: {m.plan.reason}"}
+    figures = dict.fromkeys(("median_s", "peak_bytes", "compiled_program", "tiles"))
+    return replace(m, **(unread if m.status == "ok" else {}), **figures)
 
 
 @functools.lru_cache(4096)  # measurements of a run share their workloads
@@ -206,16 +202,15 @@ class MeasurementSet(list[Measurement]):
         """Those in the contiguous layout that have a time, by what else they are."""
         found = {}
         for m in reversed(self):
-            plan = plan_of(m) if m.median_s else None
-            if plan and plan.layout == "contiguous":
-                found[(*device_scaling_key(m), m.target, plan)] = m
+            if m.median_s and m.plan.layout == "contiguous":
+                found[(*device_scaling_key(m), m.target, m.plan)] = m
         return found
 
     @functools.cached_property
     def overlaps(self) -> dict[Any, Measurement]:
         """Those of compiled schedules."""
         return {
-            (m.identity[0], m.plan, hardware_name(m.target)): m
+            (m.identity[0], m.plan, m.target.hardware): m
             for m in reversed(self)
             if m.method == "compiled" and m.overlap
         }
@@ -227,7 +222,7 @@ def measurement_set(run: Iterable[Measurement]) -> MeasurementSet:
 
 def device_scaling_key(m: Measurement) -> tuple[Any, ...]:
     """What one device and several are compared by."""
-    return hardware_name(m.target), m.workload, m.method, flags_text(m.flags)
+    return m.target.hardware, m.workload, m.method, flags_text(m.flags)
 
 
 def with_speedups(measurements: Iterable[Measurement]) -> MeasurementSet:
@@ -241,9 +236,14 @@ def with_speedups(measurements: Iterable[Measurement]) -> MeasurementSet:
 
     timed = [m for m in measurements if m.status == "ok" and m.median_s]
     known = set(map(id, timed))
-    for m in sorted(timed, key=lambda m: (not m.plan.startswith("ring/contiguous"), "/contiguous" not in m.plan)):
+    for m in sorted(timed, key=_baseline_rank):
         baselines.setdefault(group(m), m)
     return MeasurementSet(_over(m, baselines.get(group(m))) if id(m) in known else m for m in measurements)
+
+
+def _baseline_rank(m: Measurement) -> int:
+    """The contiguous ring first, then other contiguous plans, then the rest."""
+    return 2 if m.plan.layout != "contiguous" else int(m.plan.scheme != "ring")
 
 
 def _over(m: Measurement, base: Measurement | None) -> Measurement:
@@ -251,14 +251,14 @@ def _over(m: Measurement, base: Measurement | None) -> Measurement:
     speedup = None
     if base is not None and base is not m and base.median_s and m.median_s:
         interval = ratio_interval(base.samples_s, m.samples_s)
-        speedup = {"over": base.plan, "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
+        speedup = {"over": str(base.plan), "value": base.median_s / m.median_s, "ci95": interval and list(interval)}
     return m if m.speedup == speedup else replace(m, speedup=speedup)
 
 
 def attention_bound(m: Measurement) -> float | None:
     """The bound on the speed-up of a measurement; None where that is over another scheme, which the bound of a layout
     says nothing of."""
-    same = not m.speedup or parse_plan(m.speedup["over"]).scheme == parse_plan(m.plan).scheme
+    same = not m.speedup or parse_plan(m.speedup["over"]).scheme == m.plan.scheme
     return (m.bound or {}).get("attention_only") if same and m.devices > 1 else None
 
 
@@ -302,5 +302,5 @@ def speedup_verdict(speedup: Mapping[str, Any] | None) -> str | None:
 
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:
     """What the compiled schedule of the same plan, workload and flags predicts to hide, where the run holds it."""
-    other = measurement_set(run).overlaps.get((m.identity[0], m.plan, hardware_name(m.target)))
+    other = measurement_set(run).overlaps.get((m.identity[0], m.plan, m.target.hardware))
     return other.overlap.get("ratio") if other and other.overlap else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.results import journal
-from stripectl.results.measurement import Measurement, is_readable, with_speedups
+from stripectl.results.measurement import Measurement, readable, with_speedups
 from stripectl.results.schema import MAX_MEASUREMENTS, check_fields, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
@@ -67,7 +67,7 @@ class Run:
     def readable(self) -> "Run":
         """The run with its speed-ups; a measurement whose plan means nothing to this stripectl has no time and says
         so."""
-        return replace(self, measurements=with_speedups(map(is_readable, self.measurements)))
+        return replace(self, measurements=with_speedups(map(readable, self.measurements)))
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> "Run":

@@ -29,9 +29,9 @@ class SearchTable:
         timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
         return cls(
             workload=measurements[0].workload,
-            target=measurements[0].target,
+            target=str(measurements[0].target),
             took_s=took_s,
-            plans=[m.plan for m in timed],
+            plans=[str(m.plan) for m in timed],
             median_s=[m.median_s or 0.0 for m in timed],
             peak_bytes=[m.peak_bytes or 0 for m in timed],
             refused={each[0].reason or each[0].status: len(each) for each in refusals_and_failures(measurements)},

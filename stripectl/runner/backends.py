@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import STEP
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.measure.sampler import Interrupted, measure
@@ -51,7 +50,7 @@ def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) ->
     case, machines = with_cost_models(case, place, devices)
     if case.status != "ok":
         return case
-    plan, hardware = parse_plan(case.plan), place.target.hardware
+    plan, hardware = case.plan, place.target.hardware
     if case.workload.passes == STEP:
         hardware = devices.hardware(place, case.workload.dtype)
         parts = step_memory(case.workload, plan, hardware.kind)

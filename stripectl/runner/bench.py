@@ -17,7 +17,7 @@ from stripectl.compile.toolchain import TOOLCHAINS
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.method import METHODS
-from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan
+from stripectl.core.plan import DEFAULT_KERNELS, Plan
 from stripectl.core.workload import STEP
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.target import Target
@@ -210,7 +210,7 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measuremen
         first = next((case for case in alike if case.status == "ok"), None)
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
-        own, alone = parse_plan(first.plan), replace(place, target=Target(place.target.hardware, (1,)))
+        own, alone = first.plan, replace(place, target=Target(place.target.hardware, (1,)))
         name = "pass_kv" if workload.query_len else "ring"
         plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.attention], mesh=())
         if not kernels[own.kernel].keeps_all_scores:

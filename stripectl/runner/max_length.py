@@ -16,7 +16,7 @@ from stripectl.core.kernel import MIN_TILE_ROWS, kernels
 from stripectl.core.layer_groups import join_plans, layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.model_config import MAX_SEQ_LEN
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload, format_length
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
@@ -57,7 +57,7 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
         meshed = with_default_tile(request.with_mesh_and_kernel(plan, shorter, place), workload, kind)
         shortest = replace(workload, seq_len=length_step(meshed, workload))
         method = "simulated" if request.method == "simulated" else "compiled"
-        case = Measurement(workload=shortest, plan=str(meshed), target=str(place.target), method=method)
+        case = Measurement(workload=shortest, plan=meshed, target=place.target.name, method=method)
         reason = why_refused(meshed, shortest, place.target.hardware, place.target.devices)
         found.append(replace(case, flags=flags or None, status="refused" if reason else "ok", reason=reason))
     return found
@@ -72,7 +72,7 @@ def max_length(
     for case in max_length_cases(request, place):
 
         def at_length(longer: Workload, case: Measurement = case) -> Measurement:
-            full = with_tile(parse_plan(case.plan), longer, hardware.kind)
+            full = with_tile(case.plan, longer, hardware.kind)
             return replace(case, workload=longer, plan=str(full))
 
         def compile_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
@@ -87,9 +87,9 @@ def max_length(
         if any(m.identity == case.identity and (m.compiled_program or {}).get("longest") for m in sought):
             continue
         if case.status != "ok" or compiling:
-            yield search_max_length(case, parse_plan(case.plan), compile_length) if case.status == "ok" else case
+            yield search_max_length(case, case.plan, compile_length) if case.status == "ok" else case
             continue
-        found = search_max_length(case, parse_plan(case.plan), simulate_length)
+        found = search_max_length(case, case.plan, simulate_length)
         whole = simulate_case(with_static_facts(at_length(found.workload), hardware), place, devices)
         yield replace(whole, compiled_program=found.compiled_program)
 

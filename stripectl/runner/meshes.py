@@ -11,7 +11,6 @@ from stripectl.core.plan import (
     Plan,
     factorisations,
     make_mesh,
-    parse_plan,
     schemes,
 )
 from stripectl.results.measurement import Measurement, refusals_and_failures
@@ -36,10 +35,10 @@ def promising_plans(simulated: Sequence[Measurement]) -> list[Measurement]:
     """The fastest plan of every mesh, the fastest mesh first; where there are several schemes, before them the fastest
     plan of each, so that schemes are compared at their best. Those without a time are left out."""
     timed = sorted((m for m in simulated if m.median_s), key=lambda m: m.median_s or 0.0)
-    plans = [(m, parse_plan(m.plan)) for m in reversed(timed)]
+    plans = [(m, m.plan) for m in reversed(timed)]
     by_scheme, by_mesh = {plan.sequence_scheme: m for m, plan in plans}, {plan.mesh: m for m, plan in plans}
     first = [*by_scheme.values()] if len(by_scheme.keys() - {UNSHARDED}) > 1 else []
-    taken = {parse_plan(m.plan).mesh for m in first}
+    taken = {m.plan.mesh for m in first}
     rest = (m for mesh, m in by_mesh.items() if mesh not in taken)
     return [*sorted(first, key=timed.index), *sorted(rest, key=timed.index)]
 

@@ -111,7 +111,7 @@ def make_case(
         workload, plan, hardware
     )
     full = plan if reason else with_tile(plan, workload, hardware.kind)
-    case = Measurement(workload=workload, plan=str(full), target=str(place.target), method=method, flags=flags or None)
+    case = Measurement(workload=workload, plan=full, target=place.target.name, method=method, flags=flags or None)
     if reason:
         return replace(case, status="refused", reason=reason)
     if not describe:

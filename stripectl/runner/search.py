@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from stripectl.core.defaults import with_tile
 from stripectl.core.layer_groups import layer_groups
-from stripectl.core.plan import Plan, make_mesh, parse_plan
+from stripectl.core.plan import Plan, make_mesh
 from stripectl.core.scheme import schemes
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
-from stripectl.hardware.target import hardware_kind
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.fit import check_memory
 from stripectl.results.measurement import Measurement
@@ -40,7 +39,7 @@ def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool)
         reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
         return replace(case, status="refused", reason=reason), []
     try:
-        alike = layer_groups(case.workload, parse_plan(case.plan))
+        alike = layer_groups(case.workload, case.plan)
         machines = [devices.cost_model(place, own, plan) for _, own, plan in alike]
         if case.workload.passes == STEP:
             devices.hardware(place, case.workload.dtype)
@@ -58,7 +57,7 @@ def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: Device
     groups: dict[tuple[Workload, Plan], list[tuple[Measurement, Plan]]] = {}
     for case in cases:
         if case.status == "ok":
-            plan = parse_plan(case.plan)
+            plan = case.plan
             groups.setdefault((case.workload, without_tiles(plan)), []).append((case, plan))
     found = dict[int, Measurement]()
     for group in groups.values():
@@ -70,14 +69,14 @@ def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: Device
 def enough_devices(case: Measurement) -> Plan | None:
     """The plan of a case on so many times the devices along its scheme's first axis that it fits their memory, as its
     arrays add up; None where that is not known."""
-    plan = parse_plan(case.plan)
+    plan = case.plan
     axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
     if axis is None or not case.hbm_bytes:
         return None
     for times in (2**power for power in range(1, MAX_WIDENING.bit_length())):
         mesh = make_mesh({**plan.axes, axis: plan.size(axis) * times})
         wider = replace(plan, mesh=mesh, tile=None, backward=None)
-        kind = hardware_kind(case.target)
+        kind = case.target.kind
         if why_unsupported(wider, case.workload, kind):
             return None
         wider = with_tile(wider, case.workload, kind)

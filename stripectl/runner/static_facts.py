@@ -12,7 +12,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, count_pairs, count_tiles, layouts
 from stripectl.core.model_config import Model
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
@@ -30,7 +30,7 @@ SCORE_BYTES = 4
 def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
     """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is; of a model with
     layers of two kinds, of its linear ones."""
-    _, workload, plan = layer_groups(case.workload, parse_plan(case.plan))[0]
+    _, workload, plan = layer_groups(case.workload, case.plan)[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
     computed = sum(int(each.tiles.computed.sum()) * each.heads for each in forward)
@@ -41,7 +41,7 @@ def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
 
 def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
     """As `with_static_facts`, from the tiles that a forward pass computes: all heads and devices, and not by round."""
-    _, workload, plan = layer_groups(case.workload, parse_plan(case.plan))[0]
+    _, workload, plan = layer_groups(case.workload, case.plan)[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
     computed //= every

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from stripectl.core.intervals import Overlap
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.linear_attention import pattern_of
-from stripectl.core.plan import AXES, HEAD_AXES, Plan, parse_plan
+from stripectl.core.plan import AXES, HEAD_AXES, Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.hardware.profile import Hardware
 from stripectl.hlo.schedule import ATTENTION, SECTIONS
@@ -61,7 +61,7 @@ def attention_cost_source(machines: Sequence[CostModel]) -> dict[str, Any]:
 def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
     """The case, which says what its machines stand on, with the time of its step on clocks; every collective beside
     attention is exposed."""
-    plan, workload = parse_plan(case.plan), case.workload
+    plan, workload = case.plan, case.workload
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
     case = replace(case, bytes=step_sent_bytes(workload, plan, step.sent, parts.attention()))
     return with_step_time(with_missing_parts(case, parts.beside, step.flops), parts, hardware.kind, "clocks")
@@ -107,7 +107,7 @@ def compiled_step(
 ) -> Measurement:
     """The case, which says what its machines stand on, with the time of its step by what the compiler says of its
     program; matrices by the datasheet where it estimates nothing."""
-    plan, workload = parse_plan(case.plan), case.workload
+    plan, workload = case.plan, case.workload
     clock, step = hardware.figure("clock_hz"), step_work(workload, plan)
     estimated = {name: cycles / clock for name, cycles in facts["beside"].items()} if clock else {}
     beside = estimated or seconds_computed(step, hardware, workload.dtype)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import click
 import pytest
 import yaml
-from pages import ROOT
 
 from stripectl.cli.app import group
 from stripectl.results.run import Run
+from tests.docs.pages import ROOT
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import jax.numpy as jnp
 import pytest
-from pages import BLOCKS, NOT_RUN, PAGES, ROOT, RUNS, Block, anchors, commands_of, page_name
 
 from stripectl.analysis.claims import load_claims
 from stripectl.analysis.metrics import METRICS
@@ -21,6 +20,7 @@ from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.workload import Workload
 from stripectl.simulate.cost_model import COUNTING
 from stripectl.simulate.simulation import simulate
+from tests.docs.pages import BLOCKS, NOT_RUN, PAGES, ROOT, RUNS, Block, anchors, commands_of, page_name
 
 CODE = [block for block in BLOCKS if block.language in ("sh", "python")]
 RUNNABLE = [block for block in CODE if block.mark.startswith(RUNS)]

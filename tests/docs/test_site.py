@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 import pytest
-from pages import ROOT
 
 from stripectl.cli.app import COMMANDS, group
 from stripectl.core.plan import AXES, NUMBER_OPTIONS, TILE_OPTIONS, WORD_OPTIONS, kernels, layouts, schemes
 from stripectl.errors import StripectlError
 from stripectl.hardware.profile import FIGURES, hardware_names
 from stripectl.util.files import profile_names
+from tests.docs.pages import ROOT
 
 pytest.importorskip("sphinx", reason="the documentation needs the dependency group docs")
 

@@ -10,7 +10,7 @@ import numpy as np
 from stripectl.core.model_config import Model
 from stripectl.core.plan import BATCH_AXES, parse_plan
 from stripectl.core.workload import STEP, Workload
-from stripectl.hardware.target import hardware_kind, hardware_name
+from stripectl.hardware.target import read_target
 from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.files import data_folder
 
@@ -57,7 +57,7 @@ def workload_of(case: dict[str, Any]) -> Workload:
 
 
 def predicted_bytes(case: dict[str, Any]) -> int:
-    return predicted_peak_bytes(workload_of(case), parse_plan(case["made"]), hardware_kind(case["target"]))
+    return predicted_peak_bytes(workload_of(case), parse_plan(case["made"]), read_target(case["target"]).kind)
 
 
 @cache
@@ -75,7 +75,7 @@ def memory_errors() -> list[MemoryAccuracy]:
     for row in memory_predictions():
         if row.compiled:
             what = "training steps" if row.passes == STEP else "attention alone"
-            groups.setdefault((what, hardware_name(row.target)), []).append(row.ratio)
+            groups.setdefault((what, read_target(row.target).hardware), []).append(row.ratio)
     found = []
     for (what, hardware), ratios in groups.items():
         logs = np.abs(np.log(ratios))

@@ -10,7 +10,6 @@ from stripectl.core.workload import STEP
 from stripectl.errors import BadInput
 from stripectl.export.integration import Integration, Job, Snippet, next_multiple, not_training
 from stripectl.hardware.placement import slices_spanned
-from stripectl.hardware.target import parse_target
 from stripectl.results.measurement import Measurement
 
 VERSION = "0.2.5"
@@ -63,7 +62,7 @@ def _sizes_unsupported(job: Job) -> str | None:
             f"MaxText gives two chunks of a sequence to each of an even number of devices, and {work.seq_len} tokens "
             f"over {ring} devices do not divide so. Try an even number of devices and --seqlen {more}."
         )
-    target = parse_target(job.target)
+    target = job.target.load()
     if plan.devices != target.devices:
         return (
             f"MaxText uses all {target.devices} devices of {job.target}, and the plan has {plan.devices}. Try a target "
@@ -144,7 +143,7 @@ def per_device(batch: int, devices: int) -> float:
 
 
 def _mesh(job: Job) -> dict[str, Any]:
-    plan, target = job.plan, parse_target(job.target)
+    plan, target = job.plan, job.target.load()
     name, balanced = strategy(job), plan.layout != "contiguous" and plan.size("ring") > 1
     flags = FLAGS | ({"ulysses": "context"} if name == "ulysses" else {})
     spans = slices_spanned(target, plan.mesh or ())
@@ -203,7 +202,7 @@ def _notes(job: Job, m: Measurement) -> list[str]:
         notes.append("Set GRAIN_TRAIN_FILES to your files: dataset_type=synthetic is never packed.")
     if job.work.batch < job.plan.devices:
         notes.append(f"MaxText loads {job.plan.devices} sequences per step and trains on {job.work.batch}.")
-    if (slices := parse_target(job.target).slices) > 1:
+    if (slices := job.target.load().slices) > 1:
         notes.append(
             f"The dcn_ flags are the factors over the {slices} slices or nodes; the ici_ flags are within one."
         )

@@ -56,7 +56,7 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
     ]
     rows = [
         (
-            pair.measured.plan,
+            str(pair.measured.plan),
             work.passes,
             tables.spread_cell(pair.measured),
             duration(pair.simulated.median_s),

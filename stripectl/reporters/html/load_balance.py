@@ -8,7 +8,6 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.charts import INK, WIDTH, chart, chart_table, section, svg
 from stripectl.results.measurement import Measurement
@@ -33,7 +32,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for m in shown:
         if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
             continue
-        plan, work = parse_plan(m.plan), m.workload
+        plan, work = m.plan, m.workload
         mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
         group = groups.setdefault((f"{format_length(work.seq_len)} tokens, {work.mask} mask", mesh), {})
         known = group.setdefault((plan.scheme, plan.layout), m)
@@ -48,7 +47,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dict[str, Any]:
-    plan = parse_plan(m.plan)
+    plan = m.plan
     devices, rounds = len(per_round), len(per_round[0])
     down, across = (-(-count // MAX_CELLS) for count in (devices, rounds))
     critical = sum(max(column) for column in zip(*per_round, strict=True))

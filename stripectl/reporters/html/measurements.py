@@ -65,7 +65,11 @@ def _table(
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
     rows = [
-        _row(shown[at], plan_label(shown[at]) if shown[at].status == "ok" else shown[at].plan, measurement_anchor(at))
+        _row(
+            shown[at],
+            plan_label(shown[at]) if shown[at].status == "ok" else str(shown[at].plan),
+            measurement_anchor(at),
+        )
         | {"cells": [row[column] for column in columns]}
         for at, row in zip(own, numbers, strict=True)
     ]
@@ -92,7 +96,7 @@ def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
         "id": at,
         "plan": plan,
         "pass": m.workload.passes,
-        "target": m.target,
+        "target": str(m.target),
         "method": m.method,
         "status": m.status,
         "reason": m.reason or "no reason was given",

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
@@ -121,7 +120,7 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
 
 def _name(m: Measurement) -> str:
     """The plan but for its tiles, which a default makes others at every length."""
-    bare = replace(parse_plan(m.plan), tile=None, backward=None)
+    bare = replace(m.plan, tile=None, backward=None)
     return utf8(f"{bare}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1))
 
 

@@ -9,12 +9,11 @@ import altair as alt
 
 from stripectl.analysis.link_load import CarriedBytes, carried_bytes, traffic
 from stripectl.analysis.ranking import Ranking, contenders, rankings, strength
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import PASSES, format_length
 from stripectl.errors import BadInput
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import Target, hardware_name, parse_target, target_of
+from stripectl.hardware.target import Target, target_of
 from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, chart_table, section, svg
 from stripectl.reporters.html.times import time_bars
 from stripectl.results.labels import workload_label
@@ -54,7 +53,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _notes(ranking: Ranking) -> list[str]:
-    left_out = len({parse_plan(m.plan).mesh for m in contenders(ranking.members) if m.devices > 1}) - MAX_DRAWN_MESHES
+    left_out = len({m.plan.mesh for m in contenders(ranking.members) if m.devices > 1}) - MAX_DRAWN_MESHES
     return (
         [f"Links of the best {MAX_DRAWN_MESHES} meshes are drawn, and not of {left_out} more."] if left_out > 0 else []
     )
@@ -64,11 +63,11 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
     best: dict[Any, Measurement] = {}
     several = [m for m in contenders(ranking.members) if m.devices > 1]
     for m in sorted(several, key=lambda m: (strength(m.method), m.median_s or 0.0)):
-        best.setdefault(parse_plan(m.plan).mesh, m)
+        best.setdefault(m.plan.mesh, m)
     if len(best) > 1:
         yield time_bars(TITLE, list(best.values()), MAX_MESHES)
     for m in list(best.values())[:MAX_DRAWN_MESHES]:
-        if (target := _target(m)) and (plan := parse_plan(m.plan)).devices > 1:
+        if (target := _target(m)) and (plan := m.plan).devices > 1:
             try:
                 yield _links(m, place_mesh(target, plan.mesh or ()))
             except (BadInput, ValueError):  # the mesh does not lie on the target, or the plan has no tile
@@ -78,14 +77,14 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
 def _target(m: Measurement) -> Target | None:
     """The target, where its links are known."""
     try:
-        return parse_target(m.target)
+        return m.target.load()
     except BadInput:
-        name = hardware_name(m.target)
+        name = m.target.hardware
         return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
 
 
 def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
-    plan, target, along = parse_plan(m.plan), wiring.target, traffic(m)
+    plan, target, along = m.plan, wiring.target, traffic(m)
     carried = carried_bytes(wiring, along)
     sent = sum(along.values())
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
@@ -99,7 +98,7 @@ def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
     return chart(
         "links",
         LINKS_TITLE,
-        f"{mesh}: {m.plan.partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
+        f"{mesh}: {str(m.plan).partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
         ["compiled" if (m.compiled_program or {}).get("collectives") else "counted"],
         f"{mesh} on {target}: {said}. A device sends {axes}.",
         chart_table(COLUMNS, rows, ("links",)),

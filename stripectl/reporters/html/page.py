@@ -198,7 +198,7 @@ def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
 
 def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:
     """The numeric check of every plan that has one."""
-    return [[m.plan, m.workload.passes, *_check(m.check)] for m in shown if m.check]
+    return [[str(m.plan), m.workload.passes, *_check(m.check)] for m in shown if m.check]
 
 
 def _check(found: Mapping[str, Any]) -> list[str]:

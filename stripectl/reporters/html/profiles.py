@@ -45,7 +45,7 @@ def profile_sections(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def profiled_plan(m: Measurement) -> str:
-    return plan_label(m) if m.status == "ok" else m.plan
+    return plan_label(m) if m.status == "ok" else str(m.plan)
 
 
 def profile_headline(m: Measurement, shown: Sequence[Measurement]) -> str:

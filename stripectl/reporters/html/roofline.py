@@ -9,10 +9,9 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.core.plan import kernels, parse_plan
+from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP, format_length
 from stripectl.hardware.profile import Hardware, hardware_names
-from stripectl.hardware.target import hardware_name
 from stripectl.reporters.html.charts import (
     INK,
     METHOD_COLOURS,
@@ -49,13 +48,13 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for m in shown:
         roofs = _roofs(m)
         if roofs and m.status == "ok" and m.flops_per_s_per_device and _intensity(m):
-            groups.setdefault((m.workload.without("seq_len"), hardware_name(m.target)), []).append(m)
+            groups.setdefault((m.workload.without("seq_len"), m.target.hardware), []).append(m)
     return section("roofline", "Roofline", TITLE, INTRO, grouped_by(map(_chart, groups.values())), ABSENT)
 
 
 def _roofs(m: Measurement) -> tuple[float, float] | None:
     """(FLOP/s, bytes/s) of a device, where both are known."""
-    name = hardware_name(m.target)
+    name = m.target.hardware
     if not m.peak_flops_per_s or name not in hardware_names():
         return None
     memory = Hardware.load(name).figure("hbm_bytes_per_s")
@@ -63,7 +62,7 @@ def _roofs(m: Measurement) -> tuple[float, float] | None:
 
 
 def _intensity(m: Measurement) -> float | None:
-    plan = parse_plan(m.plan)
+    plan = m.plan
     if plan.tile is None or m.workload.passes == STEP or m.workload.attention == "linear":
         return None
     return intensity(m.workload, plan.tile, plan.backward or plan.tile, kernels[plan.kernel])
@@ -100,7 +99,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     return chart(
         "roofline",
         TITLE,
-        f"{work.passes} on {hardware_name(members[0].target)}",
+        f"{work.passes} on {members[0].target.hardware}",
         [m.method for m in drawn],
         f"Rates of plans beside the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
         f"{rows[0][3]}, {rows[0][4]} of the roof, which is that of {side}.",

@@ -8,7 +8,6 @@ from typing import Any
 from stripectl.analysis.comparison import compare_runs
 from stripectl.analysis.ranking import contenders, strength
 from stripectl.analysis.recommendation import recommend
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.reporters.html.bar_chart import time_bar
@@ -89,7 +88,7 @@ def _charts(letters: Sequence[str], runs: Sequence[Run]) -> Iterator[dict[str, A
         timed = sorted(contenders(run.measurements), key=lambda m: (strength(m.method), m.median_s or 0.0))
         for m in timed:
             key = m.workload.without("dtype")
-            plan = parse_plan(m.plan)
+            plan = m.plan
             name = f"{plan.scheme}/{plan.layout}" + " (one device)" * (m.devices == 1)
             titles.setdefault(key, m.workload)
             works.setdefault(key, {}).setdefault(name, {}).setdefault(letter, m)
@@ -102,7 +101,7 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
     order = sorted(names.values(), key=lambda best: min(m.median_s or 0.0 for m in best.values()))
     shown = [(letter, m) for best in order for letter, m in sorted(best.items())][:MAX_BARS]
     unit, size = unit_of(max(m.median_s or 0.0 for _, m in shown), SECONDS)
-    rows = [(letter, plan_label(m), m.target, m.workload.dtype, m.method, spread_cell(m)) for letter, m in shown]
+    rows = [(letter, plan_label(m), str(m.target), m.workload.dtype, m.method, spread_cell(m)) for letter, m in shown]
     letter, best = min(shown, key=lambda each: (strength(each[1].method), each[1].median_s or 0.0))
     return chart(
         "bars",

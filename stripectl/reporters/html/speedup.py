@@ -11,15 +11,13 @@ from typing import Any
 from stripectl.analysis.crossover import LengthPoint, curves, without_length
 from stripectl.analysis.ranking import Ranking, rankings
 from stripectl.analysis.striped_attention_paper import PublishedComparison, published_comparisons
-from stripectl.core.plan import parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import BadInput
-from stripectl.hardware.target import hardware_name
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.results.labels import workload_label
-from stripectl.results.measurement import Measurement, attention_bound, flags_text
+from stripectl.results.measurement import Measurement, attention_bound
 from stripectl.runner.static_facts import bounds
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times
@@ -53,14 +51,14 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison]) -> list[Mesh | None]:
     """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
-    own = hardware_name(ranking.best.target), ranking.workload.model
+    own = ranking.best.target.hardware, ranking.workload.model
     if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers if each.published}:
         return [None]
-    return list(dict.fromkeys(parse_plan(m.plan).mesh for each in _alike(ranking, found) for m in each.rivals))
+    return list(dict.fromkeys(m.plan.mesh for each in _alike(ranking, found) for m in each.rivals))
 
 
 def _beside(ranking: Ranking) -> str:
-    hardware, model = hardware_name(ranking.best.target), ranking.workload.model
+    hardware, model = ranking.best.target.hardware, ranking.workload.model
     return f"model {model} on {hardware}, beside Brandon et al. 2023"
 
 
@@ -74,7 +72,7 @@ def _chart(
 ) -> dict[str, Any] | None:
     points, named = curves(ranking, found)
     rivals = {named(m): m for each in _alike(ranking, found) for m in each.rivals}
-    rivals = {name: m for name, m in rivals.items() if mesh is None or parse_plan(m.plan).mesh == mesh}
+    rivals = {name: m for name, m in rivals.items() if mesh is None or m.plan.mesh == mesh}
     base = _base(points, rivals)
     if base is None:
         return None
@@ -140,9 +138,9 @@ def _rows(
     for point in points:
         if name not in point.seconds:
             continue
-        here = {m.plan + flags_text(m.flags): m for m in (point.ranking.rivals if point.ranking else ())}
+        here = {m.printed_plan: m for m in (point.ranking.rivals if point.ranking else ())}
         found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
-        same = point.ranking and found.speedup and found.speedup["over"] == over.plan
+        same = point.ranking and found.speedup and found.speedup["over"] == str(over.plan)
         interval = found.speedup.get("ci95") if found.speedup and same else None
         yield {
             "tokens": point.seq_len,
@@ -159,14 +157,14 @@ def _rows(
 def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
     """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles; None where the base
     differs in more than its layout."""
-    own, base = parse_plan(m.plan), parse_plan(over.plan)
+    own, base = m.plan, over.plan
     if base.layout != "contiguous" or replace(own, layout=base.layout) != base:
         return None
     work = replace(m.workload, seq_len=seq_len)
     if attention_bound(m) is None or seq_len == m.workload.seq_len:
         known = m.bound or {}
         return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
-    plan = parse_plan(m.plan)
+    plan = m.plan
     try:
         if why_unsupported(plan, work, "cpu"):
             return None
@@ -177,11 +175,11 @@ def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
 
 def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[PublishedComparison]) -> float | None:
     """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
-    plan, base = parse_plan(m.plan), parse_plan(over.plan)
+    plan, base = m.plan, over.plan
     if m.workload.passes != STEP or plan.layout != "striped" or base.layout != "contiguous" or plan.mesh != base.mesh:
         return None
     mesh = f"ring={plan.size('ring')},tensor={plan.size('tensor')}"
-    own = hardware_name(m.target), m.workload.model, mesh, seq_len
+    own = m.target.hardware, m.workload.model, mesh, seq_len
     return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
 
 

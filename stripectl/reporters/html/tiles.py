@@ -6,7 +6,6 @@ from typing import Any
 
 from stripectl.analysis.ranking import strength
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan
 from stripectl.errors import BadInput
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.reporters.html.heatmap import fullness
@@ -43,7 +42,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:
     """(what varies in nothing but its tile, the tile): one tile for all passes, or a backward pass's own."""
     try:
-        plan = parse_plan(m.plan)
+        plan = m.plan
     except (BadInput, ValueError):
         return
     if plan.tile and plan.backward in (None, plan.tile):

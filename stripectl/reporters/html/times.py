@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from stripectl.analysis.ranking import contenders, strength
-from stripectl.hardware.target import hardware_name
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.results.labels import plan_label, workload_label
@@ -25,7 +24,7 @@ COLUMNS = ("plan", "target", "method", "time", "95 % interval")
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     groups: dict[Any, list[Measurement]] = {}
     for m in contenders(shown):
-        groups.setdefault((m.workload, hardware_name(m.target)), []).append(m)
+        groups.setdefault((m.workload, m.target.hardware), []).append(m)
     charts = [time_bars(TITLE, members, MAX_BARS) for members in groups.values()]
     return section("time", "Time", TITLE, INTRO, grouped_by(charts), ABSENT)
 
@@ -40,11 +39,11 @@ def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str
     shown = sorted(fastest, key=lambda m: (order[m.plan], m.method))
     unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
     best, left_out = fastest[0], len(members) - len(shown)
-    rows = [(plan_label(m), m.target, m.method, duration(m.median_s), interval_text(m)) for m in shown]
+    rows = [(plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m)) for m in shown]
     return chart(
         "bars",
         title,
-        f"{best.workload.passes} on {hardware_name(best.target)}",
+        f"{best.workload.passes} on {best.target.hardware}",
         [m.method for m in shown],
         f"Times of plans. The best of the strongest method: {best.plan}, {best.method}, {duration(best.median_s)}.",
         chart_table(COLUMNS, rows, ("plan", "target", "method", "95 % interval")),

@@ -14,7 +14,6 @@ from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.bounds import formula_lengths
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.labels import plan_label
@@ -45,7 +44,7 @@ def cost_source_notes(run: Run) -> list[Text]:
         ):  # a run that is resumed may be anybody's
             lines |= dict.fromkeys(_calibration(m))
             if beside := (m.cost_source or {}).get("softmax"):
-                tile = parse_plan(m.plan).for_attention("softmax").tile
+                tile = m.plan.for_attention("softmax").tile
                 other = replace(m, cost_source=beside, tiles={"tile": str(tile)})
                 lines |= {f"softmax layers: {line}": None for line in _calibration(other) if line not in lines}
     return [Text(f"costs   {line}") for line in lines]
@@ -150,7 +149,7 @@ def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
     the two compare here, on the fastest mesh that has both."""
     groups: dict[Any, dict[Any, dict[str, Measurement]]] = {}
     for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
-        plan = parse_plan(m.plan)
+        plan = m.plan
         if m.workload.query_len and plan.scheme in (PASS_KV, PASS_Q) and plan.shards > 1:
             meshes = groups.setdefault((m.workload, m.target, m.method), {})
             meshes.setdefault(plan.mesh, {}).setdefault(plan.scheme, m)
@@ -164,7 +163,7 @@ def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
 
 def _rule(best: Mapping[str, Measurement]) -> str:
     m = best[PASS_Q]
-    plan, known, work = parse_plan(m.plan), m.cost_source or {}, m.workload
+    plan, known, work = m.plan, m.cost_source or {}, m.workload
     tile_s = (known.get("forward") or {}).get("whole_s")
     tile_flops = 2 * plan.tile.block_q * plan.tile.block_kv * (work.head_dim + work.value_dim) if plan.tile else 0
     rates = known.get("flops_per_s") or (tile_s and tile_flops / tile_s), m.slowest_bytes_per_s
@@ -195,7 +194,7 @@ def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
         if m.workload.documents and m.tiles and m.devices > 1:
             work = [sum(device) for device in m.tiles["per_round"]]
             plans = lengths.setdefault(m.workload.seq_len, {})
-            plans.setdefault(m.plan.partition(",tile")[0], max(work) * len(work) / sum(work))
+            plans.setdefault(str(m.plan).partition(",tile")[0], max(work) * len(work) / sum(work))
     lines = []
     for length, plans in lengths.items():
         best = sorted(plans.items(), key=lambda plan: plan[1])[:MAX_PACKING_PLANS]
@@ -212,7 +211,7 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
         found = (m.compiled_program or {}).get("longest")
         if not found:
             continue
-        length, plan = m.workload.seq_len, parse_plan(m.plan)
+        length, plan = m.workload.seq_len, m.plan
         lines += [
             Text(
                 f"longest {format_length(length)} tokens ({length}), {length // plan.sequence_devices} a device",

@@ -6,7 +6,6 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.series import Series
-from stripectl.hardware.target import hardware_name
 from stripectl.reporters import history_text
 from stripectl.reporters.history_text import POINT_COLUMNS
 from stripectl.reporters.terminal.tables import METHOD_WORDS, fitted_table
@@ -33,7 +32,7 @@ def history_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterat
     groups: dict[tuple[str, str], list[Series]] = {}
     for series in every:
         m = series.newest.measurement
-        groups.setdefault((workload_label(m.workload), hardware_name(m.target)), []).append(series)
+        groups.setdefault((workload_label(m.workload), m.target.hardware), []).append(series)
     for members in groups.values():
         yield Text(history_text.series_title(members[0]), style="bold")
         yield from _table(members, width, max(MIN_ROWS, MAX_ROWS // len(groups)))

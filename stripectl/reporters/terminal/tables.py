@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.comparison import Comparison
-from stripectl.hardware.target import hardware_name
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import (
     Measurement,
@@ -84,7 +83,7 @@ def run_tables(run: Run, width: int) -> list[Table | Text]:
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
         if id(m) not in twins:
-            groups.setdefault((workload_label(m.workload), hardware_name(m.target)), []).append(m)
+            groups.setdefault((workload_label(m.workload), m.target.hardware), []).append(m)
     shown: list[Table | Text] = []
     for (title, _), members in groups.items():
         pairs = any(simulation_of(m, measurements) for m in members)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.core.defaults import tiles_for
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
@@ -63,7 +63,7 @@ def why_not_run(prior_s: Sequence[float], index: int) -> str:
 
 def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
     """Scores that the slowest device computes, dead ones in its tiles included, each as often as its pass weighs."""
-    plan = parse_plan(case.plan)
+    plan = case.plan
 
     def cost(passes: str) -> TileCost:
         tile = plan.tiles[passes]

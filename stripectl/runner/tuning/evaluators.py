@@ -10,7 +10,6 @@ from typing import Protocol
 from stripectl.compile.compiler import CompilerPool, compile_case
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
 from stripectl.runner.backends import simulate_case
@@ -52,7 +51,7 @@ def default_among_ties_first(
 
 
 def tile_of(case: Measurement, passes: str) -> Tile:
-    return parse_plan(case.plan).tiles[passes]
+    return case.plan.tiles[passes]
 
 
 def measurements_of_search(
@@ -193,5 +192,5 @@ class DatasheetOnly:
         for case in cases:
             made.append(simulate_case(case, self.place, self.devices))
             yield made[-1]
-        plan, kind = parse_plan(cases[0].plan), self.place.target.hardware.kind
+        plan, kind = cases[0].plan, self.place.target.hardware.kind
         return default_among_ties_first(by_time(made), made[0], kernels[plan.kernel].default_tile(kind), passes)

@@ -4,7 +4,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stripectl.core.plan import parse_plan
 from stripectl.core.sequence_sharding import axes_of, min_kv_heads, query_sharding
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
 from stripectl.results.measurement import Measurement
@@ -135,7 +134,7 @@ class PlanArms:
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:
     """(the case with one key/value group and one sequence a device, how many times as much the whole is)."""
-    plan, work = parse_plan(case.plan), case.workload
+    plan, work = case.plan, case.workload
     kv_heads, batch = min_kv_heads(work, plan), plan.product(axes_of(plan, query_sharding(work, plan))[0])
     short = replace(work, heads=kv_heads * (work.heads // work.kv_heads), kv_heads=kv_heads, batch=batch, model=None)
     return replace(case, workload=short), work.kv_heads / kv_heads * (work.batch / batch)

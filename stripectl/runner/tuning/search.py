@@ -84,7 +84,7 @@ def tune(
 def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
     """The plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax ones
     the fastest on the same mesh."""
-    by_work = {ranking.workload: [parse_plan(m.plan) for m in ranking.rivals] for ranking in rankings(made)}
+    by_work = {ranking.workload: [m.plan for m in ranking.rivals] for ranking in rankings(made)}
     steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
     for workload, plan in itertools.product(steps, request.plans):
         best: list[Plan] = []
@@ -150,7 +150,7 @@ def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None)
             made += forward
             first = next((case for case in forward if case.status == "ok"), None)
             if "forward-backward" in passes and first:
-                tile = parse_plan(first.plan).tiles["forward"]
+                tile = first.plan.tiles["forward"]
                 made += backward_cases(tuning, shape, plan, flags, place, tile)
     return made
 
@@ -193,7 +193,7 @@ class TileSearches:
             ranked = yield from search(way, forward, "forward")
             if ranked and "forward-backward" in passes:
                 first = next(case for case in forward if case.status == "ok")
-                tile, usual = (parse_plan(each.plan).tiles["forward"] for each in (ranked[0], first))
+                tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
                 if tile != usual:  # what a gain is over
                     default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]

@@ -10,7 +10,6 @@ from typing import Any
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
-from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
 from stripectl.measure.device_pool import DevicePool, LocalTarget
 from stripectl.results.measurement import Measurement
@@ -78,7 +77,7 @@ class TimedTiles:
     def resume(self, done: Iterable[Measurement]) -> None:
         """Take what was timed before in place of timing it again."""
         for m in done:
-            plan = parse_plan(m.plan)
+            plan = m.plan
             for passes, seconds in ((m.cost_source or {}).get("coarse") or {}).items():
                 if not (known := self.known(m.workload, plan.kernel, plan.tiles[passes], passes)):
                     known += seconds
@@ -96,7 +95,7 @@ class TileArms:
     def __init__(self, tiles: TimedTiles, cases: Sequence[Measurement], passes: str) -> None:
         self.tiles, self.cases, self.passes = tiles, cases, passes
         self.prior_s = [work_of(case, {passes: 1.0}) for case in cases]
-        self.plans = [parse_plan(case.plan) for case in cases]
+        self.plans = [case.plan for case in cases]
         self.runs, self.spent_s = [0] * len(cases), 0.0
 
     def pull_short(self, index: int) -> float | None:

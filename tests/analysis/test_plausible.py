@@ -1,0 +1,166 @@
+"""Predictions that no machine can keep are marked and never recommended."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stripectl.analysis.plausibility import why_implausible, why_so_fast
+from stripectl.analysis.ranking import rankings
+from stripectl.analysis.recommendation import recommend
+from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import place_mesh
+from stripectl.hardware.target import parse_target, read_target
+from stripectl.reporters.terminal.footnotes import plausibility_notes
+from stripectl.results.measurement import Measurement, with_speedups
+from stripectl.results.run import Run
+from stripectl.runner.static_facts import with_static_facts
+from stripectl.simulate.cost_entries import CostEntry
+from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
+from stripectl.simulate.simulation import simulate
+
+WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
+
+
+def seconds(text: str, target: str, work: Workload = WORK, faster: str = "") -> float:
+    plan, place = parse_plan(text), parse_target(target)
+    known = shipped_costs(place.hardware, work, plan)
+    assert known
+    machine = table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
+    return simulate(work, plan, machine.with_part_sped_up(faster) if faster else machine).seconds
+
+
+def found(text: str, target: str = "v4:2x2x4", work: Workload = WORK, **changes) -> Measurement:
+    took = seconds(text, target, work)
+    case = Measurement(
+        workload=work, plan=read_plan(text), target=read_target(target), method="simulated", median_s=took
+    )
+    return replace(with_static_facts(case, parse_target(target).hardware), **changes)
+
+
+def ring(layout: str, devices: int = 16) -> str:
+    return f"ring/{layout}/pallas_tpu@ring={devices},tile=1024x1024"
+
+
+def test_what_is_predicted_is_plausible() -> None:
+    several = [found(ring(layout)) for layout in ("contiguous", "striped", "zigzag")]
+    run = with_speedups([*several, found(ring("contiguous", 1))])
+    assert [why_implausible(m, run) for m in run] == [None] * 4
+
+
+def test_more_than_the_peak_is_not() -> None:
+    fast = found(ring("contiguous"), median_s=WORK.flops / 16 / 275e12 / 1.5)
+    assert "50% above the peak" in str(why_implausible(fast, [fast]))
+
+
+def test_sixteen_devices_are_not_twenty_times_as_fast_as_one() -> None:
+    alone = found(ring("contiguous", 1))
+    assert alone.median_s
+    fast = found(ring("striped"), median_s=alone.median_s / 20, peak_flops_per_s=1e18)
+    assert "16 devices are 20.00x as fast as one" in str(why_implausible(fast, [alone, fast]))
+    other = replace(fast, plan=read_plan(str(fast.plan).replace("1024x1024", "512x512")))
+    assert why_implausible(other, [alone, other]) is None
+    assert "which has tiles of 1024x1024, not 512x512" in str(why_so_fast(other, [alone, other]))
+
+
+def test_a_layout_gains_no_more_than_the_balance_of_its_tiles() -> None:
+    slow, fast = found(ring("contiguous")), found(ring("striped"))
+    assert slow.median_s
+    fast = replace(fast, median_s=slow.median_s / 2.28, peak_flops_per_s=1e18)
+    assert "2.28x as fast as the contiguous layout" in str(why_implausible(fast, with_speedups([slow, fast])))
+    waits = replace(slow, bottleneck_shares={"communication": 0.2})
+    run = with_speedups([waits, fast])
+    assert why_implausible(fast, run) is None and "waits for hops" in str(why_so_fast(fast, run))
+
+
+def test_bytes_take_their_time() -> None:
+    fast = found(ring("contiguous"), bytes={"collective-permute": 10**13}, peak_flops_per_s=1e18)
+    assert "all links of a device take" in str(why_implausible(fast, [fast]))
+
+
+def test_a_measured_time_is_never_implausible() -> None:
+    fast = found(ring("contiguous"), median_s=1e-9, method="measured", samples_s=(1e-9,))
+    assert why_implausible(fast, [fast]) is None
+
+
+def test_what_is_implausible_is_said_and_not_recommended() -> None:
+    slow, fair, fast = found(ring("contiguous")), found(ring("zigzag")), found(ring("striped"))
+    assert slow.median_s
+    fast = replace(fast, median_s=slow.median_s / 5)
+    run = Run("id", "2026-11-24T00:00:00Z", "stripectl bench", {}, with_speedups([slow, fair, fast]))
+    (ranking,) = rankings(run.measurements)
+    assert ranking.best.plan == fair.plan and list(ranking.broken) == [str(fast.plan)]
+    said = recommend(run)
+    assert said and said["plan"] == str(fair.plan)
+    assert any("is implausible and not ranked" in reason for reason in said["reasons"])
+    assert [str(line).startswith(f"implausible  {fast.plan}: ") for line in plausibility_notes(run.measurements)] == [
+        True
+    ]
+
+
+TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[str, str, Workload]:
+    target = draw(st.sampled_from(sorted(TARGETS)))
+    devices = TARGETS[target]
+    scheme = draw(st.sampled_from(["ring", "bidirectional", "all_gather", "usp", "ulysses"]))
+    layout = "contiguous" if scheme == "ulysses" else draw(st.sampled_from(["contiguous", "striped", "zigzag"]))
+    mesh = {"usp": f"ring={devices // 4},ulysses=4", "ulysses": f"ulysses={devices}"}.get(scheme, f"ring={devices}")
+    tile, kernel = draw(st.sampled_from(["512", "1024", "512x1024"])), draw(st.sampled_from(["pallas_tpu", "splash"]))
+    passes = draw(st.sampled_from(["forward", "forward-backward"]))
+    work = replace(WORK, seq_len=2 ** draw(st.integers(15, 20)), passes=passes)
+    return f"{scheme}/{layout}/{kernel}@{mesh},tile={tile}", target, work
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans())
+def test_no_plan_beats_its_machine(given_plan: tuple[str, str, Workload]) -> None:
+    text, target, work = given_plan
+    plan = parse_plan(text)
+    took, alone_text = seconds(text, target, work), f"memory_efficient/contiguous/{plan.kernel}@tile={plan.tile}"
+    alone = seconds(alone_text, target, work)
+    masked = 1.0  # of splash, which masks all tiles of one device and visits as many dead ones
+    if plan.kernel == "splash":
+        known = shipped_costs(parse_target(target).hardware, work, plan)
+        assert known
+        entries = [each.by_pass[passes] for passes, each in known.items()]
+        masked = max((each.boundary + each.dead) / each.whole for each in entries if isinstance(each, CostEntry))
+    assert took * plan.devices > alone / max(1.0, masked) * 0.999
+    peak = parse_target(target).hardware.flops_per_s("bfloat16")
+    assert peak and took > work.flops / plan.devices / peak
+    assert seconds(text, target, replace(work, seq_len=2 * work.seq_len)) > took
+    for part in ("compute", "communication", "latency", "memory"):
+        assert seconds(text, target, work, part) <= took * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(plans())
+def test_no_layout_gains_more_than_its_bound(given_plan: tuple[str, str, Workload]) -> None:
+    """Where nothing is sent and no call costs anything but its tiles."""
+    text, target, work = given_plan
+    plan, place = parse_plan(text), parse_target(target)
+    if plan.scheme == "ulysses":
+        return
+    took = []
+    for layout in ("contiguous", plan.layout):
+        own = replace(plan, layout=layout)
+        known = shipped_costs(place.hardware, work, own)
+        assert known
+        machine = table_cost_model(place.hardware, work, own, known, place_mesh(place, own.mesh or ()))
+        free = replace(machine, link_bytes_per_s_one_way=np.inf, hops={}, collective_spreads={}, hop_latency_s=0.0)
+        took.append(simulate(work, own, replace(free, memory_bytes_per_s=np.inf, collective_latency_s=0.0)).seconds)
+    assert took[0] / took[1] <= 2 - 1 / plan.shards + 0.02
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+@pytest.mark.parametrize("layout", ["contiguous", "striped"])
+def test_a_bidirectional_ring_is_within_15_percent_of_a_ring(target: str, layout: str) -> None:
+    devices = TARGETS[target]
+    alike = f"{layout}/pallas_tpu@ring={devices},tile=1024"
+    one, both = (seconds(f"{scheme}/{alike}", target) for scheme in ("ring", "bidirectional"))
+    assert both == pytest.approx(one, rel=0.15)

@@ -1,0 +1,484 @@
+"""What a run recommends, of runs made by hand."""
+
+import io
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from rich.console import Console
+
+from stripectl.analysis import explanation
+from stripectl.analysis.recommendation import recommend
+from stripectl.cli.bench import command
+from stripectl.cli.parse import parse_request
+from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.workload import Workload
+from stripectl.export.integrations.python import snippet
+from stripectl.export.integrations.yaml import as_yaml, command_line
+from stripectl.hardware.target import read_target
+from stripectl.reporters.html import recommendation as html_card
+from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
+from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.runner.request import Request
+
+WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
+COMPUTE = {"compute": 0.45, "communication": 0.02, "latency": 0.0, "memory": 0.01}
+LINK = {"compute": 0.1, "communication": 0.4, "latency": 0.05, "memory": 0.0}
+
+
+def plan(layout: str, tile: int = 1024, mesh: str = "ring=16") -> str:
+    return f"ring/{layout}/splash@{mesh},tile={tile}x{tile}"
+
+
+def clocked(layout: str, time_s: float, workload: Workload = WORK, tile: int = 1024, **given: Any) -> Measurement:
+    known = {
+        "target": read_target("v5p:2x2x4"),
+        "method": "simulated",
+        "cost_source": {"source": "datasheet"},
+        "bottleneck_shares": COMPUTE,
+    }
+    return Measurement(workload=workload, plan=read_plan(plan(layout, tile)), median_s=time_s, **(known | given))
+
+
+def timed(layout: str, samples_s: Sequence[float], workload: Workload = WORK, **given: Any) -> Measurement:
+    """Measured, with an interval that leaves out the ends."""
+    ordered = sorted(samples_s)
+    known = {
+        "samples_s": tuple(samples_s),
+        "ci95_s": (ordered[1], ordered[-2]),
+        "cost_source": None,
+        "bottleneck_shares": None,
+    }
+    return clocked(layout, ordered[len(ordered) // 2], workload, **({"method": "measured"} | known | given))
+
+
+def around(time_s: float, share: float = 0.01) -> list[float]:
+    return [time_s * (1 + share * at) for at in (-2, -1, 0, 1, 2)]
+
+
+def curve(*times: float) -> list[dict[str, float]]:
+    """Times at 32k, 64k, 128k and so on."""
+    return [{"seq_len": 2 ** (15 + at), "median_s": time_s} for at, time_s in enumerate(times)]
+
+
+def found(*measurements: Measurement) -> dict[str, Any]:
+    answer = recommend(Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, list(measurements)))
+    assert answer
+    json.dumps(answer, allow_nan=False)
+    return answer
+
+
+def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
+    bound = {"attention_only": 1.9375, "layer": None}
+    answer = found(
+        clocked("contiguous", 3.0),
+        clocked("striped", 1.6, bound={"attention_only": 1.83, "layer": None}),
+        clocked("zigzag", 1.5, bottleneck_shares=LINK, bound=bound),
+    )
+    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag"), plan("striped"))
+    assert answer["margin"] == pytest.approx(1.6 / 1.5 - 1)
+    assert answer["gain"] == {"over": plan("contiguous"), "value": 2.0, "ci95": None}
+    assert answer["bound"] == {"attention_only": 1.9375, "layer": None, "reached": pytest.approx(2.0 / 1.9375)}
+    assert (answer["bound_by"], answer["bottleneck_shares"]) == ("communication", LINK)
+    assert answer["tokens_per_s"] == pytest.approx(2**16 / 1.5)
+    assert answer["headline"] == "zigzag is fastest"
+    assert answer["confidence"]["word"] == "datasheet"
+    assert any("40% less time (simulated)" in reason for reason in answer["reasons"])
+
+
+def test_reasons_hold_the_figures_of_the_run() -> None:
+    hop = {"source": "datasheet", "hop": {"latency_s": 1e-6, "bytes_per_s_one_way": 9e10}}
+    answer = found(
+        clocked("contiguous", 3.0),
+        clocked(
+            "zigzag", 2.0, bytes={"collective-permute": 90 * 10**9}, cost_source=hop, peak_bytes=2**30, hbm_bytes=2**35
+        ),
+    )
+    said = " ".join(answer["reasons"])
+    assert "A device sends 83.8 GiB, for which a link at 90.0 GB/s takes 1.00 s: 50% of the time." in said
+    assert "It needs 1.00 GiB of a device's memory, 3% of the 32.0 GiB it has." in said
+    assert f"The runner-up, {plan('contiguous')}, takes 50.0% longer." in said
+
+
+def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
+    slower = {
+        "source": "datasheet",
+        "hop": {"bytes_per_s_one_way": 9e10},
+        "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
+    }
+    answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, cost_source=slower))
+    assert any("a link at 45.0 GB/s takes 1.00 s" in reason for reason in answer["reasons"])
+
+
+def test_measured_and_apart() -> None:
+    answer = found(timed("contiguous", around(3.0)), timed("zigzag", around(1.5)))
+    assert answer["confidence"]["word"] == "measured"
+    assert answer["gain"]["ci95"] == pytest.approx([2.0, 2.0])
+    assert not answer["too_close"]
+    assert answer["bound_by"] is None
+
+
+def test_measured_but_ambiguous() -> None:
+    noisy = [1.4, 1.7, 1.5, 1.6, 1.45]
+    answer = found(timed("contiguous", around(3.0)), timed("striped", noisy[::-1]), timed("zigzag", noisy))
+    assert answer["too_close"]
+    assert answer["confidence"]["word"] == "ambiguous"
+    assert answer["confidence"]["sentence"].endswith("has an interval that holds zero.")
+    assert answer["headline"].endswith("too close to tell")
+
+
+def test_limits_of_what_is_measured_are_those_of_its_simulation() -> None:
+    answer = found(
+        timed("zigzag", around(1.5)), clocked("zigzag", 1.4, bottleneck_shares=LINK), timed("contiguous", around(3.0))
+    )
+    assert (answer["bound_by"], answer["method"], answer["limits_method"]) == ("communication", "measured", "simulated")
+
+
+def test_methods_are_not_ranked_together() -> None:
+    answer = found(timed("striped", around(2.0)), clocked("zigzag", 0.1), timed("contiguous", around(3.0)))
+    assert answer["plan"] == plan("striped")
+    assert f"Not ranked, since they were not measured: {plan('zigzag')}." in answer["reasons"][-1]
+
+
+def test_a_simulation_no_better_than_its_margin_is_ambiguous() -> None:
+    """The simulated speed-up of zigzag was off by 20 %, which is more than the 10 % between the plans."""
+    small = replace(WORK, seq_len=2**12, model=None)
+    pairs = [
+        *(timed("contiguous", around(3.0), small), clocked("contiguous", 3.0, small)),
+        *(timed("zigzag", around(2.0), small), clocked("zigzag", 2.5, small)),
+    ]
+    answer = found(clocked("striped", 1.1), clocked("zigzag", 1.0), clocked("contiguous", 2.0), *pairs)
+    assert answer["workload"]["seq_len"] == 2**16
+    assert (answer["too_close"], answer["confidence"]["word"]) == (True, "ambiguous")
+    assert "times were off by up to 25% and speed-ups by up to 20%" in answer["confidence"]["sentence"]
+
+
+def test_clocks_do_not_tell_plans_apart_that_are_within_a_hundredth() -> None:
+    assert found(clocked("striped", 1.009), clocked("zigzag", 1.0))["too_close"]
+    assert not found(clocked("striped", 1.011), clocked("zigzag", 1.0))["too_close"]
+
+
+def test_a_prediction_is_called_one() -> None:
+    given = {"method": "compiled", "cost_source": {"source": "bundles", "predicted": True}}
+    answer = found(clocked("striped", 1.2, **given), clocked("zigzag", 1.0, **given))
+    assert answer["confidence"]["word"] == "predicted"
+    assert answer["limits_method"] == "compiled"
+    said = answer["confidence"]["sentence"]
+    assert "; memory is the compiler's word. Times of attention on one device" in said
+    assert "within 8% of 32 published measurements on v5p" in said
+    given["cost_source"] = {"source": "datasheet", "predicted": True, "memory_left_out": "the workspace of a library"}
+    sentence = found(clocked("zigzag", 1.0, **given))["confidence"]["sentence"]
+    assert sentence.endswith("; memory is the compiler's word, without the workspace of a library.")
+
+
+def test_one_plan_is_no_choice() -> None:
+    answer = found(clocked("zigzag", 1.0))
+    assert (answer["runner_up"], answer["margin"], answer["too_close"]) == (None, None, None)
+    assert answer["headline"] == "zigzag: the only plan timed"
+    assert not has_choice(answer)
+
+
+def test_refusals_are_grouped_and_all_refused_is_no_recommendation() -> None:
+    lost = [
+        replace(clocked("striped", 1.0, tile=tile), status="refused", reason="does not fit" + "!" * 300, median_s=None)
+        for tile in (512, 256)
+    ]
+    assert recommend(Run("one", "", "", {}, lost)) is None
+    assert recommend(Run("one", "", "", {}, [])) is None
+    (group,) = found(clocked("zigzag", 1.0), *lost)["refused"]
+    assert group["plans"] == [plan("striped", 512), plan("striped", 256)]
+    assert len(group["reason"]) == 200
+
+
+def test_the_gain_is_over_the_default_tile_where_the_run_holds_it() -> None:
+    """A shard of 64k over 16 devices has 4k rows, so that the default is splash's least, tiles of 512."""
+    tiles = [clocked("striped", time_s, tile=tile) for tile, time_s in ((256, 2.0), (1024, 1.0), (512, 1.5))]
+    assert found(clocked("contiguous", 4.0), *tiles)["gain"] == {
+        "over": plan("striped", 512),
+        "value": 1.5,
+        "ci95": None,
+    }
+    assert found(clocked("contiguous", 4.0), *tiles[:2])["gain"]["over"] == plan("contiguous")
+
+
+def test_one_device_is_a_comparison_and_no_rival() -> None:
+    alone = clocked("contiguous", 0.5, target=read_target("v5p:1"))
+    alone = replace(alone, plan=read_plan("ring/contiguous/splash@ring=1,tile=1024x1024"))
+    answer = found(clocked("zigzag", 1.0), clocked("contiguous", 2.0), alone)
+    assert (answer["plan"], answer["over_one_device"]) == (plan("zigzag"), 0.5)
+    assert answer["others"] == []
+    assert found(alone)["plan"] == str(alone.plan)
+
+
+def test_curves_cross_where_the_logarithms_of_their_ratio_do() -> None:
+    """At 64k zigzag takes half of contiguous, at 32k twice as long: they meet in the middle of the logarithms."""
+    zigzag, ring = curve(0.8, 1.0, 2.0, 4.0), curve(0.4, 2.0, 4.0, 8.0)
+    answer = found(clocked("zigzag", 1.0, scaling=zigzag), clocked("contiguous", 2.0, scaling=ring))
+    (change,) = answer["crossover"]
+    assert change["seq_len"] == round(2**15 * math.sqrt(2))
+    assert (change["between"], change["direction"]) == ([2**15, 2**16], "shorter")
+    assert change["plan"] == plan("contiguous")
+    assert answer["lengths"] == {
+        "first": 2**15,
+        "last": 2**18,
+        "count": 4,
+        "methods": ["simulated"],
+        "source": "scaling",
+    }
+
+
+def test_an_answer_that_holds_says_from_where_to_where() -> None:
+    answer = found(
+        clocked("zigzag", 1.0, scaling=curve(0.5, 1.0, 2.0)), clocked("striped", 1.1, scaling=curve(0.5, 1.1, 1.99))
+    )
+    assert answer["crossover"] == []
+    assert "No other plan is surely faster from 32k to 128k tokens (simulated)." in answer["reasons"]
+
+
+def test_a_tie_before_a_loss_is_where_the_curves_meet() -> None:
+    """Striped is ahead by less than a hundredth at 128k and surely at 256k: they met before 128k."""
+    answer = found(
+        clocked("zigzag", 1.0, scaling=curve(0.5, 1.0, 2.0, 4.0)),
+        clocked("striped", 1.005, scaling=curve(0.6, 1.005, 1.99, 3.0)),
+    )
+    (change,) = answer["crossover"]
+    assert (change["between"], change["direction"]) == ([2**16, 2**17], "longer")
+    assert 2**16 < change["seq_len"] < 2**17
+
+
+def test_curves_of_what_is_measured_pass_through_what_was_measured() -> None:
+    """The simulation has striped ahead at 64k, the measurement zigzag: twice its simulated time is striped's."""
+    answer = found(
+        timed("zigzag", around(1.0), scaling=curve(0.5, 1.0, 2.0)),
+        timed("striped", around(1.6), scaling=curve(0.4, 0.8, 1.6)),
+    )
+    assert answer["crossover"] == []
+
+
+def test_winners_of_several_lengths_are_the_crossover() -> None:
+    """Tiles are the default's at each length, so that the plan is the same: 1 to 2 at 64k, and 4 to 2 at 128k."""
+    longer = replace(WORK, seq_len=2**17)
+    own = [clocked("zigzag", 1.0, tile=256), clocked("contiguous", 2.0, tile=256)]
+    far = [clocked("zigzag", 4.0, longer, tile=512), clocked("contiguous", 2.0, longer, tile=512)]
+    answer = found(*own, *far)
+    assert answer["workload"]["seq_len"] == 2**17
+    assert answer["crossover"] == [
+        {
+            "direction": "shorter",
+            "seq_len": round(2**16 * math.sqrt(2)),
+            "between": [2**16, 2**17],
+            "plan": plan("zigzag", 256),
+            "method": "simulated",
+        }
+    ]
+    assert answer["lengths"]["source"] == "run"
+    (other,) = answer["others"]
+    assert other["crossover"][0]["direction"] == "longer"
+
+
+def test_a_winner_that_is_not_sure_is_no_crossover() -> None:
+    noisy, shorter = [1.4, 1.7, 1.5, 1.6, 1.45], replace(WORK, seq_len=2**15)
+    short = [timed("zigzag", noisy[::-1], shorter), timed("striped", noisy, shorter)]
+    answer = found(timed("zigzag", around(1.0)), timed("striped", around(2.0)), *short)
+    assert answer["crossover"] == []
+    assert answer["lengths"]["methods"] == ["measured"]
+
+
+def test_the_strongest_pass_comes_first() -> None:
+    forward = replace(WORK, passes="forward", seq_len=2**20)
+    answer = found(clocked("zigzag", 1.0, forward), clocked("striped", 1.0), clocked("zigzag", 2.0))
+    assert (answer["workload"]["pass"], answer["plan"]) == ("forward-backward", plan("striped"))
+    assert [each["plan"] for each in answer["others"]] == [plan("zigzag")]
+    assert "use" not in answer["others"][0]
+
+
+def test_a_step_stands_before_its_attention() -> None:
+    sizes = {"hidden": 2048, "feed_forward": 5504, "layers": 24, "vocabulary": 32000}
+    step = replace(WORK, passes="step", **sizes)
+    bound = {"attention_only": 1.83, "layer": 1.6}
+    steps = clocked("contiguous", 9.0, step), clocked("striped", 8.0, step, bound=bound)
+    answer = found(clocked("zigzag", 1.0), clocked("striped", 2.0), *steps)
+    assert answer["bound"]["reached"] is None
+    assert yaml.safe_load(answer["use"]["yaml"]["text"])["layers"] == 24
+    assert (answer["workload"]["pass"], answer["plan"]) == ("step", plan("striped"))
+    assert "64k forward-backward: zigzag is fastest" in shown(answer, UNLIMITED_COLUMNS)
+
+
+def test_parts_of_a_step_are_shares_of_it() -> None:
+    parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
+    answer = found(clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))
+    assert "Of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
+    assert "attention 60%" in shown(answer, 100)
+
+
+def test_a_file_cannot_recommend_what_its_figures_do_not_show() -> None:
+    run = Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench", {}, [clocked("zigzag", 1.0)])
+    run.recommendation = recommend(run)
+    stored = json.loads(json.dumps(run.to_json()))
+    assert stored["recommendation"]["plan"] == plan("zigzag")
+    stored["recommendation"] = {"plan": "<script>"}
+    assert Run.from_json(stored, "there").recommendation is None
+
+
+# --- the card
+
+
+def shown(answer: dict[str, Any], width: int) -> str:
+    screen = Console(width=width, record=True, file=io.StringIO(), highlight=False)
+    screen.print(recommendation_panel(answer, width, "run/report.html"))
+    return screen.export_text()
+
+
+def several() -> dict[str, Any]:
+    others = [clocked("zigzag", 1.0, replace(WORK, seq_len=2**16 >> at)) for at in range(1, 12)]
+    return found(clocked("contiguous", 2.0), clocked("zigzag", 1.0), *others)
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_the_card_fits_the_screen(width: int) -> None:
+    lines = shown(several(), width).splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).replace("│", " ").split())
+    assert "bound by compute: 45% less time were it twice as fast (simulated)" in text
+    assert "margin 100.0% before" in text
+    assert "3 more in the report" in text
+
+
+def test_the_other_lengths_of_a_hybrid_step_are_lines_of_the_card() -> None:
+    sizes = {"hidden": 64, "feed_forward": 64, "layers": 8, "vocabulary": 64, "model": "a", "attention": "LLLS"}
+    work = replace(WORK, passes="step", **sizes)
+    others = [clocked(layout, 1.0, replace(work, seq_len=2**15)) for layout in ("contiguous", "zigzag")]
+    text = shown(found(clocked("contiguous", 2.0, work), clocked("zigzag", 1.0, work), *others), UNLIMITED_COLUMNS)
+    assert "LLLS attention" in text and "32k step: " in text
+
+
+def test_the_card_is_neither_wrapped_nor_cut_when_piped() -> None:
+    lines = shown(several(), UNLIMITED_COLUMNS).splitlines()
+    assert lines[1].split() == ["plan", plan("zigzag")]
+    assert not any("│" in line for line in lines)
+    assert any(line.rstrip().endswith("run/report.html") for line in lines)
+
+
+def test_bench_ends_with_the_card(tmp_path) -> None:
+    arguments = [
+        "--target",
+        "v5p:2x2x4",
+        "--seqlen",
+        "64k",
+        "--method",
+        "simulated",
+        "--quiet",
+        "--output",
+        str(tmp_path),
+    ]
+    ran = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert ran.exception is None
+    assert "recommended" in ran.output
+    assert str(tmp_path / "report.html") in ran.output
+    stored = json.loads((tmp_path / "run.json").read_text())["recommendation"]
+    assert stored["bound_by"] in stored["bottleneck_shares"]
+    alone = CliRunner().invoke(
+        command, [*arguments[:-1], str(tmp_path / "alone"), "--layout", "striped"], standalone_mode=False
+    )
+    assert "recommended" not in alone.output
+
+
+# --- what to use
+
+
+@pytest.mark.parametrize("text", ["ring/zigzag/xla@data=2,fsdp=2,ring=2,tile=64", "ring/striped/xla@tensor=2,tile=64"])
+def test_the_snippet_runs_as_it_is(text: str) -> None:
+    work = Workload(seq_len=1024, heads=4, kv_heads=2, head_dim=8, batch=4, dtype="float32")
+    around = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    code = snippet(work, parse_plan(text))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.training
+def test_the_snippet_of_a_step_trains(tmp_path) -> None:
+    (tmp_path / "tiny.yaml").write_text(
+        "hidden: 16\nfeed_forward: 32\nlayers: 2\nheads: 2\nkv_heads: 1\nhead_dim: 8\nvocabulary: 32\n"
+    )
+    sizes = {"hidden": 16, "feed_forward": 32, "layers": 2, "vocabulary": 32, "model": str(tmp_path / "tiny.yaml")}
+    work = Workload(seq_len=64, heads=2, kv_heads=1, head_dim=8, dtype="float32", passes="step", **sizes)
+    around = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    hybrid = replace(work, layers=4, attention="LS", decay="0.9")
+    for each, plan in ((work, "ring/striped/xla@ring=2,tile=8"), (hybrid, "lasp@ring=2,tile=8")):
+        code = snippet(each, parse_plan(plan))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=around)
+        assert done.returncode == 0 and float(done.stdout) > 0, done.stderr
+        assert ("attention='LS'" in code) == (each is hybrid)
+
+
+def test_the_yaml_holds_the_options_of_a_bench() -> None:
+    flagged = clocked("zigzag", 1.0, flags={"xla_some_flag": "true"})
+    read = yaml.safe_load(as_yaml(flagged))
+    known = {option.name.replace("_", "-") for option in command.params if option.name}
+    names = {"passes": "pass", "plans": "plan", "xla-flags": "xla-flag"}
+    assert read.keys() <= {names.get(name, name) for name in known}
+    assert (read["seqlen"], read["model"], read["plan"]) == ("64k", "1b", plan("zigzag"))
+    strange = replace(flagged, workload=replace(WORK, model="a: [b"))
+    assert yaml.safe_load(as_yaml(strange))["kv-heads"] == 16
+
+
+def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
+    words = shlex.split("--plan ring@ring=8 --kernel chunked --model tnl-1b --heads 8 --seqlen 64k --pass forward")
+    (work,) = parse_request(command.make_context("bench", words).params).workloads
+    assert (work.attention, work.decay, work.heads, work.model) == ("linear", "tnl", 8, None)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "--plan lasp@ring=8 --seqlen 64k --model 1b --pass step --attention LLLS --decay tnl --layers 8",
+        "--plan ring@ring=8 --seqlen 64k --model tnl-1b --pass step --attention softmax",
+        "--plan lasp2@ring=8 --seqlen 64k --model linear-llama-1b-hybrid --pass step --batch 2",
+        "--plan lasp@ring=8 --seqlen 64k --heads 8 --head-dim 8 --feature-map elu --decay 0.9 --pass forward",
+        "--plan ring@ring=8 --seqlen 64k --model llama3-8b --documents 4k,1k --mask sliding:4k --pass forward-backward",
+        "--plan pass_q@ring=8 --seqlen 128k --query-len 1 --batch 4 --dtype float32 --xla-flag a=1 --xla-flag b=2,3",
+    ],
+)
+def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> None:
+    def request(words: list[str]) -> Request:
+        return parse_request(command.make_context("bench", words).params)
+
+    (wanted,), flags = request(shlex.split(asked)).workloads, request(shlex.split(asked)).flags
+    m = clocked("zigzag", 1.0, wanted, flags=flags[-1])
+    line = shlex.split(command_line(replace(m, plan=request(shlex.split(asked)).plans[0])))
+    assert line[:2] == ["stripectl", "bench"]
+    assert (request(line[2:]).workloads, request(line[2:]).flags) == ([wanted], flags[-1:])
+
+
+def test_tiles_that_clocks_do_not_tell_apart_are_those_nearest_to_the_kernels_default() -> None:
+    """Of plans that differ in nothing else: the next plan stays the runner-up, and the ties are said."""
+    tied = [clocked("zigzag", 1.0 + 1e-3 * at, tile=tile) for at, tile in enumerate((128, 512, 1024, 2048))]
+    other = clocked("striped", 1.2, tile=128)
+    answer = found(other, *tied)
+    assert (answer["plan"], answer["runner_up"]) == (plan("zigzag", 1024), str(other.plan))
+    said = "Times that are simulated do not tell its tiles from 3 other choices of tiles"
+    assert any(reason.startswith(said) for reason in answer["reasons"])
+    slower = replace(tied[2], median_s=1.02)
+    assert found(other, *tied[:2], slower)["plan"] == plan("zigzag", 512)
+    ran = [timed("zigzag", around(1.0 + 1e-3 * at, 1e-6), tile=tile) for at, tile in enumerate((128, 1024))]
+    assert found(*ran)["plan"] == plan("zigzag", 128)
+
+
+@pytest.mark.parametrize(("margin", "said"), [(0.05, "takes 5.0% longer"), (-0.001, "takes 0.1% less")])
+def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float, said: str) -> None:
+    found = {"runner_up": "ring@ring=4", "margin": margin, "too_close": True}
+    ranking: Any = SimpleNamespace(runner_up=object())
+    assert explanation.runner_up_sentence(found, ranking) == f"The runner-up, ring@ring=4, {said}: too close to tell."
+    assert html_card.margin_text(found) == f"{max(0, margin):.1%}, too close to tell"

@@ -1,0 +1,138 @@
+"""Queries behind a cached prefix: tree, pass-Q and pass-KV against dense attention, their bytes, latency and rule."""
+
+import itertools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from stripectl.analysis.pass_kv_or_q import PASS_KV, PASS_Q, PassRule
+from stripectl.core.defaults import with_tile
+from stripectl.core.layout import layouts
+from stripectl.core.plan import parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import DTYPES, Workload
+from stripectl.execute.program import PlanProgram
+from stripectl.execute.reference import dense, max_relative_error
+from stripectl.execute.verification import TOLERANCES
+from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
+from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
+from stripectl.simulate.simulation import simulate
+from tests.execute.test_counts import jaxpr_bytes
+from tests.support.exact import covering
+
+SEQ_LEN = 256
+NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
+SCHEMES = [f"{name}/{layout}" for name in NAMES for layout in schemes[name].layouts or layouts.names()]
+LATENT = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "datasheet")  # nothing but hops takes time
+
+
+FACTORS = SCHEMES, [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
+EVERY = [(scheme, n, *size, *rest) for scheme, n, size, *rest in itertools.product(*FACTORS)]
+COVER = covering(EVERY)
+CASES = [pytest.param(*case, marks=() if case in COVER else pytest.mark.full) for case in EVERY]
+
+
+def asked(queries: int | None, batch: int = 1, **change) -> Workload:
+    sizes = {"seq_len": SEQ_LEN, "heads": 8, "kv_heads": 2, "head_dim": 16, "dtype": "float32"}
+    return Workload(**sizes | {"query_len": queries, "batch": batch} | change)
+
+
+def planned(text: str, work: Workload):
+    plan = with_tile(parse_plan(text), work, "cpu")
+    assert why_unsupported(plan, work, "cpu") is None
+    return plan
+
+
+@pytest.mark.parametrize(("scheme", "devices", "queries", "batch", "mask", "dtype", "kv_heads"), CASES)
+def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, batch, mask, dtype, kv_heads) -> None:
+    check(asked(queries, batch, mask=mask, dtype=dtype, kv_heads=kv_heads), f"{scheme}@ring={devices}")
+
+
+@pytest.mark.parametrize(("queries", "batch"), [(1, 24), (24, 2)])
+@pytest.mark.parametrize("mesh", ["data=2,ring=2,tensor=2", "fsdp=2,ring=4", "ring=3"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_equals_it_beside_other_axes(scheme: str, mesh: str, queries: int, batch: int) -> None:
+    check(asked(queries, batch, seq_len=192), f"{scheme}@{mesh}")
+
+
+def check(work: Workload, plan: str) -> None:
+    program = PlanProgram(work, planned(plan, work), jax.devices())
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
+    found = np.asarray(program.function(*program.place(arrays)), np.float64)
+    expected = dense(*arrays, np.zeros_like(arrays[0]), work.window)[0][:, :, program.orders[0]]
+    assert max_relative_error(found, expected) <= TOLERANCES[work.dtype]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("queries", "batch"), [(1, 8), (64, 1)])
+def test_simulated_bytes_are_the_programs(scheme: str, queries: int, batch: int) -> None:
+    work = asked(queries, batch)
+    plan = planned(f"{scheme}@ring=8", work)
+    simulated, program = simulate(work, plan, COUNTING).sent, PlanProgram(work, plan, jax.devices())
+    assert simulated == jaxpr_bytes(program)
+    assert sum(simulated.values()) == sum(
+        sent_bytes_by_opcode(collectives(parse_module(program.compile({}).as_text()))).values()
+    )
+
+
+def test_what_is_sent_depends_on_the_queries_or_on_the_cache() -> None:
+    def sent(scheme: str, seq_len: int) -> int:
+        work = asked(1, 8, seq_len=seq_len)
+        return sum(simulate(work, planned(f"{scheme}@ring=8", work), COUNTING).sent.values())
+
+    assert sent("tree", 2**16) == sent("tree", 2**12)
+    assert sent("pass_q", 2**16) == sent("pass_q", 2**12)
+    assert sent("pass_kv", 2**16) == 16 * sent("pass_kv", 2**12)
+
+
+def test_a_tree_takes_the_logarithm_of_the_steps_of_a_ring() -> None:
+    def hops(scheme: str, devices: int, torus: bool = False) -> float:
+        work = asked(1, devices, seq_len=2**14)
+        plan = planned(f"{scheme}/contiguous@ring={devices}", work)
+        return simulate(work, plan, replace(LATENT, torus=torus)).seconds
+
+    sizes = (2, 4, 8, 16, 32, 64)
+    exchanges = [hops("tree", n) for n in sizes]  # three reductions: maxima, outputs and sums
+    assert np.allclose(exchanges, [3 * np.log2(n) for n in sizes], rtol=1e-3)
+    assert np.allclose([hops("pass_kv", n) for n in sizes], [n - 1 for n in sizes], rtol=1e-3)
+    assert np.allclose([hops("pass_q", n) for n in sizes], sizes, rtol=1e-3)  # and an all-to-all home
+    assert np.allclose([hops("tree", n, torus=True) for n in sizes], [3 * (n - 1) for n in sizes], rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("queries", "seq_len", "flops_per_s", "chosen"),
+    [
+        (2**17, 2**17, 8e14, PASS_KV),  # nothing is cached
+        (2**14, 2**17, 2e15, PASS_Q),  # an eighth is new, half as much as 2 K / H
+        (2**15, 2**17, 8e14, PASS_KV),  # a quarter is
+        (2**14, 2**17, 5e13, PASS_KV),  # so slow that K/V hide
+        (1, 2**17, 8e14, PASS_Q),
+        (1, 2**17, None, PASS_Q),
+    ],
+)
+def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | None, chosen: str) -> None:
+    work = Workload(seq_len=seq_len, heads=64, kv_heads=8, head_dim=128, query_len=queries)
+    rule = PassRule(work, 8, flops_per_s, 5e10)
+    assert (rule.enough_misses, rule.scheme) == (0.25, chosen)
+    if flops_per_s:
+        assert rule.enough_queries == pytest.approx(8 * flops_per_s * 8 * 2 / (2 * 64 * 5e10))
+
+
+@pytest.mark.parametrize(
+    ("plan", "change", "why"),
+    [
+        ("ring@ring=8", {}, "ring has as many queries as keys. Try --scheme pass_kv,pass_q,tree"),
+        ("tree@ring=8", {"queries": None}, "Add --query-len 1"),
+        ("pass_q@ring=8", {"batch": 3}, "1 queries of 3 requests do not divide over 8 devices. Try --batch 8"),
+        ("pass_q/striped@ring=8", {"queries": 4}, "need keys in their order"),
+        ("pass_kv@ring=8", {"queries": None, "passes": "forward-backward"}, "is for inference"),
+        ("tree/contiguous/splash@ring=8", {}, "splash runs on TPUs"),
+    ],
+)
+def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
+    reason = why_unsupported(parse_plan(plan), asked(**{"queries": 1, "batch": 8} | change), "cpu", 8)
+    assert reason and why in reason

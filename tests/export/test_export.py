@@ -1,0 +1,221 @@
+"""What is _entry to frameworks: a snippet or a reason for every scheme, layout, target and mask."""
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from stripectl.core.defaults import with_mesh, with_tile
+from stripectl.core.layout import layouts
+from stripectl.core.plan import DEFAULT_KERNELS, Plan, parse_plan, read_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import Workload
+from stripectl.export.integration import Job, integrations, usage_of
+from stripectl.export.integrations import maxtext
+from stripectl.export.integrations.maxtext import per_device
+from stripectl.hardware.target import parse_target, read_target
+from stripectl.kernels.splash.kernel import COMPUTE
+from stripectl.results.measurement import Measurement
+
+TARGETS = ("v5p:2x2x4", "2*v5p:2x2x2", "h100:8", "2*h100:8")
+MASKS = {
+    "softmax": {},
+    "sliding": {"mask": "sliding:4k"},
+    "packed": {"documents": (4096, 1024)},
+    "linear": {"attention": "linear"},
+}
+FRAMEWORKS = ("maxtext", "transformer_engine", "torchtitan", "megatron")
+
+
+def workload(kind: str = "softmax", **changes) -> Workload:
+    known = {"seq_len": 2**16, "heads": 32, "kv_heads": 16, "head_dim": 128, "passes": "forward-backward"}
+    return Workload(**{**known, **MASKS[kind], **changes})
+
+
+def measured(plan: str, target: str = "v5p:2x2x4", work: Workload | None = None) -> Measurement:
+    return Measurement(
+        workload=work or workload(), plan=read_plan(plan), target=read_target(target), method="simulated", median_s=1.0
+    )
+
+
+def table() -> Iterator[Measurement]:
+    """Every scheme on every layout, target kind and mask that stripectl itself can compute there."""
+    machines = {target: parse_target(target) for target in TARGETS}
+    for name, layout, target, kind in itertools.product(schemes.names(), layouts.names(), TARGETS, MASKS):
+        family = "linear" if kind == "linear" else schemes[name].kernel_families[0]
+        if family not in schemes[name].kernel_families:
+            continue
+        device = machines[target].hardware.kind
+        kernel = "pallas_tpu" if device == "tpu" and family == "softmax" else DEFAULT_KERNELS[family]
+        plan, work = with_mesh(Plan(name, layout, kernel), machines[target].devices), workload(kind)
+        if why_unsupported(plan, work, device) is None:
+            yield measured(str(with_tile(plan, work, device)), target, work)
+
+
+TABLE = list(table())
+
+
+def flags(given: str, dashes: str = "") -> dict[str, str]:
+    words = (line.removesuffix("\\").strip().removeprefix(dashes) for line in given.splitlines())
+    return dict(
+        re.split(r"[= ]", word, maxsplit=1) for word in words if re.search(r"[= ]\S", word) and "-m" not in word
+    )
+
+
+def of(name: str, plan: str, target: str = "v5p:2x2x4", **changes) -> dict:
+    return usage_of(measured(plan, target, workload(**changes)))[name]
+
+
+def test_the_table_has_every_case() -> None:
+    cases = {(m.plan.scheme, m.target) for m in TABLE}
+    assert len(TABLE) > 150
+    assert {scheme for scheme, _ in cases} >= {"ring", "all_gather", "ulysses", "usp", "double_ring", "lasp"}
+    for name in FRAMEWORKS:
+        assert any(usage_of(m)[name]["text"] for m in TABLE), name
+
+
+@pytest.mark.parametrize("m", TABLE, ids=lambda m: f"{m.plan}-{m.target}-{m.workload.mask}-{m.workload.documents}")
+def test_a_snippet_or_a_reason(m: Measurement) -> None:
+    """A reason is one sentence that names the framework or the device; a nearest plan is one that is accepted."""
+    for name in FRAMEWORKS:
+        given, each = usage_of(m)[name], integrations[name]
+        if given["text"]:
+            assert given["version"] and given["notes"][0].startswith("What was timed")
+            continue
+        reason, *offers = given["notes"]
+        assert reason.endswith(".") and re.match(f"{each.title}|A sequence", reason)
+        for offer in offers:
+            near = parse_plan(offer.rstrip(".").rsplit(" ", 1)[1])
+            job = Job(m.workload, near, m.target)
+            assert near.devices == m.plan.devices
+            assert each.why_unsupported(job) is None and why_unsupported(near, m.workload, job.kind) is None
+
+
+@pytest.mark.parametrize("m", TABLE, ids=lambda m: f"{m.plan}-{m.target}-{m.workload.mask}-{m.workload.documents}")
+def test_maxtext_fills_the_devices_and_names_its_data(m: Measurement) -> None:
+    if not (text := usage_of(m)["maxtext"]["text"]):
+        return
+    found, target, plan = flags(text), m.target.load(), m.plan
+    sizes = {"ici": 1, "dcn": 1}
+    for name, value in found.items():
+        if name.endswith("_parallelism"):
+            sizes[name[:3]] *= int(value)
+    assert sizes == {"ici": target.slice_devices, "dcn": target.slices}
+    assert found["hardware"] == m.target.kind
+    striped = found.get("context_parallel_reorder_strategy") == "striped"
+    packed = striped or bool(m.workload.documents)
+    assert found["packing"] == str(packed).lower()
+    assert (found["dataset_type"] == "synthetic") == (not packed)
+    assert ("max_segments_per_seq" in found) == packed
+    assert int(plan.devices * float(found["per_device_batch_size"])) == m.workload.batch
+    if found.get("use_tokamax_splash") == "true":
+        assert not found.keys() & {"sa_block_q_dq", "sa_block_kv_dq", "sa_use_fused_bwd_kernel"}
+
+
+def test_every_batch_survives_maxtexts_division() -> None:
+    assert int(49 * (1 / 49)) == 0
+    for devices, batch in itertools.product(range(1, 600), (1, 2, 7, 64)):
+        assert int(devices * per_device(batch, devices)) == batch
+
+
+def test_flags_of_maxtext_on_tpus() -> None:
+    ring = flags(of("maxtext", "ring/zigzag/splash@ring=8,tensor=2,tile=512x2048,backward=256x1024,unroll=7")["text"])
+    assert (ring["ring_scan_unroll"], ring["sa_block_kv"], ring["sa_block_kv_compute"]) == (
+        "0",
+        "2048",
+        "512",
+    )
+    assert (ring["eval_sa_block_q"], ring["sa_block_q_dkv"], ring["sa_block_kv_dkv"]) == ("512", "256", "1024")
+    assert maxtext.KV_COMPUTE == COMPUTE
+    gathered = flags(of("maxtext", "all_gather/contiguous/splash@ring=16,tile=512")["text"])
+    assert (gathered["sa_use_fused_bwd_kernel"], gathered["sa_block_q_dq"]) == ("false", "512")
+    fused = flags(of("maxtext", "all_gather/contiguous/pallas_tpu@ring=16,tile=512")["text"])
+    assert fused["sa_use_fused_bwd_kernel"] == "true" and "sa_block_q_dq" not in fused
+    head = flags(of("maxtext", "ulysses/contiguous/splash@ulysses=16,tile=512")["text"])
+    assert (head["context_parallel_strategy"], head["ici_context_parallelism"]) == ("ulysses", "16")
+    assert head["context_parallel_load_balance"] == "false"
+    both = flags(of("maxtext", "usp/zigzag/splash@ring=4,ulysses=4,tile=512")["text"])
+    assert (both["ici_context_parallelism"], both["ici_context_usp_ulysses_parallelism"]) == ("4", "4")
+    slices = flags(of("maxtext", "ring/zigzag/splash@ring=16,tile=512", "2*v5p:2x2x2")["text"])
+    assert (slices["ici_context_parallelism"], slices["dcn_context_parallelism"]) == ("8", "2")
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "target", "changes", "said"),
+    [
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "fuses its backward pass (5 matmuls"),
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops, and the timed plan has one less"),
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "dq_reduction_steps=3"),
+        ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {}, "2.12 and 2.13 break"),
+        (
+            "maxtext",
+            "ring/zigzag/splash@ring=16",
+            "v5p:2x2x4",
+            {"kind": "sliding"},
+            "gemma2, gemma3 and gpt_oss",
+        ),
+        ("maxtext", "lasp/contiguous/chunked@ring=16", "v5p:2x2x4", {"kind": "linear"}, "gated delta nets"),
+        ("maxtext", "ring/zigzag/splash@ring=16", "v5p:2x2x4", {"seq_len": 65568}, "Try --seqlen 65792"),
+        ("maxtext", "ring/contiguous@ring=4", "v5p:2x2x4", {}, "uses all 16 devices"),
+        ("maxtext", "ulysses@ulysses=16", "2*v5p:2x2x2", {}, "stays within a slice"),
+        ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "packed"}, "runs is ring/striped/xla@ring=8"),
+        ("transformer_engine", "ulysses/contiguous/xla@ulysses=8", "h100:8", {}, 'cp_comm_type="a2a")'),
+        ("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", {}, "128 tokens wide"),
+        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {}, "NVTE_FUSED_RING_ATTENTION_USE_SCAN"),
+        (
+            "transformer_engine",
+            "ring/zigzag/xla@ring=8",
+            "h100:8",
+            {"seq_len": 65544},
+            "a length that 16 divides",
+        ),
+        ("transformer_engine", "ring/zigzag/xla@ring=3", "h100:3", {"seq_len": 3 * 2**14}, "ring=3 is odd"),
+        ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "ring/striped/xla"),
+        (
+            "transformer_engine",
+            "ring/zigzag/xla@data=2,fsdp=2,ring=2",
+            "h100:8",
+            {"batch": 4},
+            "folded into fsdp",
+        ),
+        ("torchtitan", "ring/striped/xla@ring=8", "h100:8", {}, "runs is all_gather/zigzag/xla@ring=8"),
+        ("torchtitan", "all_gather/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "gpt_oss"),
+        ("megatron", "ring/contiguous/xla@ring=8", "h100:8", {}, "runs is ring/zigzag/xla@ring=8"),
+        ("megatron", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "runs is all_gather/zigzag/xla@ring=8"),
+    ],
+)
+def test_limits_are_said(name: str, plan: str, target: str, changes: dict, said: str) -> None:
+    assert said in " ".join(of(name, plan, target, **changes)["notes"])
+
+
+def test_arguments_of_transformer_engine() -> None:
+    """A whole program, with a descriptor in the order of the tokens."""
+    whole = of("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8")["text"]
+    striped = of("transformer_engine", "ring/striped/xla@ring=8", "h100:8", kind="packed")["text"]
+    for text in (whole, striped):
+        call = next(
+            x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Call) and "fused_attn" in ast.dump(x.func)
+        )
+        assert not any(isinstance(each, ast.Constant) and each.value is ... for each in call.args)
+    assert "DualChunkSwap, 8, 1)" in whole and "stripe_size=None" in whole
+    assert "Striped, 8, 1, 1)" in striped and "from_segment_ids_and_pos(ids, positions)" in striped
+    assert "max_segments_per_seq=25" in striped
+    windowed = of("transformer_engine", "all_gather/striped/xla@ring=8", "h100:8", kind="sliding")["text"]
+    assert "window_size=(4095, 0)" in windowed and "stripe_size=128" in windowed
+
+
+def test_arguments_of_megatron() -> None:
+    both = of("megatron", "usp/zigzag/xla@ring=4,ulysses=2", "h100:8")["text"]
+    assert "--cp-comm-type a2a+p2p" in both and "--hierarchical-context-parallel-sizes 2 4" in both
+    sliding = of("megatron", "ulysses/contiguous/xla@ulysses=8", "h100:8", kind="sliding")["text"]
+    assert "--window-size 4095,0" in sliding and "--cp-comm-type a2a" in sliding
+    assert "--sequence-parallel" in of("megatron", "megatron_sp/contiguous/xla@tensor=8", "h100:8")["text"]
+
+
+def test_a_target_that_nobody_knows() -> None:
+    given = usage_of(measured("ring/zigzag@ring=8", "../../etc/passwd:8"))
+    assert all(given[name]["text"] is None for name in FRAMEWORKS)
+    assert given["yaml"]["text"] and given["python"]["text"]

@@ -1,0 +1,149 @@
+"""Snippets, checked against the frameworks that were published: `make check-frameworks` makes their environment.
+
+MaxText parses what is emitted. Transformer Engine, Megatron and torchtitan need a GPU build to be imported, so their
+names, arguments and options are read from the syntax trees of their wheels.
+"""
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stripectl.export.integration import usage_of
+from stripectl.export.integrations import megatron, torchtitan, transformer_engine
+from stripectl.hardware.target import parse_target, read_target
+from tests.export.test_export import TABLE, flags
+
+FOLDER = Path(__file__).parents[2] / ".venv" / "frameworks"
+PYTHON, WHEELS = FOLDER / "bin" / "python", FOLDER / "wheels"
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(not PYTHON.exists(), reason="no environment of frameworks is here: make check-frameworks"),
+]
+PARSE = """
+import contextlib, io, json, os, sys
+os.environ["JAX_PLATFORMS"] = "cpu"
+from maxtext.configs import pyconfig
+found = []
+for words in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            config = pyconfig.initialize_pydantic(["", *words])
+            found.append([config.num_target_devices, config.global_batch_size_to_train_on])
+        except Exception as error:
+            found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+def texts(name: str) -> list[str]:
+    found = {usage_of(m)[name]["text"] for m in TABLE} - {None}
+    assert found
+    return sorted(found)
+
+
+def source(wheel: str, version: str, path: str) -> ast.Module:
+    (file,) = WHEELS.glob(f"{wheel}-{version}-*.whl")
+    return ast.parse(zipfile.ZipFile(file).read(path))
+
+
+def topology(target: str) -> list[str]:
+    found = parse_target(target)
+    name = "a3" if read_target(target).kind == "gpu" else found.cloud_name
+    return [f"compile_topology={name}", f"compile_topology_num_slices={found.slices}"]
+
+
+def parsed(argv: list[list[str]]) -> list:
+    done = subprocess.run([str(PYTHON), "-c", PARSE], input=json.dumps(argv), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_maxtext_parses_every_configuration() -> None:
+    chosen = [(m, text) for m in TABLE if (text := usage_of(m)["maxtext"]["text"])]
+    argv = []
+    for m, text in chosen:
+        command, *words = shlex.split(text.replace("\\\n", " ").replace("$GRAIN_TRAIN_FILES", "/data/*"))[2:]
+        assert command == "maxtext.trainers.pre_train.train"
+        argv.append([*words, *topology(m.target)])
+    for (m, _), found in zip(chosen, parsed(argv), strict=True):
+        assert found == [m.target.load().devices, m.workload.batch], (m.plan, m.target, found)
+
+
+def test_maxtext_refuses_what_is_wrong() -> None:
+    """The parser is asked: without hardware=gpu a ring is refused, as it is with packing and no limit of segments."""
+    m = next(m for m in TABLE if m.target == "h100:8" and usage_of(m)["maxtext"]["text"])
+    words = [f"{name}={value}" for name, value in flags(usage_of(m)["maxtext"]["text"]).items()]
+    wrong = [word for word in words if not word.startswith("hardware=")] + ["context_parallel_strategy=ring"]
+    bare = [word for word in words if not word.startswith("packing=")]
+    assert all(isinstance(found, str) for found in parsed([[*each, *topology(m.target)] for each in (wrong, bare)]))
+
+
+def test_programs_of_transformer_engine_bind_at_2_20_2() -> None:
+    trees = {
+        f"transformer_engine.jax.{name}": source(
+            "transformer_engine", transformer_engine.VERSION, f"transformer_engine/jax/{name}.py"
+        )
+        for name in ("attention", "sharding")
+    }
+    known = {each.name: each for tree in trees.values() for each in tree.body if hasattr(each, "name")}
+    for text in texts("transformer_engine"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module in trees:
+                assert {alias.name for alias in node.names} <= {getattr(x, "name", "") for x in trees[node.module].body}
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+                assert node.attr in members(known[node.value.id]), ast.unparse(node)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+                binds(node, known[node.func.id])
+
+
+def members(kind: ast.ClassDef) -> set[str]:
+    names = {each.name for each in kind.body if isinstance(each, ast.FunctionDef)}
+    assigned = (each for each in kind.body if isinstance(each, ast.Assign | ast.AnnAssign))
+    targets = (each.targets[0] if isinstance(each, ast.Assign) else each.target for each in assigned)
+    return names | {ast.unparse(each) for each in targets}
+
+
+def binds(call: ast.Call, what: ast.FunctionDef | ast.ClassDef) -> None:
+    """A call names arguments that there are, and all that are required."""
+    given = {each.arg for each in call.keywords}
+    if isinstance(what, ast.ClassDef):
+        assert given <= members(what)
+        return
+    names = [each.arg for each in what.args.args]
+    required = names[: len(names) - len(what.args.defaults)]
+    given |= set(names[: len(call.args)])
+    assert set(required) <= given <= set(names), (what.name, set(required) - given, given - set(names))
+
+
+def test_arguments_of_megatron_at_0_19_2() -> None:
+    known = set()
+    for path in ("training/arguments", "core/model_parallel_config", "core/transformer/transformer_config"):
+        known |= names_in(source("megatron_core", megatron.VERSION, f"megatron/{path}.py"))
+    known |= names_in(source("megatron_core", megatron.VERSION, "megatron/training/config/training_config.py"))
+    emitted = {line.split()[0].removeprefix("--") for text in texts("megatron") for line in text.splitlines()}
+    assert {"cp-comm-type", "window-size", "context-parallel-size"} <= emitted
+    assert emitted <= known, emitted - known
+
+
+def names_in(tree: ast.Module) -> set[str]:
+    """Arguments that are added by name, and fields of which they are made."""
+    strings = (each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    fields = (each.target for each in ast.walk(tree) if isinstance(each, ast.AnnAssign))
+    added = {each.removeprefix("--") for each in strings if re.fullmatch(r"--[a-z][\w-]*", each)}
+    return added | {each.id.replace("_", "-") for each in fields if isinstance(each, ast.Name)}
+
+
+def test_options_of_torchtitan_at_0_3_0() -> None:
+    tree = source("torchtitan", torchtitan.VERSION, "torchtitan/config/configs.py")
+    kinds = {each.name: members(each) for each in tree.body if isinstance(each, ast.ClassDef)}
+    sections = {"training": kinds["TrainingConfig"], "parallelism": kinds["ParallelismConfig"]}
+    for text in texts("torchtitan"):
+        for line in text.splitlines():
+            section, option = line.removeprefix("--").partition("=")[0].split(".")
+            assert option in sections[section]

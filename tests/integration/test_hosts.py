@@ -1,0 +1,364 @@
+"""One command on several hosts: real processes, in network namespaces of their own where the machine allows it, a link
+between them that can be cut."""
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stripectl.cli.multihost import find_hosts
+from stripectl.errors import BadInput, Missing
+from stripectl.results.environment import cores, differing_parts
+from stripectl.results.run import Run
+from stripectl.workers.coordinator import Cluster
+from stripectl.workers.follower import follow
+from stripectl.workers.hosts import COMPARED, HostLost, Hosts
+from stripectl.workers.worker_group import WorkerError, WorkerGroup, free_port
+from tests.robustness.test_faults import SMALL, alive, children, wait_for
+
+SHAPE = ["--seqlen", "2k", "--heads", "1", "--head-dim", "16", "--tile", "128", "--pass", "forward", "--quiet"]
+BENCH = ["bench", "--method", "measured", *SHAPE]
+NETWORK = "10.77.0"
+
+
+def nobody(there: int, count: int) -> None: ...
+
+
+def may_make_namespaces() -> bool:
+    try:
+        return not subprocess.run(["unshare", "-n", "-m", "-u", "true"], capture_output=True).returncode and bool(
+            shutil.which("ip")
+        )
+    except OSError:
+        return False
+
+
+NAMESPACES = may_make_namespaces()
+NETWORKS = itertools.count()  # a name for each: Linux removes a namespace and its links some time after it is told to
+
+
+@dataclass
+class Slice:
+    """So many hosts on this machine, a core each: with a network, a name, an /etc/hosts and a folder of runs of their
+    own where that can be, otherwise just processes."""
+
+    count: int
+    folder: Path
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
+    name: str = field(default_factory=lambda: f"s{os.getpid() % 100000}x{next(NETWORKS)}")
+
+    def __post_init__(self) -> None:
+        self.port = free_port()
+        self.address = f"{NETWORK}.1" if NAMESPACES else "127.0.0.1"
+
+    def connect(self) -> None:
+        if not NAMESPACES:
+            return
+        self.ip("link", "add", self.name, "type", "bridge")
+        self.ip("link", "set", self.name, "up")
+        names = [f"{NETWORK}.{host + 1} host{host}" for host in range(self.count)]
+        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names, ""]))
+        for host in range(self.count):
+            space, outside = f"{self.name}n{host}", f"{self.name}v{host}"
+            self.ip("netns", "add", space)
+            self.ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
+            self.ip("link", "set", outside, "master", self.name, "up")
+            self.ip("-n", space, "addr", "add", f"{NETWORK}.{host + 1}/24", "dev", "eth0")
+            self.ip("-n", space, "link", "set", "eth0", "up")
+            self.ip("-n", space, "link", "set", "lo", "up")
+
+    def ip(self, *words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+    def cut(self, host: int) -> None:
+        """Pull the cable."""
+        self.ip("link", "set", f"{self.name}v{host}", "down")
+
+    def start(self, host: int, words: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[str]":
+        core = cores()[host % len(cores())]
+        command = ["taskset", "-c", str(core), sys.executable, "-m", "stripectl", *words]
+        if NAMESPACES:
+            own_disk = f"mkdir -p {self.folder}/run; mount -t tmpfs none {self.folder}/run;" if host else ""
+            prepared = f'hostname host{host}; mount --bind {self.folder}/hosts /etc/hosts; {own_disk} exec "$@"'
+            within = ["ip", "netns", "exec", f"{self.name}n{host}", "unshare", "-u", "-m", "bash", "-c", prepared, "-"]
+            command = [*within, *command]
+        self.started.append(
+            subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=os.environ | variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return self.started[-1]
+
+    def run(self, words: Sequence[str]) -> list["subprocess.Popen[str]"]:
+        """The same command on all of them."""
+        place = ["--coordinator", f"{self.address}:{self.port}", "--num-processes", str(self.count)]
+        return [self.start(host, [*words, *place, "--process-id", str(host)], {}) for host in range(self.count)]
+
+    def close(self) -> None:
+        for process in self.started:
+            process.kill()
+            process.communicate()
+        for host in range(self.count if NAMESPACES else 0):
+            subprocess.run(["ip", "netns", "del", f"{self.name}n{host}"], capture_output=True)
+        if NAMESPACES:
+            subprocess.run(["ip", "link", "del", self.name], capture_output=True)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator:
+    with ExitStack() as stack:
+
+        def make(count: int) -> Slice:
+            slice = Slice(count, tmp_path)
+            stack.callback(slice.close)
+            slice.connect()
+            return slice
+
+        yield make
+
+
+def ends(processes: Sequence["subprocess.Popen[str]"], limit_s: float = 240) -> list[tuple[int, str, str]]:
+    """(exit code, standard output, standard error) of each."""
+    said = [process.communicate(timeout=limit_s) for process in processes]
+    return [(process.returncode, *each) for process, each in zip(processes, said, strict=True)]
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("count", [2, 4])
+def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: Path) -> None:
+    hosts = made(count)
+    words = [*BENCH, "--target", f"cpu:{count}", "--output", "run", *(["--profile"] if count == 2 else [])]
+    (code, shown, said), *others = ends(hosts.run(words))
+    assert code == 0, said
+    run = Run.load(tmp_path / "run")
+    ring = [m for m in run.measurements if m.devices == count]
+    assert [str(m.plan).split("/")[1] for m in ring] == ["contiguous", "striped", "zigzag"]
+    assert all(m.status == "ok" and len(m.samples_s) >= 3 for m in run.measurements)
+    assert len(run.environment["hosts"]) == count
+    if NAMESPACES:
+        assert [host["name"] for host in run.environment["hosts"]] == [f"host{host}" for host in range(count)]
+    for m in ring if count == 2 else ():
+        profiles = (tmp_path / "run" / m.profile["profile"]).rglob("*.xplane.pb")  # type: ignore
+        assert sorted(path.name for path in profiles) == ["process0.xplane.pb", "process1.xplane.pb"]
+        assert m.overlap and len(m.profile["devices"]) == 2  # type: ignore
+    best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
+    for host, (code, nothing, said) in enumerate(others, 1):
+        assert (code, nothing) == (0, "")
+        assert said == f"host {host} of {count} done: recommended {best}; all is on host 0, {hosts.address}.\n"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
+
+
+def sampling(processes: Sequence["subprocess.Popen[str]"], folder: Path) -> list[int]:
+    """Wait for the first measurement of a long run; the processes of workers by then."""
+    assert wait_for(lambda: (folder / "run" / "run.json").exists(), 120), [process.poll() for process in processes]
+    return [each for process in processes for each in children(process.pid)]
+
+
+LONG = [
+    *BENCH,
+    "--time-budget",
+    "1h",
+    "--layout",
+    "contiguous",
+    "--seqlen",
+    "1k,64k",
+    "--target",
+    "cpu:2",
+    "--output",
+    "run",
+]
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("gone", [0, 1])
+def test_a_host_that_is_killed_ends_the_others(gone: int, made, tmp_path: Path) -> None:
+    hosts = made(2)
+    processes = hosts.run(LONG)
+    workers = sampling(processes, tmp_path)
+    processes[gone].kill()
+    code, _, said = ends([processes[1 - gone]])[0]
+    assert code == 1 and said.count("\n") <= 2 and "is gone" in said and "Traceback" not in said, said
+    assert wait_for(lambda: not any(map(alive, workers)))
+    kept = Run.load(tmp_path / "run").measurements
+    assert kept and all(m.samples_s for m in kept if m.status == "ok")
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be cut")
+def test_a_host_whose_cable_is_pulled_ends_the_others(made, tmp_path: Path) -> None:
+    hosts = made(2)
+    processes = hosts.run(LONG)
+    assert wait_for(lambda: all(len(children(process.pid)) for process in processes), 60)
+    hosts.cut(1)
+    (code, _, said), (other, _, answer) = ends(processes)
+    assert code == other == 1
+    assert "host 1 (host1) is gone" in said and "host 0" in answer and "is gone" in answer
+
+
+@pytest.fixture
+def pair() -> Iterator[Cluster]:
+    """This process as host 0 and a thread of it as host 1, whose workers are real processes."""
+    address = f"127.0.0.1:{free_port()}"
+    here = {"name": "zero", "cores": cores()[:1], "versions": {}, "flags": {}, "host": {}}
+    with Cluster(Hosts(address, 2, 0), here) as cluster:
+        told: list = []
+
+        def other() -> None:
+            try:
+                told.append(follow(Hosts(address, 2, 1), nobody))
+            except HostLost as lost:
+                told.append(lost)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        cluster.gather(nobody, 60)
+        yield cluster
+        cluster.done(7, "over")
+        thread.join(30)
+        assert not thread.is_alive()
+        assert isinstance(told[0], HostLost) or (told[0]["code"], told[0]["said"]) == (7, "over")
+
+
+@pytest.mark.hosts
+def test_a_set_has_workers_on_both_hosts(pair: Cluster) -> None:
+    with WorkerGroup(2, cluster=pair) as devices:
+        assert devices.on_hosts == [1, 1]
+        assert [each["count"] for each in devices.ask("devices")] == [2, 2]
+        prepare = {"workload": SMALL.to_json(), "warmup": 1, "flags": {}}
+        both = devices.ask("prepare", key="ring", plan="ring/striped/xla@ring=2,tile=128", **prepare)
+        assert all(each["check"]["max_rel_error"] <= each["check"]["tolerance"] for each in both)
+        here, idle = devices.ask("prepare", key="one", plan="ring/contiguous/xla@ring=1,tile=128", **prepare)
+        assert here["check"] and idle["check"] is None
+        assert min(each["seconds"] for each in devices.ask("sample", key="ring")) > 0
+        assert len(devices.ask("sample", key="one")) == 2
+
+
+@pytest.mark.hosts
+def test_a_worker_that_is_killed_elsewhere_costs_its_plan_only(pair: Cluster) -> None:
+    with WorkerGroup(2, cluster=pair) as devices:
+        devices.ask("devices")
+        of_threads = [Path(f"/proc/self/task/{thread.native_id}/children") for thread in threading.enumerate()]
+        before = {int(each) for path in of_threads for each in path.read_text().split() if alive(int(each))}
+        away = next(each for each in before if each != devices.workers[0].process.pid)  # type: ignore
+        os.kill(away, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"process 1 on host 1 \(.*\) was killed by SIGKILL"):
+            devices.ask("devices")
+        assert wait_for(lambda: not any(map(alive, before)))
+        assert len(devices.ask("devices")) == 2
+
+
+@pytest.mark.hosts
+def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None:
+    with WorkerGroup(2, cluster=pair) as devices:
+        devices.ask("devices")
+        pair.followers[0].link.connection.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(HostLost, match=r"host 1 \(.*\) is gone"):
+            devices.ask("devices")
+        assert not devices.workers
+
+
+def test_hosts_that_do_not_come_are_named() -> None:
+    absent = pytest.raises(Missing, match="no word of host 1, 2 of 3")
+    with Cluster(Hosts(f"127.0.0.1:{free_port()}", 3, 0)) as cluster, absent:
+        cluster.gather(nobody, 0.1)
+    with pytest.raises(Missing, match="host 0 does not answer"):
+        follow(Hosts(f"127.0.0.1:{free_port()}", 3, 1), nobody, 0.1)
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stripectl.workers.follower.VERSION", "0.0.9")
+    address, said = f"127.0.0.1:{free_port()}", []
+
+    def other() -> None:
+        with pytest.raises(BadInput) as refused:
+            follow(Hosts(address, 2, 1), nobody)
+        said.append(str(refused.value))
+
+    with Cluster(Hosts(address, 2, 0)) as cluster:
+        thread = threading.Thread(target=other)
+        thread.start()
+        with pytest.raises(BadInput, match=r"has stripectl 0\.0\.9, and host 0 has"):
+            cluster.gather(nobody, 60)
+        thread.join(30)
+    assert "Install the same" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("around", "coordinator"),
+    [
+        (
+            {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[07-09]", "SLURM_NTASKS": "3", "SLURM_PROCID": "1"}
+            | {"SLURM_LOCALID": "0"},
+            "node07:61447",
+        ),
+        (
+            {"OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911", "OMPI_COMM_WORLD_SIZE": "3"}
+            | {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"},
+            "10.96.0.1:62624",
+        ),
+    ],
+    ids=["slurm", "ompi"],
+)
+def test_clusters_say_which_hosts_there_are(around: dict, coordinator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    assert find_hosts(None, None, None) == Hosts(coordinator, 3, 1)
+    assert find_hosts(None, 1, None) is None
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    assert find_hosts(None, None, None) is None
+
+
+def test_hosts_are_named_whole() -> None:
+    assert find_hosts("10.0.0.1:80", 2, 1) == Hosts("10.0.0.1:80", 2, 1)
+    with pytest.raises(BadInput, match="go together"):
+        find_hosts("10.0.0.1:80", 2, None)
+
+
+def test_what_is_no_host_is_turned_away() -> None:
+    hosts = Hosts(f"127.0.0.1:{free_port()}", 2, 0)
+    with Cluster(hosts) as cluster:
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"index": "x"}\n', b"\xff\xfe\n", b""):
+            with socket.create_connection(hosts.address) as stranger:
+                stranger.sendall(words)
+        with pytest.raises(Missing):
+            cluster.gather(nobody, 1)
+
+
+def test_differences_between_hosts_are_named() -> None:
+    ours = {"versions": {"jaxlib": "0.10.2"}, "flags": {}, "host": {"cores": 8}}
+    theirs = {"versions": {"jaxlib": "0.10.1"}, "flags": {"XLA_FLAGS": "--x"}, "host": {"cores": 8}}
+    assert list(differing_parts(ours, theirs, COMPARED)) == [
+        ("jaxlib", "0.10.2", "0.10.1"),
+        ("XLA_FLAGS", "none", "--x"),
+    ]
+
+
+@pytest.mark.parametrize("coordinator", ["nowhere", "host:", "host:0", "host:99999", ":80"])
+def test_an_address_is_checked(coordinator: str) -> None:
+    with pytest.raises(BadInput, match="ADDRESS:PORT"):
+        Hosts(coordinator, 2, 0)
+
+
+def test_a_host_beyond_the_last_is_refused() -> None:
+    with pytest.raises(BadInput, match="They are 0 to 1"):
+        Hosts("host:80", 2, 2)
+
+
+def test_an_address_may_be_of_version_6() -> None:
+    assert Hosts("[fe80::1]:80", 2, 0).address == ("fe80::1", 80)

@@ -1,0 +1,141 @@
+"""Kernels on bands of any kind, against dense attention differentiated by JAX, log-sum-exp included."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile
+from stripectl.kernels.xla.power_of_two import power_of_two
+
+BANDS = {
+    "whole": (-UNBOUNDED, UNBOUNDED),
+    "causal": (-UNBOUNDED, 0),
+    "below the diagonal": (-UNBOUNDED, -1),
+    "window": (-5, 0),
+    "both sides": (-3, 4),
+    "offset": (-UNBOUNDED, 9),
+    "far": (8, UNBOUNDED),
+}
+SOFTMAX = [name for name in kernels.names() if kernels[name].family == "softmax"]
+ANY_BAND = [name for name in SOFTMAX if kernels[name].tile_multiple == 1 and not kernels[name].counting_tile]
+ROWS, COLS, HEADS, KV_HEADS, HEAD_DIM = 24, 36, 4, 2, 8
+
+
+def dense(q, k, v, keep):
+    """(out, log-sum-exp) with whole rows of scores; rows that keep nothing give 0 and the log of nothing."""
+    k, v = (jnp.repeat(x, HEADS // KV_HEADS, axis=1) for x in (k, v))
+    s = jnp.where(keep, jnp.einsum("bnth,bnsh->bnts", q, k, precision="highest") * HEAD_DIM**-0.5, -1e30)
+    lse = jax.scipy.special.logsumexp(s, axis=-1)
+    p = jnp.where(keep, jnp.exp(s - lse[..., None]), 0)
+    return jnp.einsum("bnts,bnsh->bnth", p, v, precision="highest"), lse
+
+
+@jax.jit
+def differentiated(q, k, v, keep, dout, dlse):
+    """Of dense attention: (out, log-sum-exp), and the gradients of q, k and v."""
+    found, transpose = jax.vjp(lambda *x: dense(*x, keep), q, k, v)
+    return found, transpose((dout, dlse))
+
+
+@pytest.mark.parametrize("name", ANY_BAND)
+@pytest.mark.parametrize("band", BANDS)
+@pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5), Tile(24, 36)])
+def test_values_and_gradients_of_any_band(name: str, band: str, tile: Tile) -> None:
+    check_rectangles(name, [MaskBlock(0, 0, ROWS, COLS, *BANDS[band])], tile)
+
+
+def test_values_and_gradients_where_memory_has_tiles(monkeypatch) -> None:
+    """As for a TPU, whose memory is no line."""
+    monkeypatch.setattr(kernels["xla"].load(), "compiled_platform", lambda: "tpu")
+    check_rectangles("xla", [MaskBlock(0, 0, ROWS, COLS, *BANDS["causal"])], Tile(7, 5))
+
+
+@pytest.mark.parametrize("name", ANY_BAND)
+@pytest.mark.parametrize("band", ["whole", "causal", "window"])
+@pytest.mark.parametrize("tile", [Tile(8, 12), Tile(7, 5)])
+def test_values_and_gradients_of_packed_documents(name: str, band: str, tile: Tile) -> None:
+    """Each sequence of a batch has documents of its own; a query of one here meets columns before or behind it."""
+    rows = np.arange(ROWS)
+    firsts = np.stack([rows // 10 * 13 - 4, np.where(rows < 5, -3, 2)])
+    ends = np.stack([rows // 10 * 13 + 9, np.where(rows < 5, 2, COLS + 7)])
+    check_rectangles(name, [MaskBlock(0, 0, ROWS, COLS, *BANDS[band], (jnp.asarray(firsts), jnp.asarray(ends)))], tile)
+
+
+def check_rectangles(name: str, bands: list[MaskBlock], tile: Tile) -> None:
+    """Rectangles of a pair of shards, which do not overlap."""
+    module, rng = kernels[name].load(), np.random.default_rng(0)
+    rows, cols = max(b.row + b.rows for b in bands), max(b.col + b.cols for b in bands)
+    q, dout = (rng.standard_normal((2, HEADS, rows, HEAD_DIM), np.float32) for _ in range(2))
+    k, v = (rng.standard_normal((2, KV_HEADS, cols, HEAD_DIM), np.float32) for _ in range(2))
+    keep = np.zeros((2, HEADS, rows, cols), bool)
+    for band in bands:
+        distance = np.arange(band.cols) - np.arange(band.rows)[:, None]
+        own = np.broadcast_to((distance >= band.low) & (distance <= band.high), (2, HEADS, band.rows, band.cols))
+        if band.limits is not None:
+            first, end = (np.asarray(limit)[:, None, :, None] for limit in band.limits)
+            own = own & (np.arange(band.cols) >= first) & (np.arange(band.cols) < end)
+        keep[..., band.row : band.row + band.rows, band.col : band.col + band.cols] = own
+    live = keep.any(-1)
+    dlse = rng.standard_normal((2, HEADS, rows), np.float32) * live
+
+    zeros, rows_of_zeros = np.zeros(q.shape, np.float32), np.zeros(q.shape[:3], np.float32)
+    empty = zeros, np.full(q.shape[:3], module.EMPTY, np.float32), rows_of_zeros
+    acc, top, total = map(np.asarray, jax.jit(lambda *x: module.forward(*x, bands, tile))(q, k, v, empty))
+    some = np.where(total > 0, total, 1)
+    out, lse = acc / some[..., None], top + np.log(some)
+    (expected, expected_lse), references = jax.tree.map(np.asarray, differentiated(q, k, v, keep, dout, dlse))
+    assert np.allclose(out, expected, atol=2e-6)
+    assert np.allclose(lse[live], expected_lse[live], atol=2e-6)
+
+    delta = np.sum(dout * out, -1) - dlse
+    grads = jax.jit(lambda *x: module.backward(*x, bands, tile))(q, k, v, dout, lse, delta, zeros)
+    for gradient, reference in zip(grads, references, strict=True):
+        assert np.max(np.abs(gradient - reference)) <= 2e-6 * np.max(np.abs(reference)) + 1e-7
+
+
+def test_a_state_carries_on_where_another_block_left_off() -> None:
+    """Two blocks of keys, one after the other, are both at once."""
+    module = kernels["xla"].load()
+    rng = np.random.default_rng(1)
+    q, k, v = (jnp.asarray(rng.standard_normal((1, 2, 16, 8), np.float32)) for _ in range(3))
+    empty = jnp.zeros(q.shape), jnp.full(q.shape[:3], module.EMPTY), jnp.zeros(q.shape[:3])
+
+    def attend(k, v, state):
+        return module.forward(q, k, v, state, [MaskBlock(0, 0, 16, k.shape[2], -UNBOUNDED, UNBOUNDED)], Tile(4, 4))
+
+    once = attend(k, v, empty)
+    twice = attend(k[:, :, 8:], v[:, :, 8:], attend(k[:, :, :8], v[:, :, :8], empty))
+    for one, two in zip(once, twice, strict=True):
+        assert np.allclose(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_a_power_of_two() -> None:
+    """To within what its docstring says; a dropped score's is nothing, and what is no number stays so."""
+    x = np.linspace(-126, 127, 1_000_003).astype(np.float32)
+    found = np.asarray(jax.jit(power_of_two)(x), np.float64)
+    assert np.all(np.abs(found / np.exp2(x.astype(np.float64)) - 1) <= 3e-7)
+    assert power_of_two(jnp.float32(-127)) == power_of_two(jnp.float32(-1e30)) == power_of_two(-jnp.inf) == 0
+    assert jnp.isnan(power_of_two(jnp.float32(jnp.nan)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_of_a_tile_are_computed_once(dtype: str) -> None:
+    """For the sum and the matmul that read them: in the loop of whole tiles and in the two of boundary ones."""
+    x, state = jnp.ones((1, 1, 512, 64), dtype), (jnp.zeros((1, 1, 512, 64)), *[jnp.zeros((1, 1, 512))] * 2)
+    bands = [MaskBlock(0, 0, 512, 512, *BANDS["causal"])]
+    forward = jax.jit(lambda x, state: kernels["xla"].load().forward(x, x, x, state, bands, Tile(128, 128)))
+    assert forward.lower(x, state).compile().as_text().count(" round-nearest-even(") == 3
+
+
+def test_no_matmul_of_a_cpu_reads_its_first_factor_turned() -> None:
+    """Of keys in several pieces, the last of them short."""
+    module = kernels["xla"].load()
+    keys = jnp.asarray(np.random.default_rng(0).normal(size=(300, 64)), jnp.float32)
+    assert jnp.array_equal(module.transpose_keys(keys), keys.T)
+    x, row, bands = jnp.ones((1, 1, 600, 64)), jnp.ones((1, 1, 600)), [MaskBlock(0, 0, 600, 600, *BANDS["causal"])]
+    backward = jax.jit(lambda x, row: module.backward(x, x, x, x, row, row, x, bands, Tile(300, 300)))
+    text = backward.lower(x, row).compile().as_text()
+    assert text.count("lhs_contracting_dims={1}") == 15  # five of a whole tile and of each of two boundary loops
+    assert "lhs_contracting_dims={0}" not in text

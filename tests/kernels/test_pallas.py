@@ -1,0 +1,254 @@
+"""Pallas kernels for TPUs: interpreted on a CPU against dense attention. tests/compile/test_bundles.py compiles them
+for TPUs."""
+
+import itertools
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import stripectl.compat as compat
+from stripectl.core.defaults import with_tile
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, Window, layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
+from stripectl.errors import BadInput, Missing
+from stripectl.execute.verification import cut_to_checkable
+from stripectl.hardware.target import parse_target
+from stripectl.kernels.pallas_tpu import lines
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.runner.request import Request
+from tests.kernels.test_kernels import check_rectangles
+from tests.support.exact import check, covering, on_devices, pairs
+
+KERNELS = ["splash", "pallas_tpu"]
+FACTORS = {
+    "kernel": KERNELS,
+    "scheme": schemes.names(),
+    "layout": layouts.names(),
+    "mask": ["causal", "full", "sliding:100"],
+    "passes": list(ATTENTION_PASSES),
+    "dtype": list(DTYPES),
+    "kv_heads": [4, 2],
+    "batch": [1, 2],
+    "devices": [1, 2, 4],
+}
+
+
+def case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> tuple[Workload, Plan]:
+    workload = Workload(
+        seq_len=256 * devices,
+        batch=batch,
+        heads=4,
+        kv_heads=kv_heads,
+        head_dim=64,
+        dtype=dtype,
+        mask=mask,
+        passes=passes,
+    )
+    mesh = on_devices(scheme, devices).mesh
+    return workload, replace(parse_plan(f"{scheme}/{layout}/{kernel}@tile=128"), mesh=mesh)
+
+
+def legal(case: tuple) -> bool:
+    workload, plan = case_of(*case)
+    return why_unsupported(plan, workload, "tpu") is None and plan.devices == case[-1]
+
+
+def pairs_of_case(case: tuple) -> set:
+    """Schemes meet kernels; how a scheme meets the rest changes no kernel."""
+    kernel, scheme, *rest = case
+    return pairs((kernel, *rest)) | {(kernel, scheme)}
+
+
+CASES = list(filter(legal, itertools.product(*FACTORS.values())))
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(CASES, pairs_of_case))
+def test_equals_dense_attention(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
+    check(*case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("head_dim", [128, 192, 256])
+def test_pallas_tpu_has_heads_of_several_sizes(head_dim: int, dtype: str) -> None:
+    workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=head_dim, dtype=dtype, passes="forward-backward")
+    check(workload, parse_plan("ring/striped/pallas_tpu@ring=2,tile=128x256"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
+    workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=64, dtype="float32", passes="forward-backward")
+    check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
+def test_values_and_gradients_of_any_diagonal(kernel: str, high: int) -> None:
+    """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
+    tile = Tile(128, 384 if high == -1 else 128)
+    check_rectangles(kernel, [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], tile)
+
+
+@pytest.mark.parametrize("band", [(-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)], ids=str)
+@pytest.mark.parametrize("tile", [Tile(128, 128), Tile(256, 128), Tile(128, 384)], ids=str)
+def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> None:
+    check_rectangles("pallas_tpu", [MaskBlock(0, 0, 256, 384, *band)], tile)
+
+
+ALIKE = {
+    "windows of a tile each": (128, [[(-100, 0), (-228, -128)], [(28, 128), (-100, 0)]]),
+    "lines without live tiles": (256, [[(200, UNBOUNDED)] * 2, [(-UNBOUNDED, -200)] * 2]),
+    "beside each other": (128, [[(-UNBOUNDED, UNBOUNDED), (-100, 30), (-UNBOUNDED, 0)]]),
+    "of all kinds": (256, [[(-UNBOUNDED, 0), (-UNBOUNDED, -1)], [(-UNBOUNDED, UNBOUNDED), (-UNBOUNDED, -200)]]),
+}
+
+
+def rectangles(kind: str) -> list[MaskBlock]:
+    """Squares in rows and columns, which meet the same queries or keys."""
+    side, rows = ALIKE[kind]
+    return [
+        MaskBlock(i * side, j * side, side, side, *band) for i, row in enumerate(rows) for j, band in enumerate(row)
+    ]
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_pallas_tpu_adds_up_several_rectangles(kind: str) -> None:
+    check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "dq_rows"),
+    [("windows of a tile each", 2**15, 2**13), ("lines without live tiles", 2**15, 2**13), ("of all kinds", 8, 128)],
+)
+def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, listed: int, dq_rows: int) -> None:
+    """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
+    beside an earlier one of another order is found; in one list, and in stripes of a row of rectangles, or of tiles."""
+    from jax.experimental.pallas import tpu
+
+    module = kernels["pallas_tpu"].load()
+    monkeypatch.setattr(lines, "INTERPRET", tpu.InterpretParams(detect_races=True))
+    monkeypatch.setattr(module, "DQ_BYTES", 2 * dq_rows * 128 * 4)
+    monkeypatch.setattr(lines, "LISTED", listed)
+    check_rectangles("pallas_tpu", rectangles(kind), Tile(128, 128))
+    assert not compat.pallas_interpreter().races.races_found
+
+
+@pytest.mark.parametrize(("scores", "share"), [("whole", 1.0), ("causal", 10 / 16), ("later", 10 / 16), ("dead", 0.0)])
+def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None:
+    """The grid of 4 x 4 tiles of 2 heads, as a TPU would walk over it."""
+    from jax.experimental.pallas import tpu
+
+    steps = []
+
+    def record(token, point, core):
+        steps.append(point)
+        return token
+
+    recorded = tpu.InterpretParams(grid_point_recorder=record)
+    module, high = kernels["pallas_tpu"].load(), {"whole": UNBOUNDED, "causal": 0, "later": -1, "dead": -512}[scores]
+    monkeypatch.setattr(lines, "INTERPRET", recorded)
+    x, rows = jnp.ones((1, 2, 512, 128)), jnp.zeros((1, 2, 512))
+    band = [MaskBlock(0, 0, 512, 512, -UNBOUNDED, high)]
+    jax.block_until_ready(module.forward(x, x, x, (x, rows, rows), band, Tile(128, 128)))
+    assert len(steps) == 2 * 16 * share
+    jax.block_until_ready(module.backward(x, x, x, x, rows, rows, x, band, Tile(128, 128)))
+    assert len(steps) == 2 * 2 * 16 * share
+
+
+def test_a_window_is_refused() -> None:
+    module, x = kernels["splash"].load(), jnp.zeros((1, 1, 128, 8))
+    state = x, x[..., 0], x[..., 0]
+    with pytest.raises(BadInput, match="no windows"):
+        module.forward(x, x, x, state, [MaskBlock(0, 0, 128, 128, -5, 0)], Tile(128, 128))
+    workload = SimpleNamespace(window=Window(5, 0))
+    assert "Try --kernel pallas_tpu." in kernels["splash"].why_unsupported(workload, None, "tpu")
+
+
+@pytest.mark.parametrize(
+    ("plan", "rows", "fits"),
+    [
+        # libtpu 0.0.42.1 compiles 544 rows of tiles, and of 545 says: Used 1.01M of 1.00M smem
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x1024", 544 * 1024, True),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x1024", 545 * 1024, False),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x2048", 560 * 1024, True),
+        ("ulysses/contiguous/splash@ulysses=4,tile=1024x2048,backward=1024x1024", 560 * 1024, False),
+        ("ring/striped/splash@ring=4,tile=1024x1024", 4 * 544 * 1024, True),
+        ("ring/zigzag/splash@ring=4,tile=1024x1024", 8 * 545 * 1024, False),
+        ("ulysses/contiguous/pallas_tpu@ulysses=4,tile=1024x1024", 4096 * 1024, True),
+    ],
+)
+def test_splash_lists_no_more_tiles_than_scalar_memory_holds(plan: str, rows: int, fits: bool) -> None:
+    workload = Workload(seq_len=rows, heads=8, kv_heads=8, head_dim=128)
+    reason = why_unsupported(parse_plan(plan), workload, "tpu")
+    assert reason is None if fits else "more than the 1 MiB of scalar memory" in reason
+    assert why_unsupported(parse_plan(plan), replace(workload, mask="full"), "tpu") is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "kind", "why"),
+    [
+        ("ring/striped/splash@ring=8", "cpu", "splash runs on TPUs. Try --kernel xla."),
+        ("ring/striped/pallas_tpu@ring=8", "gpu", "pallas_tpu runs on TPUs. Try --kernel xla."),
+        ("ring/striped/pallas_tpu@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
+        ("ring/striped/splash@ring=8,tile=100", "tpu", "100x100 is not. Try tile=128x128."),
+        ("ring/striped/splash@ring=8,tile=384", "tpu", "divide the 1024 rows of a piece; 384x384 is not. Try tile=256"),
+        ("ring/striped/splash@ring=128", "tpu", "divide the 64 rows of a piece; none does."),
+        ("ring/striped/splash@ring=8,tile=128,backward=384", "tpu", "splash needs backward tiles of multiples of 128"),
+        ("ring/zigzag/splash@ring=8,tile=512x256", "tpu", None),
+    ],
+)
+def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
+    reason = why_unsupported(parse_plan(plan), Workload(seq_len=8192, heads=2, kv_heads=2, head_dim=64), kind)
+    assert reason == why if why is None else why in (reason or "")
+
+
+@pytest.mark.parametrize("kernel", ["pallas_tpu", "pallas_ring"])
+def test_a_shard_has_no_more_tiles_a_side_than_a_list_tells_apart(kernel: str) -> None:
+    work = Workload(seq_len=2**25, heads=2, kv_heads=2, head_dim=64)
+    few, many = (parse_plan(f"ring/striped/{kernel}@ring=8,tile={tile}") for tile in ("256", "256,backward=1024x128"))
+    reason = f"{kernel} lists at most 16,384 tiles a side of a shard, which has 4,194,304 rows. Try larger tiles."
+    assert why_unsupported(few, work, "tpu") is None and why_unsupported(many, work, "tpu") == reason
+
+
+@pytest.mark.parametrize(("seq_len", "layout"), [(2**20, "striped"), (2**14, "zigzag"), (3 * 2**14, "striped")])
+def test_default_and_checked_tiles_can_run(seq_len: int, layout: str) -> None:
+    work = Workload(seq_len=seq_len, heads=2, kv_heads=2, head_dim=64)
+    plan = with_tile(parse_plan(f"ring/{layout}/splash@ring=8"), work, "tpu")
+    assert why_unsupported(plan, work, "tpu") is None
+    small, checked = cut_to_checkable(work, plan)
+    assert why_unsupported(checked, small, "tpu") is None
+
+
+def test_a_jax_without_the_private_functions_gets_one_line(monkeypatch) -> None:
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
+
+    monkeypatch.delattr(splash_attention_kernel, "_splash_attention_bwd_dq")
+    monkeypatch.delitem(sys.modules, "stripectl.kernels.splash.kernel", raising=False)
+    with pytest.raises(Missing, match=rf"JAX {jax.__version__} .* Try --kernel xla."):
+        kernels["splash"].load()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changed", "kernel"),
+    [
+        ("ring", {}, "splash"),
+        ("ring", {"mask": "sliding:4k"}, "pallas_tpu"),
+        ("ulysses", {"seq_len": 2**20}, "pallas_tpu"),
+        ("ring", {"documents": (2**12, 2**10)}, "xla"),
+    ],
+)
+def test_where_splash_cannot_another_kernel_takes_its_place(scheme: str, changed: dict, kernel: str) -> None:
+    work = replace(Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128), **changed)
+    place = LocalTarget(parse_target("v5e:4x4"))
+    plan = on_devices(scheme, 16)
+    assert (
+        Request(workloads=[work], plans=[plan], default_kernel=True).with_mesh_and_kernel(plan, work, place).kernel
+        == kernel
+    )

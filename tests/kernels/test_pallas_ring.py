@@ -1,0 +1,64 @@
+"""Hops inside Pallas kernels, by the rules of TPU interpret mode: devices, memories, remote copies and semaphores."""
+
+import itertools
+
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+import stripectl.compat as compat
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import layouts
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.validation import why_unsupported
+from stripectl.core.workload import ATTENTION_PASSES, Workload
+from stripectl.kernels.pallas_tpu import lines
+from tests.support.exact import check, covering
+
+FACTORS = {
+    "layout": layouts.names(),
+    "mask": ["causal", "full", "sliding:100"],
+    "passes": list(ATTENTION_PASSES),
+    "dtype": ["float32", "bfloat16"],
+    "kv_heads": [2, 1],
+    "mesh": ["ring=2", "ring=4", "ring=2,tensor=2"],
+    "unroll": [1, 2],
+}
+BOTH = "forward-backward"
+
+
+def case_of(layout, mask, passes, dtype, kv_heads, mesh, unroll) -> tuple[Workload, Plan]:
+    sizes = {"batch": 1, "heads": 2, "kv_heads": kv_heads, "head_dim": 64}
+    plan = parse_plan(f"ring/{layout}/pallas_ring@{mesh},tile=128,unroll={unroll}")
+    rows = 256 if layout == "zigzag" else 128  # of a device, in pieces of a tile
+    return Workload(seq_len=rows * plan.shards, dtype=dtype, mask=mask, passes=passes, **sizes), plan
+
+
+def legal(case: tuple) -> bool:
+    workload, plan = case_of(*case)
+    return why_unsupported(plan, workload, "tpu") is None
+
+
+@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+def test_equals_dense_attention(layout, mask, passes, dtype, kv_heads, mesh, unroll) -> None:
+    check(*case_of(layout, mask, passes, dtype, kv_heads, mesh, unroll))
+
+
+def test_what_travels_goes_with_stripes_of_a_pair_a_share_with_each(monkeypatch) -> None:
+    monkeypatch.setattr(lines, "LISTED", 2)
+    monkeypatch.setattr(kernels["pallas_tpu"].load(), "DQ_BYTES", 128 * 128 * 4)
+    check(*case_of("zigzag", "causal", BOTH, "float32", 2, "ring=2", 1))
+
+
+@pytest.mark.exactness
+@pytest.mark.parametrize(
+    ("layout", "mesh", "cores"),
+    [("striped", "ring=8", 1), ("contiguous", "ring=2", 2)],
+)
+def test_no_hop_overtakes_what_it_brings(monkeypatch, layout: str, mesh: str, cores: int) -> None:
+    """Each read or write beside an earlier one of another order is found; on all devices, where pairs of shards have no
+    tile to compute, and where a device has two cores."""
+
+    rules = pltpu.InterpretParams(detect_races=True, num_cores_or_threads=cores)
+    monkeypatch.setattr(lines, "INTERPRET_HOPS", rules)
+    check(*case_of(layout, "causal", BOTH, "float32", 2, mesh, 1))
+    assert not compat.pallas_interpreter().races.races_found

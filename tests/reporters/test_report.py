@@ -1,0 +1,377 @@
+import subprocess
+import sys
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from stripectl.cli.report import command
+from stripectl.core.plan import read_plan
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
+from stripectl.reporters.html import run_archive
+from stripectl.reporters.html.measurements import BLANK
+from stripectl.reporters.html.page import content_hash, page_context, render
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import utf8
+
+LAYOUTS = ("contiguous", "striped", "zigzag")
+FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
+LONG = replace(FORWARD, seq_len=4096, heads=4, kv_heads=4, model="1b")
+HOSTILE = (
+    "javascript:alert(1)",
+    """<script>alert(1)</script>" onerror="alert(1)' x=' --></title></style></svg><img src=x>]]>&lt;{{ 7*7 }}""",
+    "half a character: \ud800",
+)
+PER_ROUND = {
+    "contiguous": [[3, 0, 0, 0], [3, 4, 0, 0], [3, 4, 4, 0], [3, 4, 4, 4]],
+    "striped": [[3, 3, 3, 3]] * 4,
+    "zigzag": [[3, 2, 2, 2]] * 4,
+}
+CALIBRATION = {
+    "source": "measured_tile",
+    "tile": "64x64",
+    "forward": {"whole_s": 7.5e-4, "held_out": {"block": "6144 causal", "error": -0.017}},
+    "hop": {"latency_s": 8.5e-5, "bytes_per_s_one_way": 1.35e9},
+}
+
+
+def plan_of(layout: str) -> str:
+    return f"ring/{layout}/xla@ring=4,tile=64x64"
+
+
+def made(
+    layout: str, time_s: float, method: str = "measured", workload: Workload = FORWARD, **given: Any
+) -> Measurement:
+    """A measurement of the kind that bench makes; a measured one has samples 1 % around its time."""
+    if method == "measured":
+        samples = tuple(time_s * (1 + jitter / 100) for jitter in (-1, -0.5, 0, 0.5, 1))
+        given = {"samples_s": samples, "ci95_s": (0.99 * time_s, 1.01 * time_s)} | given
+        given["check"] = {"max_rel_error": 2e-7, "tolerance": 2e-6, "reference": "dense float64"}
+    else:
+        given = {"cost_source": CALIBRATION} | given
+    rows = PER_ROUND[layout]
+    tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
+    known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
+    return Measurement(
+        workload=workload,
+        plan=read_plan(plan_of(layout)),
+        target=read_target("cpu:4"),
+        method=method,
+        median_s=time_s,
+        **(known | given),
+    )
+
+
+def run_of(*measurements: Measurement, **environment: Any) -> Run:
+    return Run("one", "2026-11-21T08:00:00+00:00", "stripectl bench --seqlen 512", environment, list(measurements))
+
+
+@pytest.fixture(scope="module")
+def bench() -> Run:
+    """The long ring simulated, the small one measured beside its simulation, one plan refused."""
+    long = [made(name, time_s, "simulated", LONG) for name, time_s in zip(LAYOUTS, (340, 205, 202), strict=True)]
+    measured = [made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)]
+    small = [made(name, time_s, "simulated") for name, time_s in zip(LAYOUTS, (0.68, 0.5, 0.4), strict=True)]
+    alone = replace(
+        long[0], plan=read_plan("ring/contiguous/xla@tile=64x64"), target=read_target("cpu:1"), median_s=790.0, bytes={}
+    )
+    refused = replace(
+        long[0], plan=read_plan(plan_of("zigzag")), status="refused", reason="511 rows are odd", median_s=None
+    )
+    return run_of(
+        *long, alone, *measured, *small, refused, warnings=["1.5 of 2 cores are busy"], versions={"jax": "0.10"}
+    )
+
+
+@pytest.fixture(scope="module")
+def page_text(bench: Run) -> str:
+    return render(bench)
+
+
+def card_of(*measurements: Measurement) -> dict[str, Any]:
+    return page_context(run_of(*measurements))["recommended"][0]
+
+
+class Page(HTMLParser):
+    """Everything a browser would act on."""
+
+    VOID = ("meta", "br", "wbr", "img", "link", "input", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def check_harmless(page: Page) -> None:
+    """Well-formed, runs nothing but its own script, loads nothing."""
+    assert page.open == []
+    names = [tag for tag, _ in page.tags]
+    assert names.count("script") == names.count("style") == 1
+    outside = ("img", "link", "iframe", "object", "embed", "image", "use", "base", "form", "foreignobject", "video")
+    assert not set(names) & set(outside)
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "srcset", "xlink:href")]
+        assert "style" not in attributes, tag
+        href = attributes.get("href") or "#"
+        assert href.startswith(("#", "data:application/gzip;base64,"))
+        assert "url(" not in (attributes.get("fill") or "")
+
+
+def carried_by(text: str, folder: Path) -> Run:
+    """The run in a page, as stripectl reads it."""
+    (folder / "page.html").write_text(text)
+    return Run.load(folder / "page.html")
+
+
+def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
+    found = card_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
+    assert found["headline"] == "zigzag is fastest"
+    assert (found["method"], found["time"]) == ("measured", "500 ms ±1.0%")
+    assert (found["gain"], found["over"]) == ("1.60x, 95 % interval 1.60 to 1.60", plan_of("contiguous"))
+    assert found["reasons"][0].startswith("1.60x the speed of contiguous (95 % interval 1.60 to 1.60)")
+    assert "allows 1.70x, of which this is 94%" in found["reasons"][0]
+    assert "5 samples" in found["confidence"]["sentence"]
+
+
+def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
+    found = page_context(bench)["recommended"][0]
+    assert found["headline"] == "zigzag or striped: too close to tell"
+    assert (found["gain"], found["method"]) == ("1.68x", "simulated")
+    assert "4 devices are 3.91x as fast as one" in found["reasons"][0]
+    assert "times were off by up to 20%" in found["confidence"]["sentence"]
+
+
+def test_other_workloads_have_cards_of_their_own(bench: Run) -> None:
+    (group,) = page_context(bench)["other_cards"]
+    assert [card["headline"] for card in group["cards"]] == ["zigzag is fastest"]
+    assert group["cards"][0]["use"] is None
+
+
+def test_limits_and_crossover_show_their_method() -> None:
+    limits = {"compute": 0.1, "communication": 0.4, "latency": 0.0, "memory": 0.0}
+    slow, fast = [(256, 0.2), (512, 0.8), (1024, 3.2)], [(256, 0.32), (512, 0.5), (1024, 1.6)]
+    scaling = [[{"seq_len": at, "median_s": time_s} for at, time_s in curve] for curve in (slow, fast)]
+    found = card_of(
+        made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
+        made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
+    )
+    assert found["bound_by"] == "communication, 40% less time were it twice as fast"
+    assert found["limits_method"] == "simulated"
+    assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
+
+
+def test_the_page_holds_what_to_use(page_text: str) -> None:
+    text = " ".join(Page(page_text).text)
+    assert "sequence_parallel_attention(q, k, v, plan, mesh" in text
+    assert "seqlen: 4k" in text
+    assert "MaxText's context parallelism is for TPUs and GPUs, not cpu." in text
+
+
+def test_simulation_stands_beside_what_it_simulates(bench: Run) -> None:
+    ((chart,),) = (group["charts"] for group in page_context(bench)["sections"]["predicted"]["groups"])
+    assert [row[0] for row in chart["table"]["rows"]] == [plan_of(name) for name in LAYOUTS]
+    assert [row[4] for row in chart["table"]["rows"]] == ["-15%", "-17%", "-20%"]
+    assert [row[-1] for row in chart["table"]["rows"]] == ["n/a", "+2%", "+6%"]
+    assert [(mark["x"], mark["y"]) for mark in chart["marks"]] == [(800, 680), (600, 500), (500, 400)]
+
+
+def test_table_has_every_measurement_with_its_method_or_reason(bench: Run) -> None:
+    tables = page_context(bench)["tables"]
+    assert sum(len(table["rows"]) for table in tables) == len(bench.measurements)
+    first, last = tables[0]["rows"][0], tables[0]["rows"][-1]
+    assert (first["method"], [cell.text for cell in first["cells"][:2]]) == ("simulated", ["340 s", "base"])
+    assert first["cells"][0].value == 340
+    assert (last["status"], last["reason"]) == ("refused", "511 rows are odd")
+    alone = dict(zip(tables[0]["columns"], tables[0]["rows"][3]["cells"], strict=True))
+    assert (alone["speed-up"], alone["sent"]) == (BLANK, BLANK)
+    assert {"column": "sent", "why": "one device sends nothing"} in tables[0]["lacking"]
+    assert "simulation is off by" not in tables[0]["columns"]
+
+
+def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
+    works = page_context(bench)["sections"]["work"]["groups"]
+    assert [len(group["charts"]) for group in works] == [3, 3]
+    contiguous, striped, _ = works[0]["charts"]
+    assert contiguous["most"] == striped["most"] == 4
+    assert contiguous["rows"][0] == (0, [3, 0, 0, 0])
+    assert (contiguous["critical"], striped["critical"]) == (15, 12)
+    assert contiguous["busy"] == pytest.approx(36 / 60)
+    assert striped["busy"] == 1
+
+
+def test_many_devices_are_thinned_and_say_so() -> None:
+    rows = [[int(device >= at) for at in range(100)] for device in range(100)]
+    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
+    chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
+    assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
+    assert chart["note"].endswith("Drawn: of devices 1 of 7, of rounds 1 of 7.")
+    assert chart["total"] == 5050
+
+
+def test_calibration_in_words_and_units(bench: Run) -> None:
+    (calibration,) = page_context(bench)["calibrations"]
+    assert calibration["used_by"] == 7
+    rows = {label: value for part in calibration["facts"] for label, value in part["rows"]}
+    assert rows["a whole tile"] == "750 us"
+    assert rows["held-out block: error"] == "-1.7%"
+    assert rows["rate, one way"] == "1.35 GB/s"
+
+
+def test_each_number_has_its_command(bench: Run) -> None:
+    behind = page_context(bench)["behind"]
+    commands = [each["command"] for each in behind]
+    assert len(commands) == len([m for m in bench.measurements if m.status == "ok"])
+    ids = [row["id"] for table in page_context(bench)["tables"] for row in table["rows"] if row["status"] == "ok"]
+    assert ids == [each["id"] for each in behind]
+    assert behind[4]["figures"][0] == ("samples", "792 ms, 796 ms, 800 ms, 804 ms, 808 ms")
+    assert commands[0] == (
+        "stripectl bench --plan ring/contiguous/xla@ring=4,tile=64x64 --seqlen 4k --model 1b --dtype float32 "
+        "--pass forward --target cpu:4 --method simulated"
+    )
+
+
+def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: Path) -> None:
+    page = Page(page_text)
+    check_harmless(page)
+    drawings = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
+    charts = [
+        chart for part in page_context(bench)["sections"].values() for g in part["groups"] for chart in g["charts"]
+    ]
+    assert len(drawings) == page.count("svg") == len(charts)
+    assert all(attributes["aria-label"] for attributes in drawings)
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    assert carried_by(page_text, tmp_path).measurements[4].samples_s == bench.measurements[4].samples_s
+    assert "1.5 of 2 cores are busy" in " ".join(page.text)
+
+
+def test_every_chart_is_a_question_with_its_method_and_a_table(bench: Run) -> None:
+    for part in page_context(bench)["sections"].values():
+        assert part["title"].endswith("?")
+        assert part["absent"].endswith(".")
+        for chart in (chart for group in part["groups"] for chart in group["charts"]):
+            assert chart["title"].endswith("?")
+            assert chart["methods"]
+            assert chart["table"]["rows"]
+            assert all(len(row) == len(chart["table"]["columns"]) for row in chart["table"]["rows"])
+
+
+def test_the_policy_lets_the_page_run_its_own_script_and_nothing_else(page_text: str) -> None:
+    policy = next(attributes["content"] for _, attributes in Page(page_text).tags if attributes.get("http-equiv"))
+    script = page_text.partition("<script>")[2].partition("</script>")[0]
+    style = page_text.partition("<style>")[2].partition("</style>")[0]
+    assert f"script-src '{content_hash(script)}'" in policy
+    assert f"style-src '{content_hash(style)}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_a_large_run_is_carried_without_what_was_refused(
+    bench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
+    text = render(bench)
+    assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
+    assert "run.json.gz, without what has no time" in text
+
+
+def test_same_run_same_page(bench: Run, page_text: str) -> None:
+    assert render(bench) == page_text
+
+
+def test_nothing_timed_and_nothing_at_all() -> None:
+    failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
+    for run in (run_of(*failed), run_of()):
+        assert page_context(run)["recommended"] == []
+        page = Page(render(run))
+        check_harmless(page)
+        assert page.count("svg") == 0
+    assert "worker died" in render(run_of(*failed))
+    assert "The run holds no measurement" in render(run_of())
+
+
+def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:
+    lacking = {each["title"]: each["why"] for each in page_context(bench)["lacking"]}
+    assert "stripectl tune-tiles" in lacking["Which tile is fastest?"]
+    assert "--profile" in lacking["How much of the communication hides?"]
+    assert "How far are predictions from measurements?" not in lacking
+
+
+def poison(value: Any, text: str) -> Any:
+    """The value with `text` in place of every string, and for every name that is data."""
+    if isinstance(value, dict):
+        return {(text if name in ("jax", "whole_s") else name): poison(each, text) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(poison(each, text) for each in value)
+    return text if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_shown_and_never_runs(bench: Run, text: str) -> None:
+    parsed = ("workload", "plan", "status")  # a plan that is none is tested below
+    changed = [
+        replace(m, **{f.name: poison(getattr(m, f.name), text) for f in fields(m) if f.name not in parsed})
+        for m in bench.measurements
+    ]
+    changed = [replace(m, workload=replace(m.workload, model=text)) for m in changed]
+    broken = [replace(changed[0], plan=read_plan(text)), replace(changed[0], plan=read_plan(text), status="refused")]
+    run = Run(text, text, text, poison(bench.environment, text), [*changed, *broken])
+    page = Page(render(run))
+    check_harmless(page)
+    assert utf8(text) in " ".join(page.text)
+    assert page.count("svg") > 0
+
+
+def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
+    unknown = replace(made("striped", 1.0), plan=read_plan("moebius/striped/xla@ring=4"))
+    row = page_context(run_of(unknown))["tables"][0]["rows"][0]
+    assert row["status"] == "failed"
+    assert "moebius" in row["reason"]
+
+
+def test_command_writes_beside_the_run(bench: Run, tmp_path: Path) -> None:
+    run_of(bench.measurements[0]).save(tmp_path)
+    result = CliRunner().invoke(command, [str(tmp_path), "--no-open"], standalone_mode=False)
+    assert result.exception is None
+    assert result.output.strip() == str(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().lstrip().startswith("<!doctype html>")
+
+
+def test_command_does_not_replace_the_run(bench: Run, tmp_path: Path) -> None:
+    path = bench.save(tmp_path)
+    result = CliRunner().invoke(command, [str(path), "-o", str(path)], standalone_mode=False)
+    assert isinstance(result.exception, BadInput)
+    assert Run.load(path).id == "one"
+
+
+def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
+    run_of(bench.measurements[0]).save(tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from stripectl.results.run import Run\n"
+        "from stripectl.reporters.html.page import render\n"
+        f"render(Run.load(Path({str(tmp_path)!r}))); assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,204 @@
+"""What the report says of profiles: as data, drawn, and from a run.json that is anybody's."""
+
+import base64
+import gzip
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stripectl.core.plan import read_plan
+from stripectl.errors import BadInput
+from stripectl.profiling.timeline import KINDS
+from stripectl.reporters.html import run_archive
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS
+from stripectl.reporters.html.page import page_context, render
+from stripectl.reporters.html.profiles import MAX_LANES, MAX_PROFILES, profile_content, thinned
+from stripectl.reporters.html.timeline import COLOURS, step_chart
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.util.files import data_folder, utf8
+from tests.profiling.test_trace_cells import TRACE, hop
+from tests.reporters.test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
+
+BUDGET = 1_500_000  # bytes of a page
+PROFILE = "profiles/8k ring; rm -rf x"
+
+
+def traced(trace: dict[str, Any], layout: str = "striped", **given: Any) -> Measurement:
+    return made(layout, 0.6, profile=trace, **given)
+
+
+def shown(trace: dict[str, Any]) -> dict[str, Any]:
+    (found,) = page_context(run_of(traced(trace)))["traces"]["profiles"]
+    return found
+
+
+def large(devices: int, hops: int, parts: int) -> dict[str, Any]:
+    """As much as a profile may hold: every part of a step of another kind than its neighbour."""
+    width = 1.0 / parts
+    row = [[KINDS[at % len(KINDS)], at * width, (at + 1) * width] for at in range(parts)]
+    figures = {name: [0.001 * (at % 7 + 1) for at in range(devices)] for name in ("window_s", "hidden_s", "exposed_s")}
+    told = {"skew_s": [0.0005] * devices, "cause": "link", "why": "it is slow", "advice": "a longer block"}
+    return TRACE | {
+        "devices": [TRACE["devices"][0] | {"name": f"TPU:{at}"} for at in range(devices)],
+        "hops": [hop(at, []) | figures | told for at in range(hops)],
+        "timeline": {"end_s": 1.0, "devices": [row] * devices},
+    }
+
+
+def test_a_run_without_a_trace_has_no_section() -> None:
+    page = render(run_of(made("striped", 0.6)))
+    assert "#overlap" not in page
+    assert "<dt>skew</dt>" not in page
+
+
+def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
+    plan = traced(TRACE | {"profile": PROFILE})
+    compiled = replace(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
+    (found,) = page_context(run_of(plan, compiled))["traces"]["profiles"]
+    assert found["headline"] == (
+        "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"
+    )
+    assert found["what"].endswith("on cpu:4; 3 steps of jit_step, 233% slower than without the profile")
+    assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
+    text = " ".join(Page(render(run_of(plan, compiled))).text)
+    for words in ("Where does the time of a step go?", "Try: a longer block", PROFILE, "Overlap", "Which hops show?"):
+        assert words in text
+    unread = json.loads(json.dumps(run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()))
+    with pytest.raises(BadInput, match="not an overlap"):
+        Run.from_json(unread, "run.json")
+
+
+def test_a_step_is_lanes_and_their_seconds() -> None:
+    found = shown(TRACE)["timeline"]
+    assert (found["unit"], found["end"]) == ("s", 2.0)
+    assert [lane["device"] for lane in found["lanes"]] == ["TPU:0", "TPU:1"]
+    assert found["lanes"][0]["parts"] == [["compute", 0.0, 1.0], ["hidden", 1.0, 2.0]]
+    assert found["lanes"][1]["parts"] == [["exposed", 0.0, 0.5], ["idle", 0.5, 2.0]]
+    assert found["table"]["columns"] == ["device", "compute alone", "hidden", "exposed", "skew", "idle"]
+    assert found["table"]["rows"][0] == ["TPU:0", "1.00 s", "1.00 s", "0 ns", "0 ns", "0 ns"]
+    assert found["table"]["rows"][1] == ["TPU:1", "0 ns", "0 ns", "500 ms", "0 ns", "1.50 s"]
+    assert found["more"][0]["table"]["rows"][2] == ["TPU:1", "exposed", "0 ns", "500 ms"]
+
+
+def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
+    drawn = step_chart(shown(TRACE)["timeline"])
+    for path, colour in (
+        ("M0,0L290,0", "#0072B2"),  # compute, alone and beside a transfer
+        ("M145,0L290,0", "#009E73"),
+        ("M0,0L72.5,0", "#D55E00"),
+    ):
+        assert any(path in mark and colour in mark for mark in drawn.split("<path"))
+    assert "TPU:1</text>" in drawn
+
+
+def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
+    style = (data_folder("templates") / "style.css").read_text().lower()
+    assert all(f"--{kind}: {colour.lower()};" in style for kind, colour in COLOURS.items())
+
+
+def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:
+    found = shown(TRACE)["hops"]
+    assert found["names"] == ["1", "2", "3"]
+    first = {bar["kind"]: (bar["low"], bar["high"]) for bar in found["bars"] if bar["hop"] == "1"}
+    assert found["unit"] == "s"
+    assert first == {"hidden": (0.0, 0.5), "exposed": (0.5, 0.875), "skew": (0.875, 1.0)}
+    assert not [bar for bar in found["bars"] if bar["hop"] == "2" and bar["kind"] == "skew"]
+    assert found["table"]["columns"][-2:] == ["rate", "on"]
+    assert found["table"]["numbers"][5:11] == [True] * 6
+    assert shown(TRACE | {"hops_left_out": 4})["hops"]["table"]["left_out"] == 4
+
+
+def test_other_tables() -> None:
+    found = shown(TRACE)
+    assert found["causes"][0]["which"] == "hop 2 and 1 more"
+    assert [row[0] for row in found["devices"]["rows"]] == ["TPU:0", "TPU:1"]
+    assert found["axes"]["rows"] == [["ring", "1.00 MiB", "n/a", "500 ms", "500 ms", "n/a"]]
+    assert found["operations"]["rows"] == [["fusion.1", "fusion", "6", "1.00 s", "50%"]]
+
+
+def test_a_profile_that_says_nothing_says_why() -> None:
+    run = run_of(traced({"reason": "no profile: the worker died"}))
+    found = page_context(run)["traces"]
+    assert found["profiles"] == []
+    assert found["others"]["rows"][0][-1] == "overlap n/a: no profile: the worker died"
+    page = Page(render(run))
+    check_harmless(page)
+    assert "overlap n/a: no profile: the worker died" in page.text
+
+
+@pytest.mark.parametrize("gone", ["hops", "axes", "operations", "timeline", "module", "steps"])
+def test_parts_may_be_absent(gone: str) -> None:
+    check_harmless(Page(render(run_of(traced({name: part for name, part in TRACE.items() if name != gone})))))
+
+
+@pytest.mark.parametrize("end_s", [0.0, 5e-324, 1e-300, 1e299])
+def test_a_step_of_any_length(end_s: float) -> None:
+    row = [["compute", 0.0, end_s], ["compute", end_s, 0.0], ["what", 0.0, end_s], ["hidden", 0.0, 1e299]]
+    check_harmless(Page(render(run_of(traced(TRACE | {"timeline": {"end_s": end_s, "devices": [row]}})))))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_are_shown_and_never_run(text: str) -> None:
+    run = run_of(traced(poison(TRACE | {"profile": "x"}, text)), traced({"reason": text}, "zigzag"))
+    strange = replace(run.measurements[0], plan=read_plan(text))
+    page = Page(render(replace(run, measurements=[*run.measurements, strange])))
+    check_harmless(page)
+    assert utf8(text) in " ".join(page.text)
+
+
+def test_many_devices_are_thinned_to_some_with_the_one_that_computes_longest() -> None:
+    trace = large(64, 3, 10)
+    trace["devices"][37]["compute_s"] = 9.0
+    found = shown(trace)["timeline"]
+    assert len(found["lanes"]) == MAX_LANES
+    assert "TPU:37" in [lane["device"] for lane in found["lanes"]]
+    assert found["more"] == []
+    assert "16 of 64 devices" in render(run_of(traced(trace)))
+    assert thinned(3, 16, 2) == [0, 1, 2]
+    assert thinned(100_000, 16, 99_999)[-1] == 99_999
+
+
+def test_a_huge_trace_is_cut_and_says_so() -> None:
+    found = profile_content(traced(large(3000, 100, 100) | {"axes": TRACE["axes"] * 1000}), [])
+    assert len(found["devices"]["rows"]) <= MAX_TABLE_ROWS
+    assert found["devices"]["left_out"] == 3000 - len(found["devices"]["rows"])
+    assert found["hops"]["table"]["left_out"] == 100 - MAX_TABLE_ROWS
+    assert len(found["hops"]["names"]) == MAX_TABLE_ROWS
+    assert found["axes"]["left_out"] == 1000 - MAX_TABLE_ROWS
+    row = large(1, 1, 100_000)["timeline"]["devices"][0]
+    drawn = profile_content(traced(TRACE | {"timeline": {"end_s": 1.0, "devices": [row, row]}}), [])["timeline"]
+    assert all(len(lane["parts"]) <= 500 for lane in drawn["lanes"])
+
+
+def test_a_large_run_keeps_the_page_small(tmp_path: Path) -> None:
+    trace = large(64, 64, 500)
+    plans = [traced(trace, flags={"number": str(at)}) for at in range(MAX_PROFILES + 3)]
+    page = render(run_of(*plans))
+    assert len(page.encode()) < BUDGET
+    assert "3 more profiles are not drawn" in page
+    assert page.count('<figure class="step') == MAX_PROFILES
+    check_harmless(Page(page))
+    assert len(carried_by(page, tmp_path).measurements) == len(plans)
+
+
+def test_of_too_large_a_run_profiles_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [math.sin(at) ** 2 for at in range(2000)]
+    timeline = {"end_s": 2.0, "devices": [[["compute", at, 2.0] for at in times]]}
+    hops = [TRACE["hops"][0] | {"window_s": [math.cos(at) ** 2] * 2} for at in range(500)]
+    run = run_of(traced(TRACE | {"timeline": timeline, "hops": hops})).to_json()
+    for limit, left, words in (
+        (10**6, {*TRACE}, ""),
+        (15_000, {*TRACE} - {"timeline"}, ", without the timelines of its profiles"),
+        (3_000, set(), ", without its profiles"),
+        (10, set(), ", without its profiles, without what has no time"),
+    ):
+        monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", limit)
+        content, left_out = run_archive.data_link(run)
+        (held,) = json.loads(gzip.decompress(base64.b64decode(content)))["measurements"]
+        assert {*(held["profile"] or ())} == left
+        assert left_out == words

@@ -1,0 +1,138 @@
+"""Runs in files, intervals, speed-ups and comparisons."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stripectl.core.plan import read_plan
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.hardware.target import read_target
+from stripectl.results.measurement import (
+    Measurement,
+    median_interval,
+    over_one_device,
+    ratio_interval,
+    simulation_error,
+    speedup_verdict,
+    with_speedups,
+)
+from stripectl.results.run import Run, newest_run
+
+WORK = Workload(seq_len=4096, heads=2, kv_heads=2, head_dim=16, dtype="float32")
+
+
+def measured(layout: str, median: float, noise: float = 0.001, count: int = 15) -> Measurement:
+    samples = tuple(median * (1 + noise * np.random.default_rng(len(layout)).standard_normal(count)))
+    plan = f"ring/{layout}/xla@ring=2,tile=128x128"
+    mid, interval = median_interval(samples)
+    return Measurement(
+        workload=WORK,
+        plan=read_plan(plan),
+        target=read_target("cpu:2"),
+        method="measured",
+        samples_s=samples,
+        median_s=mid,
+        ci95_s=interval,
+    )
+
+
+def run(*measurements: Measurement) -> Run:
+    return Run(
+        "id",
+        "2026-01-01T00:00:00+00:00",
+        "stripectl bench",
+        {"devices": [], "warnings": [], "versions": {}},
+        list(measurements),
+    )
+
+
+def test_a_run_survives_its_file(tmp_path: Path) -> None:
+    failed = replace(
+        measured("zigzag", 1.0), status="failed", reason="because", samples_s=(), median_s=None, ci95_s=None
+    )
+    before = run(measured("contiguous", 2.0), measured("striped", 1.0), failed)
+    path = before.save(tmp_path)
+    after = Run.load(path)
+    assert after.measurements == with_speedups(before.measurements)
+    assert Run.load(tmp_path).to_json() == before.to_json()
+    assert newest_run(tmp_path.parent) == path
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_the_schema_of_a_measurement() -> None:
+    content = run(measured("striped", 1.0)).to_json()
+    assert content["schema"] == "stripectl.run/2"
+    wanted = {
+        *("workload", "plan", "target", "method", "pass", "status", "reason", "samples_s", "median_s", "ci95_s"),
+        *("compile_s", "tokens_per_s", "flops", "tflops_per_s_per_device", "mfu", "speedup", "bound", "tiles", "bytes"),
+        *("peak_bytes", "hbm_bytes", "overlap", "check", "cost_source"),
+    }
+    assert wanted <= set(content["measurements"][0])
+    json.dumps(content, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "cut short"),
+        ('{"schema": "stripectl.run/1", "id":', "cut short"),
+        ("[]", "not a stripectl run"),
+        ('{"schema": "stripectl.run/3"}', "newer than this stripectl"),
+        ('{"schema": "stripectl.run/1", "id": "x"}', "not a whole stripectl run"),
+        ("[" * 100000, "cut short"),
+    ],
+)
+def test_files_that_are_no_run(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(BadInput, match=why):
+        Run.load(tmp_path)
+
+
+def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
+    striped, contiguous = with_speedups([measured("striped", 1.0), measured("contiguous", 1.5)])
+    assert contiguous.speedup is None
+    assert striped.speedup and striped.speedup["over"] == str(contiguous.plan)
+    assert striped.speedup["value"] == pytest.approx(1.5, rel=0.01)
+    low, high = striped.speedup["ci95"]
+    assert low < striped.speedup["value"] < high
+    assert speedup_verdict(striped.speedup) == "faster"
+
+
+def test_overlapping_samples_are_ambiguous() -> None:
+    striped, _ = with_speedups([measured("striped", 1.0, noise=0.2), measured("contiguous", 1.01, noise=0.2)])
+    assert speedup_verdict(striped.speedup) == "ambiguous"
+
+
+def test_two_samples_have_no_interval() -> None:
+    assert median_interval([1.0, 2.0]) == (1.5, None)
+    assert ratio_interval([1.0, 2.0], [1.0, 2.0]) is None
+
+
+def test_one_device_and_simulations_are_set_beside() -> None:
+    ring = measured("striped", 1.0)
+    twin = replace(ring, method="simulated", samples_s=(), ci95_s=None, median_s=0.9 * (ring.median_s or 0))
+    alone = replace(
+        ring,
+        plan=read_plan("ring/contiguous/xla@tile=128x128"),
+        target=read_target("cpu:1"),
+        median_s=2 * (ring.median_s or 0),
+    )
+    assert over_one_device(ring, [ring, alone]) == pytest.approx(2.0)
+    assert over_one_device(alone, [ring, alone]) is None
+    assert simulation_error(ring, [ring, twin]) == pytest.approx(-0.1)
+    assert simulation_error(twin, [ring, twin]) is None
+
+
+def test_a_run_of_the_first_schema_is_read_by_the_names_of_the_newest(tmp_path: Path) -> None:
+    content = run(replace(measured("striped", 1.0), cost_source={"source": "datasheet"})).to_json()
+    old = {"cost_source": "calibration", "noise": "guards", "bottleneck_shares": "limits", "step_parts": "parts"}
+    old |= {"compiled_program": "program", "profile": "trace"}
+    [given] = content["measurements"]
+    assert old.keys() <= given.keys()
+    content |= {"schema": "stripectl.run/1", "measurements": [{old.get(name, name): x for name, x in given.items()}]}
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    assert Run.load(tmp_path).to_json()["measurements"] == [given]

@@ -1,0 +1,90 @@
+"""A scheme in one new file, and nothing else changed: listed, simulated, exact, benched and reported."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import stripectl.schemes
+from stripectl.core.defaults import with_tile
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import Workload
+from stripectl.results.run import Run
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.simulation import simulate
+from tests.cli.test_cli import run
+from tests.support.exact import catalogue, check, on_devices
+
+TOY = '''"""Toy: keys and values go round one place back (Nobody 2024)."""
+
+from stripectl.core.scheme import Scheme
+
+
+def forward(q, kv, attend, comm):
+    shards, me, state = comm.size("ring"), comm.index("ring"), attend.empty(q)
+    for hop in range(shards):
+        following = comm.shift(kv, "ring", "kv", by=-1) if hop < shards - 1 else kv
+        state = attend(q, kv, me, (me + hop) % shards, into=state)
+        kv = following
+    return state
+
+
+scheme = Scheme("toy", paper="https://nowhere.example/toy", axes=("ring",), forward=forward)
+'''
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "schemes").mkdir()
+    (tmp_path / "schemes" / "toy.py").write_text(TOY)
+    monkeypatch.setattr(stripectl.schemes, "__path__", [*stripectl.schemes.__path__, str(tmp_path / "schemes")])
+    monkeypatch.chdir(tmp_path)
+    yield
+    schemes._cache.pop("toy", None)
+    sys.modules.pop("stripectl.schemes.toy", None)
+    vars(stripectl.schemes).pop("toy", None)
+
+
+def test_it_is_listed(capsys: pytest.CaptureFixture) -> None:
+    assert run("list", "schemes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == ["toy"])
+    assert "keys and values go round one place back" in lines[at] and "https://nowhere.example/toy" in lines[at]
+    assert "zigzag" in lines[at + 1] and "sliding" in lines[at + 2]
+
+
+def test_it_is_simulated_and_sends_what_a_ring_does() -> None:
+    work = Workload(seq_len=2**14, heads=8, kv_heads=2, head_dim=64)
+    toy, ring = (simulate(work, with_tile(on_devices(name, 8), work, "tpu"), COUNTING) for name in ("toy", "ring"))
+    assert toy.sent == ring.sent == {"collective-permute": 7 * 2 * 2**11 * 2 * 64 * 2}
+    assert toy.seconds == ring.seconds
+
+
+def test_the_exactness_tests_have_its_cases() -> None:
+    cover, product = catalogue(["toy"])
+    assert {case.layout for case in cover} == {"contiguous", "striped", "zigzag"}
+    assert {case.mesh for case in product} == {f"ring={size}" for size in (1, 2, 3, 4, 8)}
+    case = next(case for case in cover if case.passes == "forward-backward" and case.plan.devices == 3)
+    check(case.workload, case.plan)
+
+
+def test_one_that_raises_on_clocks_costs_only_itself(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    broken = TOY.replace("    shards, me", "    raise ZeroDivisionError('by nothing')\n    shards, me")
+    (tmp_path / "schemes" / "toy.py").write_text(broken)
+    bench = ["--target", "v5p:4", "--method", "simulated", "--seqlen", "64k", "--scheme", "toy,ring", "--quiet"]
+    assert run("bench", *bench, "--pass", "forward", "--output", "run") == 1
+    found = Run.load(Path("run")).measurements
+    assert {str(m.plan).split("/")[0]: m.status for m in found} == {"toy": "failed", "ring": "ok"}
+    assert "its program fails on clocks: ZeroDivisionError: by nothing" in capsys.readouterr().out
+    assert run("tune-tiles", *bench, "--layout", "striped", "--output", "tuned", "--no-cache") == 1
+    assert {m.status for m in Run.load(Path("tuned")).measurements if str(m.plan).startswith("ring")} >= {"ok"}
+
+
+def test_it_is_benched_and_reported() -> None:
+    bench = ["bench", "--target", "v5p:4", "--method", "simulated", "--seqlen", "64k", "--scheme", "toy,ring"]
+    assert run(*bench, "--output", "run", "--quiet") == 0
+    found = [m for m in Run.load(Path("run")).measurements if str(m.plan).startswith("toy/")]
+    assert {m.workload.passes for m in found} == {"forward", "forward-backward"}
+    assert all(m.status == "ok" and m.median_s and m.bytes for m in found)
+    assert run("report", "run", "--no-open", "-o", "page.html") == 0
+    assert "toy/striped" in Path("page.html").read_text()

@@ -1,0 +1,243 @@
+"""Memory as clocks add it up: arrays that a scheme keeps, steps, and the compilers' word on the same plans."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stripectl.analysis.accuracy.memory import NEAR_SHARE, memory_errors, memory_predictions
+from stripectl.analysis.recommendation import recommend
+from stripectl.cli import main
+from stripectl.core.layout import Tile
+from stripectl.core.model_config import Model
+from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import STEP, Workload
+from stripectl.measure.device_pool import DevicePool
+from stripectl.results.run import Run
+from stripectl.runner.backends import EXPLAINED_PLANS, simulate_case, simulate_group
+from stripectl.runner.request import make_case
+from stripectl.simulate.cost_model import COUNTING
+from stripectl.simulate.memory import Allocation, Ledger
+from stripectl.simulate.simulation import simulate, simulate_times
+from stripectl.simulate.step_memory import step_memory
+
+WORK = Workload(seq_len=2**15, heads=16, kv_heads=16, head_dim=128, passes="forward")
+ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of eight shards
+
+
+def step_of(name: str, seq_len: int, batch: int = 1) -> Workload:
+    sizes = {key: value for key, value in vars(Model.load(name)).items() if key != "name"}
+    return Workload(seq_len=seq_len, batch=batch, passes=STEP, model=name, **sizes)
+
+
+def test_memory_counts_until_its_last_reference_is_gone() -> None:
+    ledger = Ledger()
+    first, second = Allocation(ledger, 3), Allocation(ledger, 4)
+    del first
+    third = Allocation(ledger, 2)
+    assert ledger.in_use == 6 and ledger.peak[0] == 7
+    del second, third
+    assert ledger.in_use == 0 and ledger.peak[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "arrays"),
+    [
+        # q, k, v; a loop's k and v, and those that arrive; an output in float32; scaled queries, in and behind the loop
+        ("ring/striped/pallas_tpu@ring=8,tile=512", 3 + 2 + 2 + 2 + 2),
+        # q, k, v; all keys and values, and one shard's of them; an output in float32; scaled queries, twice
+        ("all_gather/striped/pallas_tpu@ring=8,tile=512", 3 + 2 * 8 + 2 + 2 + 2),
+    ],
+)
+def test_a_forward_pass_holds_its_arguments_and_what_its_loop_carries(text: str, arrays: int) -> None:
+    assert simulate(WORK, parse_plan(text), COUNTING).peak_bytes == arrays * ARRAY
+
+
+@pytest.mark.parametrize("scheme", ["ring", "bidirectional", "usp", "all_gather"])
+def test_memory_grows_with_the_length_and_not_with_the_machine(scheme: str) -> None:
+    mesh = "ring=4,ulysses=2" if scheme == "usp" else "ring=8"
+    work, plan = replace(WORK, passes="forward-backward"), parse_plan(f"{scheme}/striped/pallas_tpu@{mesh},tile=512")
+    short = simulate(work, plan, COUNTING).peak_bytes
+    assert simulate(replace(work, seq_len=2**16), plan, COUNTING).peak_bytes == 2 * short
+    assert simulate(work, plan, COUNTING.with_part_sped_up("compute")).peak_bytes == short
+
+
+def test_the_parts_of_a_step_are_those_of_its_shards() -> None:
+    work, plan = step_of("7b", 2**17), parse_plan("ring/striped/splash@ring=16,tile=512")
+    parts = step_memory(work, plan, "tpu")
+    model = work.sizes
+    parameters = model.layers * model.layer_parameters + 2 * model.head_parameters
+    assert parts["parameters"] == 4 * parameters // 16 and parts["optimizer"] == 2 * parts["parameters"]
+    whole = step_memory(work, replace(plan, zero="0"), "tpu")
+    assert whole["parameters"] == 16 * parts["parameters"] and whole["optimizer"] == 16 * parts["optimizer"]
+    once = step_memory(work, replace(plan, zero="1"), "tpu")
+    assert once["parameters"] == whole["parameters"] and once["optimizer"] == parts["optimizer"]
+
+
+def test_what_a_layer_keeps_grows_with_what_remat_keeps() -> None:
+    work, plan = step_of("llama3-8b", 2**17), parse_plan("ring/striped/splash@ring=16,tile=512")
+    kept = [
+        step_memory(work, replace(plan, remat=each), "tpu")["activations"]
+        for each in ("full", "attention", "dots", "none")
+    ]
+    assert kept == sorted(kept) and len(set(kept)) == len(kept)
+
+
+def test_steps_are_within_a_tenth_of_what_compilers_say() -> None:
+    steps = [row for row in memory_predictions() if row.passes == STEP and row.compiled]
+    assert len(steps) >= 20
+    assert [row for row in steps if abs(row.ratio - 1) > NEAR_SHARE] == []
+
+
+def test_attention_on_tpus_is_near_what_the_compiler_says() -> None:
+    attention = [row for row in memory_predictions() if row.passes != STEP and not row.target.startswith("h100")]
+    assert len(attention) >= 60
+    assert sum(abs(row.ratio - 1) <= NEAR_SHARE for row in attention) >= 0.85 * len(attention)
+    assert all(abs(row.ratio - 1) <= 2 * NEAR_SHARE for row in attention)
+
+
+def test_nothing_that_a_compiler_refuses_is_said_to_fit_with_room_to_spare() -> None:
+    memory = {"v5p": 95 * 2**30, "v6e": 31.25 * 2**30, "h100": 80e9}
+    refused = [row for row in memory_predictions() if row.compiled is None]
+    assert refused and all(row.predicted > 0.95 * memory[row.target.partition(":")[0]] for row in refused)
+
+
+def test_the_error_is_said_by_program_and_device() -> None:
+    by = {(each.what, each.hardware): each for each in memory_errors()}
+    assert {("training steps", "v5p"), ("attention alone", "v6e"), ("attention alone", "h100")} <= by.keys()
+    assert (
+        by["training steps", "v5p"].mean < 0.05 and by["training steps", "v5p"].near == by["training steps", "v5p"].rows
+    )
+
+
+TILES = [Tile(256, 512), Tile(512, 512), Tile(1024, 512), Tile(1024, 1024)]
+
+
+TRAINS = [
+    name
+    for name in schemes.names()
+    if schemes[name].query_sharding == "all" and "softmax" in schemes[name].kernel_families
+]
+
+
+@pytest.mark.parametrize("scheme", [*TRAINS, "pass_kv"])
+@pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
+def test_plans_on_an_axis_of_clocks_take_what_each_takes_alone(scheme: str, layout: str) -> None:
+    axes = schemes[scheme].axes
+    sizes = {1: [8], 2: [4, 2], 3: [2, 2, 2]}.get(len(axes), [])
+    mesh = ",".join(f"{axis}={size}" for axis, size in zip(axes, sizes, strict=True))
+    if layout not in (schemes[scheme].layouts or (layout,)):
+        pytest.skip(f"{scheme} has no {layout} layout")
+    passes = "forward" if scheme == "pass_kv" else "forward-backward"
+    work = replace(WORK, passes=passes, query_len=2**12 if scheme == "pass_kv" else None)
+    bare = parse_plan(f"{scheme}/{layout}/pallas_tpu@{mesh}" if scheme != "pass_kv" else f"pass_kv/{layout}/xla@{mesh}")
+    plans = [replace(bare, tile=Tile(min(tile.block_q, 512), min(tile.block_kv, 512))) for tile in TILES]
+    plans = list(dict.fromkeys([*plans, replace(bare, tile=Tile(512, 256)), replace(bare, tile=Tile(128, 128))]))
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x2", None)
+        machines = [devices.cost_model(place, work, plan) for plan in plans]
+    together = simulate_times(work, plans, machines)
+    alone = [simulate(work, plan, machine) for plan, machine in zip(plans, machines, strict=True)]
+    assert together.seconds.tolist() == [each.seconds for each in alone]
+    assert together.peak_bytes.tolist() == [each.peak_bytes for each in alone]
+    assert together.sent == alone[0].sent
+    forward = simulate(replace(work, passes="forward"), plans[0], machines[0])
+    assert together.forward_s[0] == forward.seconds
+
+
+@pytest.mark.parametrize(
+    "work", [replace(WORK, passes="forward-backward"), step_of("1b", 2**15)], ids=["attention", "step"]
+)
+def test_many_plans_are_timed_as_each_is_and_the_fastest_explained(work: Workload) -> None:
+    meshes = ["ring=16", "ring=8,tensor=2", "ring=4,tensor=4"]
+    texts = [f"ring/{layout}/pallas_tpu@{mesh}" for mesh in meshes for layout in ("contiguous", "striped", "zigzag")]
+    plans = [replace(parse_plan(text), tile=tile) for text in texts for tile in TILES[:3]]
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x4", None)
+        cases = [make_case(work, plan, {}, place, "simulated", describe=False) for plan in plans]
+        assert len(cases) > EXPLAINED_PLANS
+        many = simulate_group(cases, place, devices)
+        few = [simulate_case(make_case(work, m.plan, {}, place, "simulated"), place, devices) for m in many]
+    names = ("plan", "status", "peak_bytes", "memory", "bytes", "bound")
+    assert [[getattr(m, name) for name in names] for m in many] == [[getattr(m, name) for name in names] for m in few]
+    assert [m.median_s for m in many] == pytest.approx([m.median_s for m in few], rel=1e-12)
+    explained = sorted(many, key=lambda m: m.median_s or 0.0)[:EXPLAINED_PLANS]
+    assert (
+        all(m.bottleneck_shares and m.scaling for m in explained)
+        and sum(m.bottleneck_shares is not None for m in many) == EXPLAINED_PLANS
+    )
+
+
+def test_many_plans_with_flags_of_a_compiler_are_refused_as_one_is() -> None:
+    flags, plans = (
+        {"xla_any": "true"},
+        [parse_plan(f"ring/striped/pallas_tpu@ring=16,tile={tile}") for tile in (512, 1024)],
+    )
+    with DevicePool(lambda *_: None) as devices:
+        place = devices.local_target("v5p:2x2x4", None)
+        cases = [make_case(WORK, plan, flags, place, "simulated") for plan in plans] * EXPLAINED_PLANS
+        assert {m.status for m in simulate_group(cases, place, devices)} == {"refused"}
+
+
+def ran(*words: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", "--method", "simulated", *words])
+    assert isinstance(stopped.value.code, int)
+    return stopped.value.code
+
+
+def test_a_step_that_does_not_fit_is_refused_with_the_amount_and_the_devices_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--target", "2*h100:8", "--model", "llama3-70b", "--seqlen", "512k", "--pass", "step"]
+    assert ran(*words, "--output", str(tmp_path / "run")) == 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert "GiB more than the 74.51 GiB of a device" in said
+    assert "Try 32 devices: ring/contiguous/" in said
+
+
+def test_a_run_of_many_plans_is_read_again(tmp_path: Path) -> None:
+    words = [
+        "--target",
+        "v5p:2x2x4",
+        "--seqlen",
+        "64k",
+        "--pass",
+        "forward",
+        "--mesh",
+        "auto",
+        "--scheme",
+        "ring",
+        "--tile",
+        "256,512,1024",
+    ]
+    assert ran(*words, "--quiet", "--output", str(tmp_path / "run")) == 0
+    run = Run.load(tmp_path / "run")
+    assert sum(m.status == "ok" for m in run.measurements) > EXPLAINED_PLANS
+    assert recommend(run)
+
+
+def test_the_longest_sequence_is_found_without_a_compiler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "--target",
+        "v5p:2x2x4",
+        "--model",
+        "7b",
+        "--pass",
+        "step",
+        "--seqlen",
+        "max",
+        "--scheme",
+        "ring",
+        "--layout",
+        "striped",
+    ]
+    assert ran(*words, "--output", str(tmp_path / "run")) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "longest 3" in said and "it is predicted to need" in said
+
+
+def test_a_plan_holds_one_tile_per_pass_when_it_is_timed_with_others() -> None:
+    plan = Plan("ring", "striped", "pallas_tpu", mesh=(("ring", 8),), tile=Tile(512, 512))
+    assert simulate(WORK, plan, COUNTING).peak_bytes == simulate_times(WORK, [plan], [COUNTING]).peak_bytes[0]

@@ -1,0 +1,209 @@
+"""Tables of what tiles cost: what ships, what is made of them, and that every plan takes the same."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from stripectl.core.kernel import kernels
+from stripectl.core.layout import Tile
+from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.placement import place_mesh
+from stripectl.hardware.profile import Hardware, hardware_names
+from stripectl.hardware.target import parse_target, read_target
+from stripectl.reporters.terminal.footnotes import cost_source_notes
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import Run
+from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads, canonical_program, entries_of
+from stripectl.simulate.cost_tables import (
+    PASSES,
+    cost_of,
+    effective_clock_hz,
+    shipped_costs,
+    table_cost_model,
+    table_of,
+)
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.waves import Wave
+from stripectl.util.files import profile_names
+
+TPUS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
+WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
+
+
+def shape(tile: str = "1024x1024", heads: str = "128", kernel: str = "pallas_tpu") -> CostKey:
+    keys, _, values = heads.partition("/")
+    return CostKey(kernel, "bfloat16", Heads(int(keys), int(values or keys)), Tile(*map(int, tile.split("x"))))
+
+
+def entry(name: str, wanted: CostKey, passes: str = "forward") -> CostEntry:
+    table = table_of(name)
+    known = table and table.costs(wanted)
+    assert known
+    found = known.by_pass[passes]
+    assert isinstance(found, CostEntry)
+    return found
+
+
+def machine(target: str, text: str, work: Workload = WORK):
+    plan, place = parse_plan(text), parse_target(target)
+    known = shipped_costs(place.hardware, work, plan)
+    assert known
+    return table_cost_model(place.hardware, work, plan, known, place_mesh(place, plan.mesh or ()))
+
+
+def test_every_table_is_of_a_machine_that_ships() -> None:
+    assert set(profile_names("kernels")) <= set(hardware_names())
+    assert {*TPUS, "a100", "h100", "h200", "b200", "gb200", "gb300"} <= set(profile_names("kernels"))
+
+
+@pytest.mark.parametrize("name", profile_names("kernels"))
+def test_a_table_has_costs_of_every_pass(name: str) -> None:
+    table = table_of(name)
+    assert table and table.entries and table.source
+    for heads in table.entries.values():
+        for tiles in heads.values():
+            for by_pass in tiles.values():
+                for found in by_pass.values():
+                    assert found.tile_s > 0 if isinstance(found, Wave) else 0 < found.whole <= 1.1 * found.boundary
+
+
+@pytest.mark.parametrize("name", TPUS)
+@pytest.mark.parametrize("kernel", ["pallas_tpu", "splash"])
+def test_no_tile_beats_its_matmuls_at_the_peak(name: str, kernel: str) -> None:
+    hardware, tile = Hardware.load(name), Tile(1024, 1024)
+    for passes, matmuls in zip(PASSES, (2, 5), strict=True):
+        cost = cost_of(entry(name, shape(kernel=kernel), passes), kernels[kernel], hardware, "bfloat16", 8, 4)
+        peak = hardware.figures["matmul_flops_per_s_bfloat16"]
+        assert cost.whole_s >= 2 * matmuls * math.prod(tile) * 128 / peak * 0.999
+
+
+def test_cycles_take_what_published_matmuls_reach_of_the_peak() -> None:
+    known = Hardware.load("tpu7x")
+    share = known.figures["achievable_flops_per_s_bfloat16"] / known.figures["matmul_flops_per_s_bfloat16"]
+    assert effective_clock_hz(known, "bfloat16") == pytest.approx(share * known.figures["clock_hz"])
+    assert effective_clock_hz(Hardware.load("v5p"), "bfloat16") == Hardware.load("v5p").figures["clock_hz"]
+
+
+def test_a_shape_that_no_entry_is_for_takes_the_nearest_and_says_so() -> None:
+    table = table_of("v5p")
+    assert table
+    exact, between = table.costs(shape()), table.costs(shape("512x2048"))
+    assert exact and "interpolated_from" not in exact.detail
+    assert between and between.detail["interpolated_from"].startswith("tile ")
+    whole = entry("v5p", shape("512x2048")).whole
+    assert whole == pytest.approx(entry("v5p", shape()).whole, rel=0.15)  # as many scores
+    half = entry("v5p", shape("512x1024")).whole
+    assert half == pytest.approx(whole / 2, rel=0.15)
+
+
+def test_a_head_is_padded_to_the_matrix_unit() -> None:
+    wide, narrow, odd = (entry("v5p", shape(heads=size)).whole for size in ("256", "128", "100"))
+    assert odd == narrow < wide
+    assert narrow < entry("v5p", shape(heads="192/128")).whole < wide
+
+
+def test_a_table_without_the_kernel_or_dtype_says_nothing() -> None:
+    table = table_of("v5p")
+    assert (
+        table and table.costs(shape()._replace(dtype="float32")) is None and table.costs(shape(kernel="cudnn")) is None
+    )
+    assert table_of("cpu") is None
+
+
+def test_one_key_value_head_keeps_one_core_of_two_busy() -> None:
+    hardware, known = Hardware.load("v5p"), entry("v5p", shape())
+    both, alone = (cost_of(known, kernels["pallas_tpu"], hardware, "bfloat16", kv_heads, 4) for kv_heads in (2, 1))
+    assert alone.whole_s == pytest.approx(2 * both.whole_s)
+
+
+@pytest.mark.parametrize("target", ["v4:2x2x4", "v5e:4x4", "v5p:2x2x4"])
+def test_equal_tiles_cost_the_same_in_every_scheme(target: str) -> None:
+    plans = [f"{scheme}/striped/pallas_tpu@ring=16,tile=1024" for scheme in ("ring", "bidirectional", "all_gather")]
+    plans += ["usp/striped/pallas_tpu@ring=4,ulysses=4,tile=1024"]
+    costs = [machine(target, text) for text in plans]
+    assert len({each.forward for each in costs}) == len({each.backward for each in costs}) == 1
+
+
+@pytest.mark.parametrize("target", ["v4:2x2x4", "v5e:4x4", "v5p:2x2x4"])
+@pytest.mark.parametrize("layout", ["contiguous", "striped"])
+def test_half_of_the_keys_at_a_time_takes_as_long(target: str, layout: str) -> None:
+    """A bidirectional ring computes the tiles of a ring."""
+    seconds = []
+    for scheme in ("ring", "bidirectional"):
+        text = f"{scheme}/{layout}/pallas_tpu@ring=16,tile=1024x1024"
+        seconds.append(simulate(WORK, parse_plan(text), machine(target, text)).seconds)
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.15)
+
+
+def test_what_the_schedule_leaves_exposed_is_of_a_rolled_loop() -> None:
+    rolled, unrolled = (machine("v4:2x2x4", f"ring/zigzag/pallas_tpu@ring=16,tile=1024{u}") for u in ("", ",unroll=2"))
+    assert rolled.exposed and not unrolled.exposed
+    short = machine("v4:2x2x4", "ring/zigzag/pallas_tpu@ring=16,tile=1024", replace(WORK, seq_len=2**15))
+    assert not short.exposed
+
+
+def test_a_kernel_that_makes_its_hops_leaves_none_to_the_schedule() -> None:
+    """The table's schedule is of hops that XLA makes."""
+    assert not machine("v4:2x2x4", "ring/zigzag/pallas_ring@ring=16,tile=1024").exposed
+
+
+def test_a_kernel_that_makes_hops_deals_heads_to_both_cores_or_to_one() -> None:
+    hardware, known = Hardware.load("v5p"), entry("v5p", shape())
+    own, ring = (cost_of(known, kernels[name], hardware, "bfloat16", 3, 4) for name in ("pallas_tpu", "pallas_ring"))
+    assert own.whole_s == pytest.approx(2 / 3 * ring.whole_s)
+
+
+@pytest.mark.parametrize("name", ["v5p", "h100"])
+def test_a_profile_without_the_figure_that_makes_seconds_takes_its_datasheet(name: str) -> None:
+    known = Hardware.load(name)
+    figures = {figure: value for figure, value in known.figures.items() if figure != "clock_hz"}
+    bare = replace(known, figures=figures, compiler={})
+    kernel = "splash" if name == "v5p" else "cudnn"
+    plan = parse_plan(f"ring/striped/{kernel}@ring=8,tile={'1024' if kernel == 'splash' else '128'}")
+    assert shipped_costs(known, WORK, plan) and shipped_costs(bare, WORK, plan) is None
+
+
+def test_a_canonical_program_is_small_and_of_one_device() -> None:
+    work, plan = canonical_program(shape("2048x1024"))
+    assert work.seq_len == 4 * 2048 and plan.devices == 1 and plan.tile == Tile(2048, 1024)
+    assert str(canonical_program(shape(kernel="pallas_ring"))[1]).startswith("memory_efficient/contiguous/pallas_tpu@")
+
+
+def test_entries_of_bundles_are_of_the_device_that_its_cores_share() -> None:
+    """Of splash's forward kernel both cores of a v5p run a part; its backward kernels run on one."""
+    bundles = [
+        {"name": name, "steps": 1, "tile": 4000, "boundary": 4400, "step": 100, "row": 300, "masked": True}
+        for name in ("splash_mha_fwd_residuals", "splash_mha_dq", "splash_mha_dkv_no")
+    ]
+    none = dict.fromkeys(("whole", "boundary", "row", "branch", "other"), 0.0)
+    facts = {"cycles": dict.fromkeys(PASSES, none), "bundles": bundles}
+    bundles[1]["name"], bundles[2]["name"] = "splash_mha_dq_no_residuals", "splash_mha_dkv_no_residuals"
+    found = entries_of(facts, shape("512x512", kernel="splash"), Hardware.load("v5p"))
+    assert found["forward"][:4] == (2050, 2250, 50, 150)
+    assert found["backward"].whole == 2 * 4100 and found["backward"].row == found["backward"].column == 300
+    assert entries_of({**facts, "bundles": bundles[:1]}, shape(kernel="splash"), Hardware.load("v5p")).keys() == {
+        "forward"
+    }
+
+
+def test_cycles_of_an_entry_scale() -> None:
+    known = entry("v5p", shape())
+    assert all(getattr(known.times(2), name) == 2 * getattr(known, name) for name in CostEntry._fields)
+
+
+@pytest.mark.parametrize("source", ["bundles", "datasheet"])
+def test_a_time_without_the_compiler_says_how_to_get_it(source: str) -> None:
+    known = {"source": source, "forward": {"whole_s": 1e-6, "boundary_s": 1e-6}, "rate_is": "peak", "flops_per_s": 1e15}
+    missing = {"not_compiled": "libtpu is not installed. Run: pip install '.[tpu]'"}
+    text = "ring/zigzag/splash@ring=16,tile=1024x1024"
+    one = Measurement(
+        workload=WORK,
+        plan=read_plan(text),
+        target=read_target("v5p:2x2x4"),
+        method="simulated",
+        cost_source=known | missing,
+    )
+    (line,) = cost_source_notes(Run("id", "2026-11-25T00:00:00Z", "stripectl bench", {}, [one]))
+    assert str(line).endswith(missing["not_compiled"])

@@ -1,0 +1,291 @@
+"""A training step as a workload: what it computes and sends, by arithmetic, by compilers and by running it."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from stripectl.cli import main
+from stripectl.compile.compiler import CompilerPool, compile_case
+from stripectl.core.model_config import Model
+from stripectl.core.plan import parse_plan, read_plan
+from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
+from stripectl.execute import verification
+from stripectl.hardware.target import parse_target, read_target
+from stripectl.hlo.schedule import ATTENTION
+from stripectl.measure.device_pool import LocalTarget
+from stripectl.results.measurement import Measurement
+from stripectl.runner.bench import bench_cases
+from stripectl.runner.meshes import every_mesh, promising_plans
+from stripectl.runner.request import Request
+from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.simulation import simulate
+from stripectl.simulate.step_work import recomputes_attention, seconds_sent, step_work
+from stripectl.simulate.training_step import (
+    COMMUNICATION,
+    LAYERS_RUN,
+    from_fewer_layers,
+    simulated_step,
+    step_sent_bytes,
+    with_fewer_layers,
+)
+from stripectl.training.step import make_training
+from tests.compile.test_compile import needs, silent
+from tests.execute.test_counts import transfers
+
+SIZES = {"hidden": 256, "feed_forward": 512, "layers": 2, "vocabulary": 512}
+PLAN = "ring/striped/xla@ring=2,tensor=2,tile=256,chunk=512"
+
+
+def step(**other) -> Workload:
+    shape = {"seq_len": 4096, "heads": 4, "kv_heads": 2, "head_dim": 64, "model": "tiny"}
+    return Workload(**{**shape, **SIZES, "passes": "step", **other})
+
+
+def sent(workload: Workload, plan: str) -> Counter[tuple[str, tuple[str, ...]]]:
+    """Bytes beside attention, by opcode and axes."""
+    total: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for each in step_work(workload, parse_plan(plan)).sent:
+        total[each.opcode, each.axes] += round(each.nbytes * each.times)
+    return total
+
+
+def test_flops_of_a_step_are_six_a_parameter_and_token_and_attentions() -> None:
+    layer = 256 * (4 + 4 + 2 + 2) * 64 + 3 * 256 * 512
+    attention = 6 * 2 * (4096 * 4097 // 2) * 64 * 4
+    assert step().flops == 2 * attention + 6 * (2 * layer + 256 * 512) * 4096
+    assert step(batch=3).flops == 3 * step().flops
+
+
+def test_what_is_computed_again_is_what_the_plan_does_not_keep() -> None:
+    def flops(options: str) -> dict[str, float]:
+        return step_work(step(), parse_plan(f"ring/striped/xla@ring=2,tile=256,{options}")).flops
+
+    heads, head, tokens = 2 * 256 * 12 * 64, 256 * 512, 2048
+    least, most = flops("chunk=0,remat=none"), flops("chunk=512,remat=full")
+    assert least["projections"] == 6 * heads * tokens and most["projections"] == 8 * heads * tokens
+    assert least["head"] == 6 * head * tokens and most["head"] == 8 * head * tokens
+    assert least["feed_forward"] == 6 * 2 * 3 * 256 * 512 * tokens
+    assert most["feed_forward"] == pytest.approx((6 + 4 / 3) * 2 * 3 * 256 * 512 * tokens)  # not its last matrix
+    assert flops("chunk=0,remat=dots") == least
+    plans = [f"ring@ring=2,remat={each}" for each in ("full", "attention", "dots", "none")]
+    assert [recomputes_attention(parse_plan(plan)) for plan in plans] == [True, False, False, False]
+    assert recomputes_attention(parse_plan("all_gather@ring=2,remat=attention"))  # its output is not named
+
+
+@needs
+@pytest.mark.parametrize(
+    "plan", [PLAN, pytest.param(PLAN.replace("ring=2", "fsdp=2,ring=2").replace("512", "0"), marks=pytest.mark.full)]
+)
+def test_what_a_step_sends_is_what_its_arithmetic_says(plan: str) -> None:
+    """A TPU scatters gradients by an all-reduce, for twice the bytes; norms' scales and scalars are beside it."""
+    target = parse_target("v5e:2x4" if "fsdp" in plan else "v5e:2x2")
+    workload = step(batch=2)
+    case = Measurement(workload=workload, plan=read_plan(plan), target=target.name, method="compiled")
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(case, target, compilers)
+    assert found.status == "ok" and found.compiled_program and found.step_parts, found.reason
+    got: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for each in found.compiled_program["collectives"]:
+        if each["section"] != ATTENTION:
+            got[each["opcode"], tuple(each["axis"].split("+"))] += each["sent_bytes"] * each["times"]
+    wanted: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for (opcode, axes), nbytes in sent(workload, plan).items():
+        scattered = opcode == "reduce-scatter"
+        wanted["all-reduce" if scattered else opcode, axes] += nbytes * (1 + scattered)
+    assert wanted == pytest.approx({key: got[key] for key in wanted}, rel=0.02)
+    assert sum(got.values()) == pytest.approx(sum(wanted.values()), rel=0.02)
+    assert set(found.step_parts) >= {ATTENTION, "projections", "feed_forward", "head", "optimizer", COMMUNICATION}
+    assert found.median_s == pytest.approx(sum(found.step_parts.values()))
+    assert found.peak_bytes and found.cost_source and found.cost_source["predicted"]
+
+
+HYBRID = "lasp2/contiguous/chunked@ring=4,tile=128,chunk=512,softmax=all_gather/xla/512"
+
+
+@needs
+def test_a_step_of_two_kinds_of_layers_takes_the_time_of_both() -> None:
+    target, workload = parse_target("v5e:2x2"), replace(step(), layers=4, attention="LLLS", decay="tnl")
+    case = Measurement(workload=workload, plan=read_plan(HYBRID), target=target.name, method="compiled")
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(case, target, compilers)
+    assert found.status == "ok" and found.compiled_program and found.step_parts and found.cost_source, found.reason
+    opcodes = {each["opcode"] for each in found.compiled_program["collectives"] if each["section"] == ATTENTION}
+    assert opcodes >= {"all-gather"}
+    assert found.cost_source["source"] == found.cost_source["softmax"]["source"] == "estimated_cycles"
+    assert found.cost_source["forward"] != found.cost_source["softmax"]["forward"]
+    assert found.median_s == pytest.approx(sum(found.step_parts.values()))
+
+
+@pytest.mark.parametrize("wrong", ["linear", "softmax"])
+def test_the_worse_of_two_kinds_of_layers_is_what_a_check_says(wrong: str, monkeypatch) -> None:
+    def found(workload: Workload, *_: Any) -> dict[str, Any]:
+        return {"max_rel_error": math.nan if workload.attention == wrong else 1e-7, "reference": workload.attention}
+
+    monkeypatch.setattr(verification, "check_layer", found)
+    said = verification.check_attention(replace(step(), layers=4, attention="LLLS"), parse_plan(HYBRID), [])
+    assert math.isnan(said["max_rel_error"]) and said["reference"] == "linear; softmax"
+
+
+def test_what_layers_of_two_kinds_send_is_the_programs() -> None:
+    sizes = {"hidden": 32, "feed_forward": 48, "layers": 8, "heads": 4, "kv_heads": 4, "head_dim": 8, "vocabulary": 56}
+    training = make_training(Model(name="tiny", attention="LLLS", **sizes), "lasp@ring=4,softmax=ring", seq_len=64)
+    jaxpr = jax.make_jaxpr(training.gradients)(training.definition[1], training.abstract_batch).jaxpr
+    total: Counter[str] = Counter()
+    for opcode, _, nbytes, times in transfers(jaxpr, training.plan):
+        total[opcode] += nbytes * times
+    assert total == step_sent_bytes(training.workload, training.plan, [])
+
+
+@needs
+def test_a_step_that_does_not_fit_is_refused_with_what_it_lacks() -> None:
+    target = parse_target("h100:2")
+    request = Request(workloads=[step(seq_len=2**26)], plans=[parse_plan("ring/striped/xla@ring=2,tile=2048")])
+    with CompilerPool(silent, cached=False) as compilers:
+        found = compile_case(bench_cases(request, LocalTarget(target))[0], target, compilers)
+    assert found.status == "refused" and "does not fit" in (found.reason or "")
+    assert (found.peak_bytes or 0) > (found.hbm_bytes or 0)
+
+
+def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
+    target = parse_target("v5e:2x2")
+    hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
+    machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, "datasheet")
+    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated", cost_source={})
+    found = simulated_step(case, hardware, [machine])
+    assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
+    both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
+    assert both.overlap and once.overlap
+    hops = 2 * (both.overlap.exposed_s + once.overlap.exposed_s)
+    assert found.step_parts[ATTENTION] + hops == pytest.approx(2 * (both.seconds + once.seconds))
+    beside = sum(seconds_sent(each, plan, machine) for each in step_work(workload, plan).sent)
+    assert found.step_parts[COMMUNICATION] == pytest.approx(hops + beside)
+    rate = hardware.flops_per_s("bfloat16") or 0
+    assert found.step_parts["head"] == pytest.approx(8 * 256 * 512 * 2048 / 2 / rate)
+    assert found.bottleneck_shares and found.scaling
+    # Parts of a step follow one another, and nothing hides.
+    assert sum(found.bottleneck_shares.values()) == pytest.approx(0.5)
+    own = [each["median_s"] for each in found.scaling if each["seq_len"] == workload.seq_len]
+    assert own == [found.median_s]
+    assert found.bytes and found.bytes["all-reduce"] == sent(workload, PLAN)["all-reduce", ("tensor",)]
+
+
+def test_a_models_step_follows_from_few_layers() -> None:
+    case = Measurement(workload=step(layers=22), plan=read_plan(PLAN), target=read_target("cpu:4"), method="measured")
+    less, more = with_fewer_layers(case)
+    assert [each.workload.layers for each in (less, more)] == list(LAYERS_RUN)
+    assert with_fewer_layers(replace(case, workload=step(layers=3)))[0].workload.layers == 3
+    less = replace(less, samples_s=(1.0, 1.2, 1.1), median_s=1.1, bytes={"all-gather": 10})
+    more = replace(more, samples_s=(2.0, 2.2, 2.1), median_s=2.1, bytes={"all-gather": 14}, peak_bytes=5)
+    whole = from_fewer_layers(case, [less, more])
+    assert whole.samples_s == pytest.approx((11.5, 11.7, 11.6)) and whole.median_s == pytest.approx(11.6)
+    assert whole.bytes == {"all-gather": 52} and whole.peak_bytes is None and whole.workload.layers == 22
+    assert whole.cost_source and whole.cost_source["source"] == "few_layers"
+    failed = from_fewer_layers(case, [less, replace(more, status="failed", reason="no")])
+    assert (failed.status, failed.reason, failed.workload.layers) == ("failed", "no", 22)
+    disturbed = from_fewer_layers(case, [replace(less, samples_s=(1.0, 9.0, 1.1)), more])
+    assert disturbed.status == "ok" and disturbed.samples_s == pytest.approx((11.5, 11.6))
+    assert from_fewer_layers(case, [replace(less, samples_s=(9.0, 9.0, 1.1)), more]).status == "failed"
+
+
+def test_every_mesh_has_all_devices_and_comes_once() -> None:
+    found = [plan.mesh for plan in every_mesh(parse_plan("ring"), 16)]
+    assert len(found) == len(set(found)) == 35
+    assert {parse_plan(f"ring@{text}").mesh for text in ("ring=16", "tensor=16", "data=2,fsdp=2,ring=2,tensor=2")} <= {
+        *found
+    }
+    assert all(replace(parse_plan("ring"), mesh=mesh).devices == 16 for mesh in found)
+
+
+def test_the_fastest_plan_of_each_mesh_goes_on() -> None:
+    def timed(plan: str, seconds: float | None) -> Measurement:
+        return Measurement(
+            workload=step(), plan=read_plan(plan), target=read_target("v5e:2x2"), method="simulated", median_s=seconds
+        )
+
+    slow, best, other = "ring/contiguous@ring=4,tile=256", "ring/striped@ring=4,tile=256", "ring/striped@tensor=4"
+    found = promising_plans([timed(slow, 3), timed(other, 2.5), timed(best, 2), timed("ring@ring=2,tensor=2", None)])
+    assert [m.plan for m in found] == [read_plan(best), read_plan(other)]
+
+
+def test_a_step_needs_a_model() -> None:
+    with pytest.raises(BadInput, match="hidden must be"):
+        Workload(seq_len=64, heads=1, kv_heads=1, head_dim=8, passes="step")
+
+
+def bench(*arguments: str) -> tuple[int, list[Measurement]]:
+    with pytest.raises(SystemExit) as done:
+        main(["bench", "--quiet", "--output", "run", *arguments])
+    found = json.loads(Path("run/run.json").read_text())["measurements"] if Path("run/run.json").exists() else []
+    return int(done.value.code or 0), [Measurement.from_json(each) for each in found]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(
+        "hidden: 64\nfeed_forward: 128\nlayers: 5\nheads: 2\nkv_heads: 2\nhead_dim: 32\nvocabulary: 128\n"
+    )
+    return tmp_path
+
+
+@pytest.mark.training
+def test_a_step_runs_on_two_processes_with_few_layers(here: Path) -> None:
+    what = ["--target", "cpu:2", "--method", "measured", "--pass", "step", "--model", "tiny.yaml", "--seqlen", "512"]
+    code, found = bench(
+        *what, "--layout", "striped,zigzag", "--tile", "64", "--time-budget", "20s", "--min-samples", "3"
+    )
+    assert code == 0 and [m.status for m in found] == ["ok", "ok"]
+    for m in found:
+        assert m.check and m.check["max_rel_error"] <= m.check["tolerance"]
+        assert m.cost_source and m.cost_source["layers_run"] == list(LAYERS_RUN) and len(m.samples_s) >= 3
+        assert m.tokens_per_s and m.bytes
+
+
+def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, capsys) -> None:
+    code, found = bench(
+        "--target", "v5p:8", "--method", "simulated", "--pass", "step", "--mesh", "auto", "--model", "7b"
+    )
+    assert code == 0
+    timed, refused = ([m for m in found if m.status == status] for status in ("ok", "refused"))
+    assert {m.plan.mesh for m in timed} == {
+        (("ring", 8),),
+        (("ring", 4), ("tensor", 2)),
+        (("ring", 2), ("tensor", 4)),
+        (("tensor", 8),),
+    }
+    assert refused and all("batch do not divide" in (m.reason or "") for m in refused)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--pass", "step", "--heads", "4"], "needs a whole model"),
+        (["--layers", "2"], "Add --pass step"),
+        (["--model", "linear-llama-1b-hybrid", "--pass", "forward"], "Add --pass step, or for one layer's"),
+        (["--pass", "step", "--model", "tnl-1b", "--plan", "lasp@ring=8,softmax=ring"], "Leave softmax=ring/xla out"),
+        (["--plan", "ring@ring=8,states=recomputed"], "ring sends no states"),
+        (["--pass", "step", "--layers", "0"], "not in the range"),
+        (["--mesh", "auto", "--mesh", "ring=8"], "leave the others out"),
+        (["--pass", "step", "--model", "3b", "--mesh", "ring=3", "--seqlen", "48k"], "Try zero=0"),
+    ],
+)
+def test_bad_steps(here: Path, capsys, arguments: list[str], said: str) -> None:
+    code, _ = bench("--target", "v5p:8", "--method", "simulated", *arguments)
+    assert code == 2 and said in capsys.readouterr().err
+
+
+def test_a_resumed_run_of_every_mesh_ranks_them_all_again(here: Path) -> None:
+    what = ["--target", "v5p:8", "--method", "simulated", "--pass", "step", "--mesh", "auto", "--layout", "striped"]
+    code, found = bench(*what, "--seqlen", "64k")
+    path = Path("run/run.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "measurements": content["measurements"][:3]}))
+    again, resumed = bench(*what, "--seqlen", "64k", "--resume")
+    assert (code, again) == (0, 0) and [m.key for m in resumed] == [m.key for m in found]

@@ -1,0 +1,366 @@
+"""A step under a plan is the single device's step: loss, gradients and parameters; and what it moves and keeps."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from stripectl.core.model_config import Model
+from stripectl.core.plan import REMAT
+from stripectl.errors import BadInput
+from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
+from stripectl.training.step import Training, adamw, make_training
+from tests.execute.test_counts import walk
+from tests.support.exact import covering
+
+MODEL = Model(name="tiny", hidden=32, feed_forward=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocabulary=56)
+LINEAR = replace(MODEL, attention="linear", decay="tnl")
+HYBRID = replace(MODEL, layers=4, attention="LS", decay="0.9", features="elu")
+BATCH, LENGTH, STEPS = 4, 64, 3
+FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "true"}  # compiles in half the time
+# Of the largest value. Adam divides a gradient by its size, so parameters whose gradient is nearly nothing move by
+# rounding: their tolerance is wider.
+LOSS, GRADIENTS, PARAMETERS = 1e-6, 5e-6, 1e-4
+
+DEFAULT = [
+    "ring/contiguous@data=2,fsdp=2,ring=2,chunk=8",
+    "ring/striped@ring=4,tensor=2,chunk=4,remat=none",
+    "ring/zigzag@fsdp=2,ring=2,tensor=2,chunk=0,remat=attention",
+    "all_gather/striped@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=0",
+    "ring/striped@fsdp=2,ring=4,chunk=4,zero=1",
+]
+# Plans by model: layers of linear attention, and of both kinds.
+OTHERS = {
+    LINEAR: [
+        "lasp@data=2,fsdp=2,ring=2,chunk=8,tile=12",
+        "lasp2@ring=4,tensor=2,chunk=0,remat=attention,zero=1",
+        "ulysses/contiguous/chunked@data=2,ulysses=2,chunk=0,remat=none,zero=0",
+    ],
+    HYBRID: [
+        "lasp2@fsdp=2,ring=4,chunk=4",
+        "lasp@data=2,ring=2,tensor=2,chunk=0,remat=none,zero=1,softmax=ring",
+        "lasp2@data=2,ring=4,chunk=0,remat=attention,zero=0,softmax=rsa",
+        "megatron_sp/contiguous/chunked@data=2,fsdp=2,tensor=2,chunk=0,remat=dots",
+    ],
+}
+FACTORS = [
+    ["ring/contiguous", "ring/striped", "ring/zigzag", "all_gather/contiguous", "all_gather/zigzag"],
+    ["ring=8", "data=2,fsdp=2,ring=2", "ring=4,tensor=2", "fsdp=2,ring=2,tensor=2", "data=2,ring=2,tensor=2"],
+    ["chunk=0", "chunk=4"],
+    ["remat=full", "remat=attention", "remat=dots", "remat=none"],
+    ["zero=3", "zero=1", "zero=0"],
+]
+
+
+def product(factors: list[list[str]]) -> list[tuple]:
+    return [()] if not factors else [(one, *rest) for one in factors[0] for rest in product(factors[1:])]
+
+
+FULL = ["ring/striped@data=2,ring=4,chunk=0,remat=dots"]
+FULL += [f"{each[0]}@{','.join(each[1:])}" for each in covering(product(FACTORS))]
+PLANS = [
+    pytest.param(plan, marks=marks)
+    for plans, marks in (
+        (DEFAULT[1:2], ()),
+        (DEFAULT[:1] + DEFAULT[2:], pytest.mark.training),
+        (FULL, pytest.mark.full),
+    )
+    for plan in plans
+]
+
+
+def training(plan: str, length: int = LENGTH, dtype: str = "float32", model: Model = MODEL) -> Training:
+    """With an optimizer that remembers the gradients of its last step."""
+    remembering = optax.chain(optax.trace(0), adamw(1e-3))
+    return make_training(model, plan, seq_len=length, batch=BATCH, dtype=dtype, optimizer=remembering)
+
+
+def tokens() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, MODEL.vocabulary, (STEPS, BATCH, LENGTH + 1))
+
+
+@cache
+def trained(plan: str, dtype: str = "float32", model: Model = MODEL) -> dict[str, Any]:
+    """Losses of three steps, gradients of the first, parameters before and after, the state after."""
+    run = training(plan, dtype=dtype, model=model)
+    step, state = run.compile(FAST), run.init(seed=0)
+    found: dict[str, Any] = {"before": arrays(state.parameters), "losses": []}
+    for batch in tokens():
+        state, loss = step(state, run.place(batch))
+        found["losses"].append(float(loss))
+        found.setdefault("gradients", arrays(state.optimizer[0].trace))
+    return found | {"after": arrays(state.parameters), "state": state}
+
+
+def arrays(state: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+
+
+def errors(found: list[np.ndarray], reference: list[np.ndarray]) -> list[float]:
+    return [float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(found, reference, strict=True)]
+
+
+ONE = "ring/contiguous@ring=1,chunk=0,remat=none"
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_step_is_the_single_devices_step(plan: str) -> None:
+    assert_alike(trained(plan), trained(ONE))
+
+
+def linear_one(model: Model) -> dict[str, Any]:
+    """A step of a model with linear layers on a single device."""
+    return trained("lasp@ring=1,chunk=0,remat=none", model=model)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in OTHERS.items() for plan in plans])
+def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan: str) -> None:
+    assert_alike(trained(plan, model=model), linear_one(model))
+
+
+def assert_alike(found: dict[str, Any], one: dict[str, Any]) -> None:
+    """The same losses, gradients, and parameters, which three steps have moved."""
+    assert max(errors(found["before"], one["before"])) == 0
+    assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
+    assert max(errors(found["gradients"], one["gradients"])) < GRADIENTS
+    assert max(errors(found["after"], one["after"])) < PARAMETERS
+    assert min(errors(one["after"], one["before"])) > 20 * PARAMETERS, "three steps move every parameter"
+
+
+def softmax_attention(q, k, v):
+    s = np.einsum("tnh,snh->nts", q, k) / MODEL.head_dim**0.5
+    s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    return np.einsum("nts,snh->tnh", p / p.sum(-1, keepdims=True), v)
+
+
+def linear_attention(q, k, v, model: Model):
+    """All pairs at once, each faded by the tokens between, and the output normed."""
+    if model.features == "elu":
+        q, k = (np.where(x > 0, 1 + x, np.exp(x)) for x in (q, k))
+    kept = np.full(model.kv_heads, float(model.decay) if model.decay != "tnl" else 0.0)
+    if model.decay == "tnl":
+        kept = np.exp(-(2.0 ** (-8 * np.arange(1, model.kv_heads + 1) / model.kv_heads)))
+    apart = np.subtract.outer(np.arange(len(q)), np.arange(len(q)))
+    fade = np.repeat(kept, model.heads // model.kv_heads)[:, None, None] ** np.maximum(apart, 0) * (apart >= 0)
+    out = np.einsum("tnh,snh,nts,snd->tnd", q, k, fade, v)
+    return out / np.sqrt((out**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def decoder_loss(parameters: list[np.ndarray], rows: np.ndarray, model: Model = MODEL) -> float:
+    """A LLaMA's mean loss in float64, one sequence after the other, natural order, nothing shared with the package."""
+    kinds = {"softmax": "S", "linear": "L"}.get(model.attention, model.attention) * model.layers
+    embedding, head, layers, norm = (parameters[i] for i in (0, 1, slice(2, 11), 11))
+    half, group = MODEL.head_dim // 2, MODEL.heads // MODEL.kv_heads
+
+    def normed(x, scale):
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
+
+    def rotated(x_TNH):
+        angle = np.arange(len(x_TNH))[:, None, None] * 10000.0 ** (-np.arange(half) / half)
+        z = (x_TNH[..., :half] + 1j * x_TNH[..., half:]) * np.exp(1j * angle)
+        return np.concatenate([z.real, z.imag], -1)
+
+    total = []
+    for row in rows:
+        x = embedding[row[:-1]]
+        for kind, norm1, down, norm2, gate, key, output, query, up, value in zip(kinds, *layers, strict=False):
+            q, k, v = (np.einsum("td,dnh->tnh", normed(x, norm1), w) for w in (query, key, value))
+            q, k, v = rotated(q), np.repeat(rotated(k), group, 1), np.repeat(v, group, 1)
+            out = softmax_attention(q, k, v) if kind == "S" else linear_attention(q, k, v, model)
+            x = x + np.einsum("tnh,nhd->td", out, output)
+            y, z = normed(x, norm2) @ gate, normed(x, norm2) @ up
+            x = x + (y / (1 + np.exp(-y)) * z) @ down
+        logits = normed(x, norm) @ head
+        total.append(np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(x)), row[1:]])
+    return float(np.mean(total))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [MODEL, *(pytest.param(model, marks=pytest.mark.training) for model in OTHERS)],
+    ids=lambda model: model.attention,
+)
+def test_the_model_is_a_llama(model: Model) -> None:
+    one = trained(ONE) if model is MODEL else linear_one(model)
+    parameters = [x.astype(np.float64) for x in one["before"]]
+    assert np.isclose(one["losses"][0], decoder_loss(parameters, tokens()[0], model), rtol=LOSS, atol=0)
+
+
+@pytest.mark.full
+def test_bfloat16_follows_float32() -> None:
+    found, one = trained("ring/zigzag@fsdp=2,ring=4,chunk=4", "bfloat16"), trained(ONE)
+    assert np.allclose(found["losses"], one["losses"], rtol=2e-3, atol=0)
+    assert max(errors(found["gradients"], one["gradients"])) < 0.05
+
+
+def jaxpr_of(plan: str, length: int = LENGTH) -> Any:
+    run = training(plan, length)
+    return jax.make_jaxpr(run.gradients)(run.definition[1], run.abstract_batch).jaxpr
+
+
+def logits(jaxpr: Any) -> Iterator[int]:
+    """How many rows of a vocabulary each array of the program holds that is made of such rows; parameters have one for
+    each hidden dimension."""
+    for _, equation, _ in walk(jaxpr):
+        for variable in equation.outvars:
+            shape = variable.aval.shape
+            if shape and shape[-1] == MODEL.vocabulary and shape[-2] != MODEL.hidden:
+                yield int(np.prod(shape[:-1]))
+
+
+def test_logits_of_the_sequence_are_never_materialised() -> None:
+    most = max(logits(jaxpr_of("ring/striped@ring=4,chunk=4")))
+    assert most == BATCH * 4 * 4  # sequences, shards, rows of a chunk
+    assert max(logits(jaxpr_of("ring/striped@ring=4,chunk=0"))) == BATCH * LENGTH, "the test would see them"
+
+
+def shapes(text: str) -> Iterator[list[int]]:
+    """Of every array in a compiled program's text."""
+    for kind, sizes in SHAPE.findall(text):
+        if sizes and kind in ITEM_BYTES:
+            yield [int(size) for size in sizes.split(",")]
+
+
+@pytest.mark.training
+def test_a_layer_gathers_parameters_and_never_the_sequence() -> None:
+    sent = []
+    for length in (LENGTH, 2 * LENGTH):
+        text = training("ring/striped@ring=4,chunk=4,remat=attention", length).compile(FAST).as_text()
+        sent.append(sent_bytes_by_opcode(collectives(parse_module(text))))
+        rows = [int(np.prod(shape)) // MODEL.vocabulary for shape in shapes(text) if MODEL.vocabulary in shape]
+        assert max(rows) < BATCH * length // 4, "no array holds the logits of all of a shard's rows"
+    assert sent[0]["all-gather"] == sent[1]["all-gather"] > 0
+    assert sent[1]["collective-permute"] == 2 * sent[0]["collective-permute"] > 0
+
+
+@pytest.mark.training
+def test_replicated_parameters_need_no_all_gather() -> None:
+    text = training("ring/striped@ring=4,zero=0").compile(FAST).as_text()
+    assert set(sent_bytes_by_opcode(collectives(parse_module(text)))) == {"collective-permute", "all-reduce"}
+
+
+def permutes(remat: str) -> int:
+    jaxpr = jaxpr_of(f"ring/striped@ring=4,remat={remat}")
+    return sum(times for name, _, times in walk(jaxpr) if name == "ppermute")
+
+
+def test_policies_say_what_is_computed_again() -> None:
+    hops = MODEL.layers * 3 * 2  # of keys and values, forward
+    assert permutes("full") - hops == permutes("attention") == permutes("dots") == permutes("none")
+
+
+def kept(plan: str) -> list[tuple[int, ...]]:
+    """The shapes that loops over layers or chunks give: what the backward pass finds, and gradients."""
+    found = [equation.outvars for name, equation, _ in walk(jaxpr_of(plan)) if name == "scan"]
+    return [variable.aval.shape for variables in found for variable in variables]
+
+
+@pytest.mark.parametrize("remat", REMAT)
+def test_no_policy_keeps_gathered_parameters_or_the_inside_of_chunks(remat: str) -> None:
+    shapes = kept(f"ring/striped@ring=4,chunk=4,remat={remat}")
+    copies = (MODEL.layers, 1, 4, MODEL.hidden, MODEL.feed_forward)
+    inside = [shape for shape in shapes if MODEL.feed_forward in shape and MODEL.hidden not in shape]
+    assert shapes and copies not in shapes and not inside
+
+
+def test_whole_shards_keep_what_the_policy_says() -> None:
+    widths = [kept(f"ring/striped@ring=4,chunk=0,remat={remat}") for remat in ("full", "none")]
+    rows = [any(shape[-2:] == (LENGTH // 4, MODEL.feed_forward) for shape in shapes) for shapes in widths]
+    assert rows == [False, True]
+
+
+def shares(plan: str) -> list[set[int]]:
+    """Into how many different shards arrays are cut: scales of norms, and other parameters, with Adam's moments."""
+    run = training(plan)
+    abstract = jax.eval_shape(lambda: run.make(0))
+    found = []
+    for part, sharding in zip(jax.tree.leaves(abstract), jax.tree.leaves(run.shardings), strict=True):
+        if part.ndim:
+            found.append((part.size // int(np.prod(sharding.shard_shape(part.shape))), part.shape))
+    scales = [(MODEL.hidden,), (MODEL.layers, MODEL.hidden)]
+    assert len(found) == 3 * 12 + 12, "parameters, two moments, and the gradients that are remembered"
+    return [{share for share, shape in found if (shape in scales) == scale} for scale in (True, False)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "scales", "others"),
+    [
+        ("ring@ring=8", 8, 8),
+        ("ring@fsdp=2,ring=2,tensor=2", 4, 8),
+        ("ring@data=2,ring=4", 4, 4),
+        ("ring@ring=8,zero=0", 1, 1),
+        ("ring@ring=4,tensor=2,zero=0", 1, 2),
+    ],
+)
+def test_every_parameter_and_moment_has_its_shards(plan: str, scales: int, others: int) -> None:
+    assert shares(plan) == [{scales}, {others}]
+
+
+def test_the_first_stage_cuts_the_moments_alone() -> None:
+    run = training("ring@fsdp=2,ring=2,tensor=2,zero=1")
+    lie = run.shardings
+    where = [{each.spec for each in jax.tree.leaves(part) if len(each.spec) > 1} for part in lie]
+    assert all("ring" not in str(spec) for spec in where[0])
+    assert any("ring" in str(spec) for spec in where[1])
+    assert shares("ring@fsdp=2,ring=2,tensor=2,zero=1") == [{1, 4}, {2, 8}]
+
+
+@pytest.mark.training
+def test_the_first_stage_gathers_parameters_once_a_step() -> None:
+    sent = [
+        sent_bytes_by_opcode(
+            collectives(parse_module(training(f"ring/contiguous@ring=4,zero={stage}").compile(FAST).as_text()))
+        )
+        for stage in (1, 3)
+    ]
+    own = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: training("ring@ring=4").make(0).parameters)))
+    assert sent[0]["all-gather"] == own * 4 * 3 // 4, "float32, what the three others have"
+    assert sent[0]["all-gather"] < sent[1]["all-gather"]
+
+
+@pytest.mark.training
+def test_the_shards_are_really_there() -> None:
+    state = trained(DEFAULT[2])["state"]  # of 8 devices, by which every matrix is cut
+    for part in (state.parameters, state.optimizer):
+        leaves = [leaf for leaf in jax.tree.leaves(part) if leaf.ndim > 2]
+        assert leaves
+        assert all(len(leaf.addressable_shards) == 8 for leaf in leaves)
+        assert all(shard.data.size == leaf.size // 8 for leaf in leaves for shard in leaf.addressable_shards)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        ("ring@ring=8,chunk=5", "chunk=5 does not divide the 8 rows"),
+        ("ring@ring=16", "needs 16 devices"),
+        ("ring@tensor=4", "2 kv_heads do not divide over tensor=4"),
+        ("rong", "Did you mean ring"),
+    ],
+)
+def test_refusals_have_reasons(plan: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        training(plan)
+
+
+def test_parameters_that_cannot_be_sharded_are_refused() -> None:
+    odd = Model(name="odd", hidden=36, feed_forward=48, layers=1, heads=4, kv_heads=4, head_dim=9, vocabulary=56)
+    with pytest.raises(BadInput, match=r"hidden 36 does not divide over 8 devices; 4 would do\. Try zero=0"):
+        make_training(odd, "ring@ring=8", seq_len=64)
+    with pytest.raises(BadInput, match="even head_dim"):
+        make_training(odd, "ring@ring=4", seq_len=64)
+
+
+def test_a_batch_of_another_shape_is_refused() -> None:
+    run = training("ring@ring=2")
+    with pytest.raises(BadInput, match=r"a step takes \(4, 65\)"):
+        run.place(tokens()[0][:, :-1])
+    placed = run.place(tokens()[0])
+    assert list(np.asarray(placed.positions_T)[:3]) == [0, 2, 4]
+    assert np.array_equal(np.asarray(placed.targets_BT)[:, :31], np.asarray(placed.tokens_BT)[:, 32:63])
