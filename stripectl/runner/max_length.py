@@ -73,7 +73,7 @@ def max_length(
 
         def at_length(longer: Workload, case: Measurement = case) -> Measurement:
             full = with_tile(case.plan, longer, hardware.kind)
-            return replace(case, workload=longer, plan=str(full))
+            return replace(case, workload=longer, plan=full)
 
         def compile_length(longer: Workload, at_length: Attempt = at_length) -> Measurement:
             asked = at_length(longer)

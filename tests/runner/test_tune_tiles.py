@@ -244,7 +244,7 @@ def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: py
     call += ["--pass", "forward", "--strategy", strategy, "--min-samples", "3"]
 
     def found() -> dict[str, tuple[float, ...]]:
-        return {m.plan: m.samples_s for m in Run.load(Path("run")).measurements if m.samples_s}
+        return {str(m.plan): m.samples_s for m in Run.load(Path("run")).measurements if m.samples_s}
 
     def kill(self, heard: str, done: int, total: int) -> None:
         for worker in children(os.getpid()) if heard.startswith("sample 3") else ():

@@ -75,7 +75,11 @@ def _table(
     ]
     rows += [
         _row(those[0], console.refused_alike(those), None)
-        | {"cells": [], "plans": [m.plan for m in those[:MAX_NAMED_PLANS]], "unnamed": len(those[MAX_NAMED_PLANS:])}
+        | {
+            "cells": [],
+            "plans": [str(m.plan) for m in those[:MAX_NAMED_PLANS]],
+            "unnamed": len(those[MAX_NAMED_PLANS:]),
+        }
         for those in told.groups
     ]
     lacking = [

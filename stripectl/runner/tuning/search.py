@@ -14,7 +14,7 @@ from typing import Any
 from stripectl.analysis.ranking import by_strongest_method, rankings
 from stripectl.compile.compiler import CompilerPool
 from stripectl.core.layer_groups import join_plans, layer_groups
-from stripectl.core.plan import Plan, parse_plan
+from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput, Missing
 from stripectl.hardware.target import Target
@@ -114,7 +114,7 @@ def with_best_mesh(
     if request.every_mesh:
         if not (ranked := rankings(made)):
             raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
-        mesh = parse_plan(by_strongest_method(ranked).best.plan).mesh
+        mesh = by_strongest_method(ranked).best.plan.mesh
         plans = [plan if plan.mesh else replace(plan, mesh=mesh) for plan in request.plans]
         tuning = replace(tuning, request=replace(request, plans=plans, every_mesh=False))
     yield from TileSearches(tuning, place, devices, compilers).run()
