@@ -313,7 +313,7 @@ def draw_flow() -> Drawing:
         "case into a measurement, analysis draws conclusions, and reporters and exports show them.",
     )
     boxes = (
-        ("cli, api", "strings", "parsed once"),
+        ("command", "strings", "parsed once"),
         ("runner", "request, cases", "planned or refused"),
         ("backends", "measure", "compile, simulate"),
         ("results", "run.json", "measurements"),
@@ -330,7 +330,11 @@ def draw_flow() -> Drawing:
             drawing.arrow(x - 12, 88, x - 1, 88)
     drawing.text(16, 30, "One direction: values go right, and nothing is handed back", 13, bold=True)
     drawing.text(
-        16, 152, "Backends share one protocol; tests give the runner a backend that needs no devices.", 11, fill=SOFT
+        16,
+        152,
+        "A plan that is refused or fails is a measurement with a reason; the other plans continue.",
+        11,
+        fill=SOFT,
     )
     return drawing
 
