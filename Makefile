@@ -17,7 +17,7 @@ empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all check-gpu check-frameworks lint wheel clean
+.PHONY: help bench test test-slow test-all check-gpu check-frameworks lint docs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -42,23 +42,34 @@ check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its
 check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against MaxText, Transformer Engine, Megatron, torchtitan
 	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py
 
-lint: $(VENV)/dev    ## ruff and pyright
+lint: $(VENV)/dev    ## ruff, pyright and the check of prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python tools/prose.py
+
+docs: $(VENV)/dev    ## the documentation, in docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs docs/_build/html
+
+fuzz: $(VENV)/dev    ## a coverage-guided fuzzer: KIND=plans, options, yaml, runs or profiles, MINUTES=12
+	$(PIP) --group fuzz
+	$(BIN)/python -m tests.support.fuzz $(or $(KIND),runs) --minutes $(or $(MINUTES),12)
 
 wheel: $(VENV)/dev    ## the wheel, in dist/
 	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . >/dev/null
 
+sdist: $(VENV)/dev    ## the source distribution, in dist/
+	$(BIN)/python -m build --sdist --outdir dist . >/dev/null
+
 clean:    ## remove what the targets above made
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) dist docs/_build
 
 $(VENV)/with: FORCE
 	@if [ "$$(cat $@ 2>/dev/null)" != "$(WITH)" ]; then set -e; \
 	  $(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update && \
 	    apt-get install -y python3-venv; } || { echo "$(PYTHON) has no venv module. Try apt-get install python3-venv"; \
 	    exit 1; }; \
-	  $(PYTHON) -m venv --clear $(VENV); \
+	  $(PYTHON) -m venv --clear $(VENV); $(PIP) 'pip>=25.1'; \
 	  echo "$(WITH)" >$@; fi
 
 $(VENV)/run: pyproject.toml $(VENV)/with
@@ -66,7 +77,7 @@ $(VENV)/run: pyproject.toml $(VENV)/with
 	touch $@
 
 $(VENV)/dev: pyproject.toml $(VENV)/with
-	$(PIP) -e '.[dev]' $(JAX:%=jax==%)
+	$(PIP) -e '.[tpu,cuda-compiler]' --group dev $(JAX:%=jax==%)
 	touch $@ $(VENV)/run
 
 $(FRAMEWORKS)/made: Makefile    # MaxText needs Python 3.12: FRAMEWORKS_PYTHON names one

@@ -1,8 +1,8 @@
 """What a profile says of a program's steps: how much communication hides, for every step, device, hop and mesh axis.
 
-For each device and step (DESIGN.md): C the union of its compute, M the union of its communication windows;
-hidden = |C and M|, exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device does nothing but
-wait for a transfer; what skew is, `seen` says.
+For each device and step: C is the union of its compute, M the union of its communication windows; hidden = |C and M|,
+exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device does nothing but wait for a transfer;
+`device_steps` defines skew. docs/explanation/definitions.md has all of these.
 
 Figures are medians over steps. Those of the whole are of the device that computes longest, as in a simulation: others
 wait for it, which is imbalance and not slow communication; skew and stall are of the device that has most.

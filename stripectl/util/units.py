@@ -50,7 +50,7 @@ def times(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x" if value >= 0.095 else f"{value:.2g}x"
 
 
-# What a name ends in says its unit (DESIGN.md, style 4); a rate of FLOPs may be one of a dtype.
+# What a name ends in says its unit (docs/contributing/style.md); a rate of FLOPs may be one of a dtype.
 ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"bytes_per_s(_one_way)?", lambda value: rate(value, "B/s")),
     (r"flops_per_s(_b?float\d+)?", lambda value: rate(value, "FLOP/s")),

@@ -1,14 +1,11 @@
-"""`stripectl check`: exit codes, what it writes, and what the README and the examples say of it."""
+"""`stripectl check`: exit codes, what it writes, and the claims of the examples."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from junitparser import JUnitXml
 
-from stripectl.analysis.claims import load_claims
-from stripectl.analysis.metrics import METRICS
 from stripectl.reporters.ci import SUMMARY
 from tests.analysis.test_judge import CONTIGUOUS, FAST, SLOW, STRIPED, run_of, sampled
 from tests.cli.test_cli import run
@@ -81,24 +78,6 @@ def test_a_narrow_screen_keeps_verdicts_and_claims(folder: Path, capsys, monkeyp
 def test_the_examples_hold(capsys) -> None:
     assert run("check", str(EXAMPLE), *map(str, RUNS), "--strict") == 0
     assert "11 hold" in capsys.readouterr().out
-
-
-def test_the_readmes_rows_are_those_of_the_command(capsys, monkeypatch) -> None:
-    monkeypatch.chdir(ROOT)
-    section = (ROOT / "README.md").read_text().partition("## Claims")[2].partition("\n## ")[0]
-    command, shown = re.findall(r"`stripectl (check [^`]+)`|```\n([^`]+)```", section)[:2]
-    run(*command[0].split())
-    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    rows = [" ".join(line.split()) for line in shown[1].splitlines()]
-    assert len(rows) == 5 and rows == said[:5]
-    for name in METRICS:
-        assert f"`{name}`" in section or name == "fits"
-
-
-def test_the_readmes_claims_are_claims(tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text().partition("## Claims")[2]
-    block = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)
-    assert block and len(load_claims(written(tmp_path / "claims.yaml", block[1])).claims) == 4
 
 
 def test_each_example_fails_where_its_run_is_not(capsys) -> None:

@@ -39,7 +39,7 @@ FORWARD, BOTH = "forward", "forward-backward"
 RING, GATHER = "ring/striped/xla@ring=8,tile=512", "all_gather/striped/xla@ring=8,tile=512"
 NEVER_MISSING = [kind for kind, tools in TOOLCHAINS.items() if tools.missing is None]
 
-installed = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: pip install 'stripectl[test]'")
+installed = pytest.mark.skipif(len(NEVER_MISSING) < 2, reason="a compiler is missing: make .venv/dev")
 
 
 def needs(test):

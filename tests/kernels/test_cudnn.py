@@ -265,7 +265,7 @@ def test_the_datasheets_tiles_find_their_keys_in_the_cache() -> None:
     assert datasheet_cost_model(hardware, WORK, TILE).forward.whole_s > 1.5 * machine.forward.whole_s
 
 
-needs_gpu = pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compiler: pip install 'stripectl[test]'")
+needs_gpu = pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compiler: make .venv/dev")
 
 
 @pytest.fixture(scope="module")

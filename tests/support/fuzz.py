@@ -1,6 +1,6 @@
 """A coverage-guided fuzzer of what is read from others, a target a kind of input:
 
-    pip install -e '.[fuzz]'
+    pip install -e . --group fuzz
     python -m tests.support.fuzz plans|options|yaml|runs|profiles [--minutes 12] [--folder .fuzz]
 
 It starts from seeds that are made of what the repository holds, spoils them by their structure (`hostile`) or by their
