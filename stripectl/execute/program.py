@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stripectl.compat as compat
+from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan
 from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_sharding
 from stripectl.core.workload import Workload
@@ -44,8 +45,16 @@ def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
 
 
 # A TPU's compiler starts at most five permutes before it ends one, and those that start late find no tiles left to run
-# beside; a round of the bidirectional ring's backward pass has eight. Jit a function of your own with the same options.
+# beside; a round of the bidirectional ring's backward pass has eight.
 HOPS_AT_ONCE = {"xla_max_concurrent_async_collective_permutes": "16"}
+# On v4, v5p and v6e its scheduler starts the hops of a backward pass behind the tiles of our kernels: the adds of dK/dV
+# look long enough to hide them, and are not. With this flag it starts them before the tiles.
+HOPS_BEFORE_TILES = {"xla_tpu_enable_all_experimental_scheduler_features": "true"}
+
+
+def tpu_flags(plan: Plan) -> dict[str, str]:
+    """What a plan's programs for TPUs are compiled with: jit a function of your own with the same options."""
+    return HOPS_AT_ONCE | (HOPS_BEFORE_TILES if kernels[plan.kernel].bundles else {})
 
 
 def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:
@@ -55,7 +64,7 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
         BadInput: the compiler does not know a flag; the message has the nearest that it does know.
     """
     if kind == "tpu":
-        flags = {**HOPS_AT_ONCE, **flags}
+        flags = {**tpu_flags(plan), **flags}
     if kind == "cpu" and 1 < plan.unroll < plan.shards - 1:
         flags = {**compat.keep_barriers_on_cpu(), **flags}
     try:
