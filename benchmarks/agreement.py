@@ -1,10 +1,12 @@
 """Simulated without a compiler and compiled: the same plans, forward and backward, at 32k and 256k tokens.
 
-    python benchmarks/agreement.py v5p:2x2x4 v4:2x2x4      # ten minutes a target; alone: all six
+    python benchmarks/agreement.py v5p:2x2x4 v4:2x2x4      # ten minutes a target; alone: all
+    python benchmarks/agreement.py --recorded v5p:2x2x4    # times by the tables of today, no compiler: seconds
 
 Both take tiles from the same table; what the plan's own program adds is which transfers its schedule leaves without
 tiles beside them. Each target's rows are written to benchmarks/compiled/ too: tests/compile/test_compiled_plans.py
-holds them against what no machine can beat.
+holds them against what no machine can beat, and against each other; kernel_tables.py reads the schedules of the tables
+there.
 """
 
 import json
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import compiled_cost_model
+from stripectl.compile.cost_model import compiled_cost_model, scheduled
 from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
@@ -23,10 +25,10 @@ from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.simulate.cost_entries import entries_of
-from stripectl.simulate.cost_tables import shapes_of, shipped_costs, table_cost_model
+from stripectl.simulate.cost_tables import read_transfer, shapes_of, shipped_costs, table_cost_model
 from stripectl.simulate.simulation import simulate
 
-TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1", "h100:8")
+TARGETS = ("v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1", "h100:8", "a100:8")
 LENGTHS = (2**15, 2**18)
 KERNELS = {"tpu": "pallas_tpu", "gpu": "cudnn"}
 WORK = Workload(seq_len=LENGTHS[0], heads=16, kv_heads=16, head_dim=128, passes="forward-backward")
@@ -50,20 +52,15 @@ def plans(target: Target, work: Workload) -> Iterator[Plan]:
 def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> dict[str, Any]:
     """What was asked, seconds of either method, and what the compiler said: bytes that a device sends, the most memory
     that it holds, cycles of a tile of each pass, and the transfers that have no tiles beside them."""
-    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
-    assert known
     asked = {"target": str(target), "plan": str(plan), "workload": work.to_json()}
-    simulated_s = simulate(work, plan, table_cost_model(target.hardware, work, plan, known, wired)).seconds
     facts = compilers.report(work, plan, target, {})
     if "refused" in facts:
-        return {**asked, "simulated_s": simulated_s, "refused": " ".join(facts["refused"].split())[:200]}
+        return with_times({**asked, "refused": " ".join(facts["refused"].split())[:200]})
+    wired, known = place_mesh(target, plan.mesh or ()), shipped_costs(target.hardware, work, plan)
     machine = compiled_cost_model(target.hardware, work, plan, facts, wired, known)
     shapes = shapes_of(work, plan)
     entries = {passes: entries_of(facts, shape, target.hardware).get(passes) for passes, shape in shapes.items()}
-    return {
-        **asked,
-        "simulated_s": simulated_s,
-        "compiled_s": simulate(work, plan, machine).seconds,
+    said = {
         "bytes": facts["bytes"],
         "peak_bytes": facts["peak_bytes"],
         "cycles": {
@@ -74,21 +71,41 @@ def row(work: Workload, plan: Plan, target: Target, compilers: CompilerPool) -> 
         "exposed": machine.detail["exposed"],
         "compiler": facts["compiler"],
     }
+    return with_times(asked | said)
 
 
-def main(names: list[str]) -> None:
+def with_times(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the seconds of either method."""
+    target, plan, work = parse_target(row["target"]), parse_plan(row["plan"]), Workload.from_json(row["workload"])
+    known = shipped_costs(target.hardware, work, plan)
+    assert known
+    machine = table_cost_model(target.hardware, work, plan, known, place_mesh(target, plan.mesh or ()))
+    times = {"simulated_s": simulate(work, plan, machine).seconds}
+    if "refused" not in row:
+        exposed = {read_transfer(text): share for text, share in row["exposed"].items()}
+        times["compiled_s"] = simulate(work, plan, scheduled(machine, exposed)).seconds
+    asked = ("target", "plan", "workload")
+    return {key: row[key] for key in asked} | times | {key: row[key] for key in row if key not in (*asked, *times)}
+
+
+def main(names: list[str], recorded: bool) -> None:
     FOLDER.mkdir(exist_ok=True)
     print("target        tokens  plan                                                     simulated   compiled  ratio")
     with CompilerPool(lambda *_: None) as compilers:
         for target in map(parse_target, names):
-            rows = []
-            for length in LENGTHS:
-                work = replace(WORK, seq_len=length)
-                for plan in plans(target, work):
-                    rows.append(row(work, plan, target, compilers))
-                    show(rows[-1])
-                    lines = ",\n".join(map(json.dumps, rows))
-                    (FOLDER / f"{target.hardware.name}.json").write_text(f"[\n{lines}\n]\n")
+            path, rows = FOLDER / f"{target.hardware.name}.json", []
+            for each in map(with_times, json.loads(path.read_text())) if recorded else compiled(target, compilers):
+                rows.append(each)
+                show(each)
+                lines = ",\n".join(map(json.dumps, rows))
+                path.write_text(f"[\n{lines}\n]\n")
+
+
+def compiled(target: Target, compilers: CompilerPool) -> Iterator[dict[str, Any]]:
+    for length in LENGTHS:
+        work = replace(WORK, seq_len=length)
+        for plan in plans(target, work):
+            yield row(work, plan, target, compilers)
 
 
 def show(row: dict[str, Any]) -> None:
@@ -101,4 +118,5 @@ def show(row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(TARGETS))
+    given = [each for each in sys.argv[1:] if each != "--recorded"]
+    main(given or list(TARGETS), "--recorded" in sys.argv)

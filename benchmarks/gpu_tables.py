@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from kernel_tables import schedule_lines, schedule_of
 from scipy.optimize import nnls
 
 from stripectl.analysis.accuracy.attention import PublishedTime, attention_rows, calls
@@ -83,6 +84,7 @@ def main() -> None:
                     said = f"{rows} rows" if rows else f"as {of}, at the clock rate of {name}"
                     costs_s = f"tile_s: {tile_s:.4e}, call_s: {call_s:.2e}"
                     text += f"          {passes}: {{{costs_s}, block: {block}}}  # {said}\n"
+        text += "\n".join(schedule_lines(name, schedule_of(name))) + "\n"
         (FOLDER / f"{name}.yaml").write_text(text)
         print(text)
 

@@ -1,27 +1,22 @@
 """Makes the tables of `profiles/kernels/`: what tiles cost on TPUs, by the compiler, with no TPU at hand.
 
     python benchmarks/kernel_tables.py v5p v6e          # ten minutes each; alone: all
-    python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed, a minute; tiles stay
+    python benchmarks/kernel_tables.py --schedules v5p  # what the schedules leave exposed; tiles stay; GPUs too
 
-Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`).
+Each entry is a small program of one device (`stripectl.simulate.cost_entries.canonical_program`). What schedules leave
+exposed is read from the plans that `benchmarks/agreement.py` recorded.
 """
 
-import itertools
+import json
 import sys
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import exposed_transfers
-from stripectl.core.layout import Tile
-from stripectl.core.model_config import Model
-from stripectl.core.plan import Plan, parse_plan, parse_tile
-from stripectl.core.workload import Workload
+from stripectl.core.plan import parse_plan, parse_tile
 from stripectl.hardware.profile import Hardware
-from stripectl.hardware.target import Target, parse_target
-from stripectl.hlo.schedule import ATTENTION
 from stripectl.simulate.cost_entries import CostEntry, CostKey, Heads
 from stripectl.simulate.cost_tables import PASSES, PassCosts
 from stripectl.simulate.waves import Wave
@@ -33,60 +28,61 @@ TILES = {
     "xla": ["1024x1024", "1024x2048", "2048x2048", "2048x4096", "4096x4096"],
 }
 HEADS = (64, 128, 256)
-# Where schedules are read.
-TARGETS = {
-    "v3": "v3:4x4",
-    "v4": "v4:2x2x4",
-    "v5e": "v5e:4x4",
-    "v5p": "v5p:2x2x4",
-    "v6e": "v6e:4x4",
-    "tpu7x": "tpu7x:2x2x1",
-}
-LENGTHS = (2**15, 2**18)
+RECORDS = Path(__file__).parent / "compiled"
+# Machines without recorded plans: whose schedules are theirs, by the same compiler.
+RECORD_OF = {"v3": "v4", "h200": "h100", "b200": "h100", "gb200": "h100", "gb300": "h100"}
+MACHINES = ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 
 
 def main(names: list[str], tiles_stay: bool) -> None:
     with CompilerPool(lambda *_: None) as compilers:
         for name in names:
-            hardware = Hardware.load(name)
-            exposed = schedules(hardware, lambda work, plan, target: compilers.report(work, plan, target, {}))
+            hardware, left = Hardware.load(name), schedule_of(name)
             if tiles_stay:
                 path = FOLDER / f"{name}.yaml"
-                kept = path.read_text().partition(EXPOSED)[0]
-                path.write_text("\n".join([kept.rstrip(), *exposed_lines(exposed)]) + "\n")
+                kept = path.read_text().partition(MADE_BY)[0]
+                path.write_text("\n".join([kept.rstrip(), *schedule_lines(name, left)]) + "\n")
             else:
-                tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), exposed)
+                tabulate(name, lambda shape, hardware=hardware: compilers.compiled_costs(shape, hardware), left)
 
 
-Exposed = dict[str, dict[int, dict[str, float]]]
+HOPS = "collective-permute"
 
 
-def schedules(hardware: Hardware, facts: Callable[[Workload, Plan, Target], dict | None]) -> Exposed:
-    """What the schedule of each scheme leaves without tiles beside it, by rows of a shard; `facts` compiles."""
-    target, found = parse_target(TARGETS[hardware.name]), dict[str, dict[int, dict[str, float]]]()
-    many = target.devices
-    two = f"ring={max(2, many // 4)},ulysses={min(4, many // 2)}"
-    meshes = {"usp": two, "ulysses": f"ulysses={many}"}
-    for scheme, length in itertools.product(("ring", "bidirectional", "all_gather", "usp", "ulysses"), LENGTHS):
-        mesh = meshes.get(scheme, f"ring={many}")
-        plan = parse_plan(f"{scheme}/contiguous/pallas_tpu@{mesh}")
-        rows = length // plan.shards
-        plan = replace(plan, tile=Tile(min(1024, rows), min(1024, rows)))
-        model = Model.load("1b")
-        sizes: dict[str, Any] = {name: getattr(model, name) for name in ("heads", "kv_heads", "head_dim")}
-        work = Workload(**sizes, seq_len=length, passes="forward-backward", model="1b")
-        said = facts(work, plan, target)
-        if said is None or "refused" in said:
-            print(f"{hardware.name} {plan} of {length}: not compiled", file=sys.stderr)
-            continue
-        shares = exposed_transfers([each for each in said["collectives"] if each["section"] in (None, ATTENTION)])
-        shares = {key: share for key, share in shares.items() if key[1] != "all-to-all"}
-        found.setdefault(scheme, {})[rows] = {" ".join(map(str, key)): share for key, share in sorted(shares.items())}
-    found = {scheme: by_rows for scheme, by_rows in found.items() if any(by_rows.values())}
-    return found
+class Schedule(NamedTuple):
+    """What the compiler's schedules leave without tiles beside it: collectives in every plan that sends any, and hops
+    by scheme and rows of a shard."""
+
+    blocking: list[str]
+    exposed: dict[str, dict[int, dict[str, float]]]
 
 
-def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], exposed: Exposed) -> None:
+def schedule_of(name: str) -> Schedule:
+    """What the recorded plans of a machine say: a hop's share is the least of those of the layouts."""
+    path = RECORDS / f"{RECORD_OF.get(name, name)}.json"
+    rows = [row for row in json.loads(path.read_text()) if "refused" not in row]
+    sent = defaultdict(list)
+    hops: dict[str, dict[int, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        plan, shares = parse_plan(row["plan"]), row["exposed"]
+        for opcode in row["bytes"]:
+            sent[opcode].append(any(opcode in key.split() for key in shares))
+        if HOPS in row["bytes"]:
+            own = {key: share for key, share in shares.items() if HOPS in key.split()}
+            hops[plan.scheme][row["workload"]["seq_len"] // plan.shards].append(own)
+    blocking = {opcode for opcode, found in sent.items() if opcode != HOPS and all(found)}
+    if "all-reduce" in blocking:
+        blocking.add("reduce-scatter")  # it is sent as the former
+    exposed = {scheme: {n: common(layouts) for n, layouts in by.items()} for scheme, by in hops.items()}
+    return Schedule(sorted(blocking), {scheme: by for scheme, by in exposed.items() if any(by.values())})
+
+
+def common(layouts: list[dict[str, float]]) -> dict[str, float]:
+    keys = [key for key in layouts[0] if all(key in each for each in layouts)]
+    return {key: min(each[key] for each in layouts) for key in sorted(keys)}
+
+
+def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], left: Schedule) -> None:
     """Write the table of a machine whose entries costs(shape) gives; shapes without costs are left out."""
     lines, made_by = list[str](), ""
     for kernel, tiles in TILES.items():
@@ -104,15 +100,25 @@ def tabulate(name: str, costs: Callable[[CostKey], PassCosts | None], exposed: E
             found += [f"      {head_dim}:", *rows] if rows else []
         lines += [f"  {kernel}:", "    bfloat16:", *found] if found else []
     if lines:
-        write(name, made_by, [*lines, *exposed_lines(exposed)])
+        write(name, made_by, [*lines, *schedule_lines(name, left)])
 
 
-EXPOSED = "# The share of transfers (pass, collective, bytes per element) that the schedule puts no tiles beside, by"
+MADE_BY = "# What the compiler's schedule leaves without tiles beside it"
 
 
-def exposed_lines(exposed: Exposed) -> list[str]:
-    lines = [EXPOSED, "# scheme and rows of a shard.", "exposed:"] if exposed else []
-    for scheme, by_rows in exposed.items():
+def schedule_lines(name: str, left: Schedule) -> list[str]:
+    of = RECORD_OF.get(name, name)
+    lines = [
+        f"{MADE_BY}: benchmarks/compiled/{of}.json, read by",
+        f"# python benchmarks/kernel_tables.py --schedules {name}",
+    ]
+    lines += ["# Collectives, in every plan.", f"blocking: [{', '.join(left.blocking)}]"]
+    if left.exposed:
+        lines += [
+            "# The share of hops (pass, collective, bytes per element), by scheme and rows of a shard.",
+            "exposed:",
+        ]
+    for scheme, by_rows in left.exposed.items():
         lines += [f"  {scheme}:", *(f"    {rows}: {shown(each)}" for rows, each in by_rows.items())]
     return lines
 
@@ -141,4 +147,4 @@ kernels:
 
 if __name__ == "__main__":
     given = [each for each in sys.argv[1:] if each != "--schedules"]
-    main(given or list(TARGETS), "--schedules" in sys.argv)
+    main(given or list(MACHINES), "--schedules" in sys.argv)

@@ -54,7 +54,7 @@ def compiled_cost_model(
         machine = table_cost_model(hardware, workload, plan, known, wiring)
         if differs := list(disagreements(hardware, workload, plan, facts, known)):
             shown["disagrees"] = differs
-        return replace(machine, exposed=exposed, detail=machine.detail | shown)
+        return scheduled(machine, exposed, shown)
     costs = estimated_costs(hardware, workload, plan, facts)
     if costs is None:
         machine = datasheet_cost_model(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
@@ -73,6 +73,14 @@ def compiled_cost_model(
     both = costs.get("forward", none), costs.get("backward", none)
     made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
     return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
+
+
+def scheduled(
+    machine: CostModel, exposed: Mapping[tuple[str, str, int], float], shown: Mapping[str, Any] | None = None
+) -> CostModel:
+    """The machine with what a plan's own program leaves exposed, in place of what the tables say of its scheme; `shown`
+    is added to its detail."""
+    return replace(machine, exposed=exposed, blocking=(), detail={**machine.detail, **(shown or {})})
 
 
 def disagreements(

@@ -73,6 +73,7 @@ class CostModel:
     source: str
     detail: dict[str, Any] = field(default_factory=dict)
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
+    blocking: Sequence[str] = ()  # collectives that the compiler runs by themselves, in every pass
     hops: Mapping[str, Hops] = field(default_factory=dict)
     torus: bool = False  # devices that are not neighbours send through those between them
     collective_latency_s: float = 0.0  # of what all devices of an axis do together, before its first byte moves
@@ -87,6 +88,8 @@ class CostModel:
     def overlaps_compute(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
         """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
         that none runs beside, the first of each few of them: the others hide behind what follows."""
+        if opcode in self.blocking:
+            return False
         share = self.exposed.get((passes, opcode, itemsize), 0.0)
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 

@@ -45,12 +45,14 @@ class PassCosts:
 @dataclass(frozen=True, eq=False)
 class CostTable:
     """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`; and what its compiler's schedule leaves
-    without tiles beside it, `exposed[scheme][rows of a shard]`, as `CostModel.exposed` has it."""
+    without tiles beside it: collectives that are `blocking`, whatever the scheme, and hops of a scheme,
+    `exposed[scheme][rows of a shard]`, as `CostModel` has both."""
 
     name: str
     source: str
     compiler: str | None
     entries: Mapping[tuple[str, str], Mapping[Heads, Mapping[Tile, Mapping[str, CostEntry | Wave]]]]
+    blocking: tuple[str, ...] = ()
     exposed: Mapping[str, Mapping[int, Mapping[tuple[str, str, int], float]]] = field(default_factory=dict)
 
     @lru_cache(2**12)  # noqa: B019 (a table is there as long as the process)
@@ -124,7 +126,8 @@ def table_of(hardware: str) -> CostTable | None:
         }
         for scheme, of in (content.get("exposed") or {}).items()
     }
-    return CostTable(f"profiles/{FOLDER}/{hardware}.yaml", content["source"], content.get("compiler"), entries, exposed)
+    name, blocking = f"profiles/{FOLDER}/{hardware}.yaml", tuple(content.get("blocking") or ())
+    return CostTable(name, content["source"], content.get("compiler"), entries, blocking, exposed)
 
 
 def read_transfer(text: str) -> tuple[str, str, int]:
@@ -134,8 +137,8 @@ def read_transfer(text: str) -> tuple[str, str, int]:
 
 
 def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, str, int], float]:
-    """What the schedule of the compiler leaves without tiles beside it in a rolled loop, of shards of about so many
-    rows: by the table that ships."""
+    """The hops that the schedule of the compiler leaves without tiles beside them in a rolled loop, of shards of about
+    so many rows: by the table that ships."""
     table = table_of(hardware.name)
     # A kernel makes its hops beside its tiles.
     left = table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
@@ -235,9 +238,11 @@ def table_cost_model(
         if detail["clock_hz"] != clock:
             detail["sources"][reached] = hardware.sources[reached]
     detail |= {passes: {name: getattr(cost, name) for name in COSTS} for passes, cost in costs.items()}
-    exposed = exposed_by(hardware, plan, workload.seq_len // plan.shards)
+    exposed, table = exposed_by(hardware, plan, workload.seq_len // plan.shards), table_of(hardware.name)
     if exposed:
         detail["exposed"] = {" ".join(map(str, key)): share for key, share in sorted(exposed.items())}
+    blocking = table.blocking if table else ()
     detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
-    return with_links(hardware, CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed), wiring)
+    made = CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed, blocking)
+    return with_links(hardware, made, wiring)

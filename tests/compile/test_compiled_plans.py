@@ -1,7 +1,9 @@
 """Plans that real compilers compiled, as `python benchmarks/agreement.py` recorded them, against what no machine can
-beat."""
+beat, and beside the same plans simulated without a compiler."""
 
+import itertools
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -10,19 +12,23 @@ import pytest
 
 from stripectl.analysis.plausibility import why_implausible
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import DISAGREEMENT
+from stripectl.compile.cost_model import DISAGREEMENT, scheduled
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
+from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import Target, parse_target
 from stripectl.results.measurement import Measurement, with_speedups
 from stripectl.runner.static_facts import with_static_facts
+from stripectl.simulate.cost_tables import read_transfer, shipped_costs, table_cost_model
+from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "compiled"
 
 
 class Compiled(NamedTuple):
-    """A plan on a target: seconds predicted from its program, bytes a device sends, and cycles of a tile by pass."""
+    """A plan on a target: seconds predicted from its program, bytes a device sends, cycles of a tile by pass, and the
+    share of transfers that its schedule puts no tiles beside."""
 
     target: Target
     plan: Plan
@@ -30,6 +36,18 @@ class Compiled(NamedTuple):
     seconds: float
     sent_bytes: int
     cycles: dict[str, dict[str, int]]
+    exposed: dict[str, float]
+
+    @property
+    def both(self) -> tuple[float, float]:
+        """Seconds (simulated, compiled), by the tables that ship today."""
+        hardware, known = self.target.hardware, shipped_costs(self.target.hardware, self.workload, self.plan)
+        assert known
+        wired = place_mesh(self.target, self.plan.mesh or ())
+        machine = table_cost_model(hardware, self.workload, self.plan, known, wired)
+        own = scheduled(machine, {read_transfer(text): share for text, share in self.exposed.items()})
+        simulated, compiled = (simulate(self.workload, self.plan, each).seconds for each in (machine, own))
+        return simulated, compiled
 
 
 def read(path: Path) -> list[Compiled]:
@@ -42,6 +60,7 @@ def read(path: Path) -> list[Compiled]:
             row["compiled_s"],
             sum(row["bytes"].values()),
             row["cycles"],
+            row["exposed"],
         )
         for row in rows
     ]
@@ -70,6 +89,24 @@ def test_devices_are_at_most_as_many_times_as_fast_as_one(each: Compiled) -> Non
     alone = next((x for x in alike if x.plan.devices == 1), None)
     if alone:
         assert alone.seconds / each.seconds <= each.plan.devices * 1.001
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+@pytest.mark.parametrize("tokens", [2**15, 2**18])
+def test_simulated_without_a_compiler_and_compiled_tell_the_same(name: str, tokens: int) -> None:
+    """Times within 10 %, and in the same order where two differ by more."""
+    found = {str(x.plan): x.both for x in RECORDS[name] if x.workload.seq_len == tokens}
+    assert {plan: times for plan, times in found.items() if abs(times[0] / times[1] - 1) > 0.10} == {}
+    for (one, (simulated, compiled)), (other, times) in itertools.combinations(found.items(), 2):
+        if abs(math.log(compiled / times[1])) > math.log(1.10):
+            assert (simulated < times[0]) == (compiled < times[1]), (one, other)
+
+
+@pytest.mark.parametrize("name", ["v4", "v5e", "v5p", "v6e", "tpu7x"])
+@pytest.mark.parametrize("layout", ["striped", "zigzag"])
+def test_a_bidirectional_ring_takes_as_long_as_a_ring_of_the_same_tiles(name: str, layout: str) -> None:
+    found = {x.plan.scheme: x.seconds for x in RECORDS[name] if x.plan.layout == layout and x.workload.seq_len == 2**18}
+    assert found["bidirectional"] == pytest.approx(found["ring"], rel=0.15)
 
 
 @pytest.mark.parametrize("name", sorted(RECORDS))

@@ -137,11 +137,17 @@ def test_half_of_the_keys_at_a_time_takes_as_long(target: str, layout: str) -> N
     assert seconds[1] == pytest.approx(seconds[0], rel=0.15)
 
 
-def test_what_the_schedule_leaves_exposed_is_of_a_rolled_loop() -> None:
-    rolled, unrolled = (machine("v4:2x2x4", f"ring/zigzag/pallas_tpu@ring=16,tile=1024{u}") for u in ("", ",unroll=2"))
-    assert rolled.exposed and not unrolled.exposed
-    short = machine("v4:2x2x4", "ring/zigzag/pallas_tpu@ring=16,tile=1024", replace(WORK, seq_len=2**15))
-    assert not short.exposed
+def test_hops_that_the_schedule_leaves_exposed_are_of_a_rolled_loop() -> None:
+    rolled, unrolled = (machine("h100:8", f"ring/zigzag/cudnn@ring=8{u}") for u in ("", ",unroll=2"))
+    assert rolled.exposed and not unrolled.exposed and rolled.blocking == unrolled.blocking != ()
+
+
+@pytest.mark.parametrize("target", ["v4:2x2x4", "v5e:4x4", "v5p:2x2x4", "v6e:4x4", "tpu7x:2x2x1"])
+def test_all_to_alls_of_tpus_block_in_every_scheme_and_pass(target: str) -> None:
+    """Whether a plan has the scheme of a recorded one or not."""
+    for text in ("usp/striped/pallas_tpu@ring=2,ulysses=4", "double_ring/striped/pallas_tpu@outer=2,ulysses=4"):
+        found = machine(target, f"{text},tile=1024x1024")
+        assert not any(found.overlaps_compute(passes, "all-to-all", 2, 1) for passes in ("forward", "backward"))
 
 
 def test_a_kernel_that_makes_its_hops_leaves_none_to_the_schedule() -> None:
