@@ -186,9 +186,14 @@ def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement
         order[slice, place] = index[slice, places[place]]
     # (outer axes, inner axes) -> outer and inner part of each axis side by side
     pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
-    grid = order.reshape([*outer, *inner]).transpose(pairs).reshape(sizes)
-    ways = [{axis: _crossed(target, grid, line, by) for line, axis in enumerate(axes)} for by in (1, -1)]
-    return MeshPlacement(target, tuple(mesh), tuple(grid.reshape(-1).tolist()), *ways)
+    return placed(target, mesh, order.reshape([*outer, *inner]).transpose(pairs).reshape(-1).tolist())
+
+
+def placed(target: Target, mesh: Sequence[tuple[str, int]], order: Sequence[int]) -> MeshPlacement:
+    """The mesh with its devices in an order that is given."""
+    grid = np.array(order).reshape([size for _, size in mesh])
+    ways = [{axis: _crossed(target, grid, line, by) for line, (axis, _) in enumerate(mesh)} for by in (1, -1)]
+    return MeshPlacement(target, tuple(mesh), tuple(order), *ways)
 
 
 def slices_spanned(target: Target, mesh: Sequence[tuple[str, int]]) -> dict[str, int]:

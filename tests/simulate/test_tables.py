@@ -138,7 +138,7 @@ def test_half_of_the_keys_at_a_time_takes_as_long(target: str, layout: str) -> N
 
 
 def test_hops_that_the_schedule_leaves_exposed_are_of_a_rolled_loop() -> None:
-    rolled, unrolled = (machine("h100:8", f"ring/zigzag/cudnn@ring=8{u}") for u in ("", ",unroll=2"))
+    rolled, unrolled = (machine("h100:8", f"ring/zigzag/cudnn@ring=8,tile=128x128{u}") for u in ("", ",unroll=2"))
     assert rolled.exposed and not unrolled.exposed and rolled.blocking == unrolled.blocking != ()
 
 
