@@ -52,6 +52,8 @@ class JaxAttend:
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.pairing.rows * self.pairing.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
+        if self.pairing.shards == 1 and self.pairing.query_rows < self.pairing.rows:
+            me = src = 0  # not traced: a kernel may cut off the cached prefix before the program runs
         return self.pairing.bands(me, src, part, documents)
 
     def rounds(self, by: int = 1) -> int:

@@ -176,9 +176,28 @@ def test_a_row_without_a_cotangent_gets_an_output_of_zeros() -> None:
 
 def test_what_the_library_has_no_mask_for_is_refused() -> None:
     module, x = kernels["cudnn"].load(), jnp.zeros((1, 1, 128, 8))
-    for low, high, why in ((-5, 0, "no windows"), (-UNBOUNDED, 3, "no diagonal above")):
-        with pytest.raises(BadInput, match=why):
-            module.forward(x, x, x, (x, x[..., 0], x[..., 0]), [MaskBlock(0, 0, 128, 128, low, high)], TILE)
+    with pytest.raises(BadInput, match="no windows"):
+        module.forward(x, x, x, (x, x[..., 0], x[..., 0]), [MaskBlock(0, 0, 128, 128, -5, 0)], TILE)
+    with pytest.raises(BadInput, match="no diagonal above"):
+        above = [MaskBlock(0, 0, 128, 128, -UNBOUNDED, 3)]
+        module.backward(x, x, x, x, x[..., 0], x[..., 0], x, above, TILE)
+
+
+@pytest.mark.parametrize(
+    ("plan", "queries", "mask"),
+    [
+        ("pass_kv/contiguous/cudnn@ring=1", 64, "causal"),
+        ("pass_kv/zigzag/cudnn@ring=1", 64, "causal"),
+        ("pass_q/contiguous/cudnn@ring=1", 200, "causal"),
+        ("pass_kv/striped/cudnn@ring=4", 64, "full"),
+        ("tree/contiguous/cudnn@ring=4", 1, "causal"),
+    ],
+)
+def test_queries_behind_a_cached_prefix(stand_in, plan: str, queries: int, mask: str) -> None:
+    """A call without a mask for the prefix, and a causal one."""
+    work = replace(WORK, seq_len=512, query_len=queries, mask=mask)
+    assert why_unsupported(parse_plan(plan), work, "gpu") is None
+    check(replace(work, dtype="float32"), parse_plan(plan))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +210,8 @@ def test_what_the_library_has_no_mask_for_is_refused() -> None:
         ("ring/striped/cudnn@ring=8", {"head_dim": 512}, "gpu", "multiples of 8 up to 256, not heads of 512"),
         ("ring/striped/cudnn@ring=8", {"mask": "sliding:64"}, "gpu", "no windows. Try --kernel xla."),
         ("all_gather/striped/cudnn@ring=8", {"documents": (64,)}, "gpu", "no documents. Try --kernel xla."),
-        ("tree/contiguous/cudnn@ring=8", {"query_len": 1, "passes": "forward"}, "gpu", "as many queries as keys"),
+        ("tree/contiguous/cudnn@ring=8", {"query_len": 1}, "gpu", None),
+        ("pass_kv/contiguous/cudnn@ring=8", {"query_len": 64}, "gpu", "64 queries behind a cached prefix on one shard"),
         ("ring/striped/cudnn@ring=8,tile=512", {}, "gpu", "chooses its tiles itself. Leave tile=512x512 out."),
         ("ring/striped/cudnn@ring=8,backward=64", {}, "gpu", "chooses its tiles itself. Leave backward=64x64 out."),
     ],

@@ -66,6 +66,7 @@ class PublishedTime(NamedTuple):
             heads=self.heads,
             kv_heads=self.kv_heads,
             head_dim=self.head_dim,
+            v_head_dim=self.v_dim,
             batch=self.batch,
             mask=self.mask,
             passes="forward" if self.passes == "forward" else "forward-backward",

@@ -6,7 +6,7 @@ asks the library only where there is a GPU: what it says ahead of time leaves ou
 
 from typing import Any
 
-from stripectl.core.kernel import Capability, Kernel, why_not_whole_sequences
+from stripectl.core.kernel import Capability, Kernel
 from stripectl.core.layout import Tile
 
 # What a time from a datasheet takes for granted, since the library's own are not published: the tiles of
@@ -52,7 +52,14 @@ def why_unsupported(workload: Any, plan: Any, kind: str, capability: Capability 
         return reason
     if workload.window.left is not None:
         return "cudnn has causal and full masks, no windows. Try --kernel xla."
-    return why_not_whole_sequences("cudnn", workload)
+    if workload.documents is not None:
+        return "cudnn has masks of whole sequences, no documents. Try --kernel xla."
+    if workload.query_len is not None and workload.query_len > 1 and workload.mask != "full" and plan.shards > 1:
+        return (
+            f"cudnn meets {workload.query_len} queries behind a cached prefix on one shard of the keys, not on "
+            f"{plan.shards}. Try --mesh ring=1, or --kernel xla."
+        )
+    return None
 
 
 about = Kernel(

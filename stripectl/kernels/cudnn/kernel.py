@@ -9,7 +9,8 @@ primitives take one. They give attention and gradients in the dtype of their arg
 what comes of a rectangle is merged and added up in float32 (`rectangles`).
 
 Their masks are none and causal. Keys j <= i + high with high < 0 are those of the causal mask once queries have moved
-up -high rows: the first ones, which meet no key, leave, and zeros follow the last.
+up -high rows: the first ones, which meet no key, leave, and zeros follow the last. With high > 0, which only queries
+behind a cached prefix have, the first `high` keys have no mask, and the others the causal one.
 
 The library works delta out itself, as rowsum(dout * out), from an output that is given. Ours is given delta instead:
 `output_for` makes an output that has it.
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import stripectl.compat as compat
+from stripectl.core.layout import UNBOUNDED
 from stripectl.errors import BadInput
 from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import NOTHING, fold
@@ -100,6 +102,19 @@ def by_diagonal(band, masked, run):
     return run(True, -band.high)
 
 
+def without_prefix(bands) -> list[list]:
+    """The bands in groups, one after the other, none with a diagonal above the first."""
+    if not any(isinstance(band.high, int) and 0 < band.high < band.cols - 1 for band in bands):
+        return [bands]
+    parts = []
+    for band in bands:
+        first = min(max(band.high, 0), band.cols)
+        parts += [[band._replace(cols=first, high=UNBOUNDED)]] if first else []
+        rest = band._replace(col=band.col + first, cols=band.cols - first, high=band.high - first)
+        parts += [[rest]] if rest.cols else []
+    return parts
+
+
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
     def compute(band, masked, q, k, v):
         def run(causal, rows):
@@ -108,7 +123,9 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
 
         return by_diagonal(band, masked, run)
 
-    return rectangles.forward([fold(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, bands, compute)
+    for group in without_prefix(bands):
+        state = rectangles.forward([fold(q_BNTH)], [fold(k_BKSH), fold(v_BKSH)], state, group, compute)
+    return state
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
