@@ -35,7 +35,6 @@ from tests.support.exact import (
     ROWS,
     check,
     covering,
-    each_choice,
     in_parts,
     legal,
     meshes,
@@ -108,10 +107,7 @@ COVERED = set(COVER)
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case.scheme in STATES and case not in COVERED]
 
 
-QUICK = [
-    pytest.param(case, marks=marks)
-    for case, marks in in_parts(COVER, lambda case: pairs((case.scheme, case.layout)) | each_choice(case))
-]
+QUICK = [pytest.param(case, marks=marks) for case, marks in in_parts(COVER)]
 
 
 @pytest.mark.parametrize("case", [*QUICK, *WHOLE], ids=str)
