@@ -11,13 +11,14 @@ BIN := $(VENV)/bin
 FRAMEWORKS := $(VENV)/frameworks
 FRAMEWORKS_PYTHON ?= $(shell for each in python3.12 python3.13 python3; do command -v $$each && break; done)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+QUICK := -n auto --maxprocesses 4 --dist worksteal
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
 PART ?= browser compilers exactness faults hosts training full
 empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help bench test test-slow test-all check-gpu check-frameworks lint docs fuzz wheel sdist clean
+.PHONY: help bench test test-slow test-all coverage check-gpu check-frameworks lint docs fuzz wheel sdist clean
 
 help:                 ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -28,13 +29,18 @@ bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and it
 	$(BIN)/stripectl bench --seqlen 256k
 
 test: $(VENV)/dev     ## the quick tests, in 6 minutes
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(QUICK)
 
 test-slow: $(VENV)/dev $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe)    ## the others, or PART="browser compilers" of them
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
 
 test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## all tests
 	$(BIN)/python -m pytest $(PARALLEL) -m "not frameworks"
+
+coverage: $(VENV)/dev    ## the quick tests, with the branches of each module that they leave out
+	$(BIN)/python -m pytest $(QUICK) --cov --cov-report=term
+	@for folder in core simulate analysis runner; do \
+	  echo "$$folder: $$($(BIN)/coverage report --include="stripectl/$$folder/*" --format=total) %"; done
 
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)

@@ -14,6 +14,7 @@ from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
 from stripectl.hardware.target import parse_target, read_target
+from stripectl.reporters.terminal import footnotes
 from stripectl.reporters.terminal.footnotes import plausibility_notes
 from stripectl.results.measurement import Measurement, with_speedups
 from stripectl.results.run import Run
@@ -102,6 +103,14 @@ def test_what_is_implausible_is_said_and_not_recommended() -> None:
 
 
 TARGETS = {"v4:2x2x4": 16, "v5e:4x4": 16, "v5p:2x2x4": 16, "v6e:4x4": 16, "tpu7x:2x2x1": 8}
+
+
+def test_a_run_is_looked_through_once_however_many_measurements_it_has(monkeypatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(footnotes, "why_implausible", lambda m, run: looked.append(id(run)))
+    measurements = [found(ring(layout)) for layout in ("contiguous", "striped", "zigzag")]
+    assert plausibility_notes(measurements) == []
+    assert len(looked) == 3 and len(set(looked)) == 1 and looked[0] != id(measurements)
 
 
 @st.composite

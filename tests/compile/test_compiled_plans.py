@@ -137,6 +137,7 @@ def test_equal_tiles_cost_the_same_in_every_scheme(name: str) -> None:
         assert max(found) <= min(found) * (1 + DISAGREEMENT)
 
 
+@pytest.mark.compilers
 @pytest.mark.skipif("gpu" not in NEVER_MISSING, reason="no GPU compiler: make .venv/dev")
 @pytest.mark.parametrize("scheme", ["ring", "all_gather", "ulysses"])
 def test_a_plan_that_is_compiled_now_sends_what_its_record_says(without_toolkit, scheme: str) -> None:

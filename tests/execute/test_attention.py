@@ -47,13 +47,17 @@ def errors(attend, order, mask: str, placed=jnp.asarray, out=jnp.asarray, starts
     return [max_relative_error(np.asarray(x)[:, back].swapaxes(1, 2), y) for x, y in zip(found, expected, strict=True)]
 
 
+QUICK = ("ring", "all_gather", "ulysses", "megatron_sp", "lasp2", "usp/contiguous/chunked")
 TRAINED = [name for name in schemes.names() if schemes[name].query_sharding == "all"]
 
 
 @pytest.mark.parametrize(
     ("text", "mask"),
     [
-        *((name, "causal") for name in [*TRAINED, "usp/contiguous/chunked"]),
+        *(
+            pytest.param(name, "causal", marks=() if name in QUICK else pytest.mark.exactness)
+            for name in [*TRAINED, "usp/contiguous/chunked"]
+        ),
         *((f"ring/{layout}", "full") for layout in layouts.names()),
     ],
 )
@@ -67,7 +71,7 @@ def test_values_and_gradients_inside_a_jit(text: str, mask: str) -> None:
     assert max(errors(attend, positions(text, LENGTH, mesh), mask, linear=linear)) < TOLERANCES["float32"]
 
 
-@pytest.mark.parametrize("lie", [("ring", "tensor"), ("ring",), ()])
+@pytest.mark.parametrize("lie", [("ring", "tensor"), pytest.param(("ring",), marks=pytest.mark.exactness), ()])
 @pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
 def test_arrays_that_lie_on_the_mesh_in_any_way(axis_type: AxisType, lie: tuple[str, ...]) -> None:
     mesh = mesh_of(axis_type, ring=4, tensor=2, data=1)

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -224,23 +225,21 @@ def test_every_round_has_a_tile_on_some_device(name: str, layout: str, mask: str
 
 
 MERGED = {"bidirectional": 12, "dist_flash": 5, "double_ring": 6, "ring": 6, "token_ring": 3, "usp": 2}
+QUICK = ("ring", "all_gather", "ulysses", "megatron_sp")  # a scheme of each kind of transfer
 ROLLED = ("bidirectional", "ring")  # their loop over 4 devices stays one where it is not unrolled
 
 
 def compiled_cases() -> list:
-    """Of every scheme on 4 devices; among those that every test run compiles, each has both passes and dtypes."""
+    """Of every scheme on 4 devices; among those outside of `full`, each has both passes and dtypes."""
 
-    def often(plan: Plan, work: Workload) -> bool:
+    def part(plan: Plan, work: Workload) -> Any:
         merges = plan.unroll == 1 or plan.scheme in ROLLED
-        return merges and work.dtype == ("float32" if work.passes == "forward" else "bfloat16")
+        if not merges or work.dtype != ("float32" if work.passes == "forward" else "bfloat16"):
+            return pytest.mark.full
+        return () if plan.scheme in QUICK else pytest.mark.exactness
 
     even = [each for each in cases(4) if each[0].mesh == on_devices(each[0].scheme, 4).mesh]
-    return [
-        pytest.param(
-            plan, work, id=f"{plan}-{work.passes}-{work.dtype}", marks=() if often(plan, work) else pytest.mark.full
-        )
-        for plan, work in even
-    ]
+    return [pytest.param(plan, work, id=name_of(plan, work), marks=part(plan, work)) for plan, work in even]
 
 
 @pytest.mark.parametrize(("plan", "work"), compiled_cases())
@@ -269,11 +268,15 @@ def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: Plan, work: 
     )
 
 
+def part_of(name: str, often: bool) -> Any:
+    return () if name in QUICK and often else pytest.mark.exactness if often else pytest.mark.full
+
+
 PACKINGS = [("causal", None), ("full", PACKED), ("sliding:37", PACKED)]
 TICKED = [
     pytest.param(
         *(name, layout, *PACKINGS[(at + turn) % 3], ("8x6", "10x7")[(at + turn) % 2]),
-        marks=() if layout == schemes[name].default_layout or name == "ring" else pytest.mark.full,
+        marks=part_of(name, layout == schemes[name].default_layout or name == "ring"),
     )
     for at, name in enumerate(SOFTMAX)
     for turn, layout in enumerate(schemes[name].layouts or layouts.names())
@@ -336,7 +339,7 @@ UNREAD = {  # NaN in these keys -> queries that a tile with them holds none of, 
 @pytest.mark.parametrize(
     ("name", "mask", "documents"),
     [
-        pytest.param(name, *unread, marks=() if name == "ring" or unread[0] == "full" else pytest.mark.full)
+        pytest.param(name, *unread, marks=part_of(name, name == "ring" or unread[0] == "full"))
         for name in schemes.names()
         for unread in UNREAD
     ],

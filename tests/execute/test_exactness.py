@@ -1,8 +1,9 @@
 """Every scheme x layout x mask x packing x mesh x heads x dtype against float64 dense attention, values and gradients,
 on 8 virtual devices.
 
-`make test` runs a set that covers every pair of choices, passes, tiles and loops among them; `make test-all` the whole
-product of what a user chooses, in which tiles and loops take turns.
+`make test` runs a set in which scheme, layout, dtype and pass meet each other and every other choice stands once; the
+part `exactness` completes it to every pair of choices, tiles and loops among them, and `full` to the whole product of
+what a user chooses, in which tiles and loops take turns.
 """
 
 import math
@@ -15,11 +16,12 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import Workload
-from tests.support.exact import DEVICES, Case, catalogue, check, legal, on_devices
+from tests.support.exact import DEVICES, Case, catalogue, check, in_parts, legal, methods_of_case, on_devices
 
 COVER, PRODUCT = catalogue(schemes.names())
 COVERED = set(COVER)
-CASES = [*COVER, *(pytest.param(case, marks=pytest.mark.full) for case in PRODUCT if case not in COVERED)]
+OTHERS = [(case, pytest.mark.full) for case in PRODUCT if case not in COVERED]
+CASES = [pytest.param(case, marks=marks) for case, marks in [*in_parts(COVER, methods_of_case), *OTHERS]]
 WORK = Workload(seq_len=192, batch=2, heads=8, kv_heads=4, head_dim=16, dtype="float32", passes="forward-backward")
 
 
@@ -28,11 +30,18 @@ def test_equals_dense_attention(case: Case) -> None:
     check(case.workload, case.plan)
 
 
+QUICK = ("ring", "ulysses")
 TWO_TILES = [replace(on_devices(name, 2), tile=Tile(8, 6), backward=Tile(5, 12)) for name in schemes.names()]
 
 
 @pytest.mark.parametrize(
-    "plan", [plan for plan in TWO_TILES if legal(plan, WORK) and not kernels[plan.kernel].keeps_all_scores], ids=str
+    "plan",
+    [
+        pytest.param(plan, marks=() if plan.scheme in QUICK else pytest.mark.exactness)
+        for plan in TWO_TILES
+        if legal(plan, WORK) and not kernels[plan.kernel].keeps_all_scores
+    ],
+    ids=str,
 )
 def test_the_backward_pass_may_have_a_tile_of_its_own(plan: Plan) -> None:
     check(WORK, plan)
@@ -49,9 +58,12 @@ def full(plans: list[Plan]) -> list:
     return [pytest.param(plan, marks=pytest.mark.full) for plan in plans]
 
 
-@pytest.mark.parametrize(
-    "plan", [*beside(data=2, tensor=2), *full([*beside(fsdp=2), *beside(tensor=2), *beside(tensor=4)])], ids=str
-)
+BESIDE = [
+    pytest.param(plan, marks=() if plan.scheme in QUICK else pytest.mark.exactness) for plan in beside(data=2, tensor=2)
+]
+
+
+@pytest.mark.parametrize("plan", [*BESIDE, *full([*beside(fsdp=2), *beside(tensor=2), *beside(tensor=4)])], ids=str)
 def test_other_axes_divide_batch_and_heads(plan: Plan) -> None:
     check(WORK, plan)
 
@@ -66,6 +78,7 @@ PARTS = [*gathered("striped", 2), *gathered("contiguous", 3), *gathered("zigzag"
 OTHER_PARTS = [*gathered("striped", 3, 4), *gathered("contiguous", 2, 4), *gathered("zigzag", 2)]
 
 
+@pytest.mark.exactness
 @pytest.mark.parametrize("plan", [*PARTS, *full(OTHER_PARTS)], ids=str)
 def test_keys_and_values_may_be_gathered_in_parts(plan: Plan) -> None:
     check(WORK, plan)

@@ -21,7 +21,7 @@ from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.simulate.cost_model import COUNTING, CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import jaxpr_bytes
-from tests.support.exact import covering
+from tests.support.exact import covering, in_parts
 
 SEQ_LEN = 256
 NAMES = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
@@ -32,7 +32,9 @@ LATENT = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, 1e12, True, "dat
 FACTORS = SCHEMES, [2, 4, 8], [(1, 8), (64, 2), (SEQ_LEN, 1)], ["causal", "full", "sliding:70"], DTYPES, [8, 2, 1]
 EVERY = [(scheme, n, *size, *rest) for scheme, n, size, *rest in itertools.product(*FACTORS)]
 COVER = covering(EVERY)
-CASES = [pytest.param(*case, marks=() if case in COVER else pytest.mark.full) for case in EVERY]
+OTHERS = [(case, pytest.mark.full) for case in EVERY if case not in set(COVER)]
+CASES = [pytest.param(*case, marks=marks) for case, marks in [*in_parts(COVER), *OTHERS]]
+BESIDE = list(itertools.product(SCHEMES, ["data=2,ring=2,tensor=2", "fsdp=2,ring=4", "ring=3"], [(1, 24), (24, 2)]))
 
 
 def asked(queries: int | None, batch: int = 1, **change) -> Workload:
@@ -51,9 +53,10 @@ def test_equals_dense_attention_of_the_last_queries(scheme, devices, queries, ba
     check(asked(queries, batch, mask=mask, dtype=dtype, kv_heads=kv_heads), f"{scheme}@ring={devices}")
 
 
-@pytest.mark.parametrize(("queries", "batch"), [(1, 24), (24, 2)])
-@pytest.mark.parametrize("mesh", ["data=2,ring=2,tensor=2", "fsdp=2,ring=4", "ring=3"])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("scheme", "mesh", "queries", "batch"),
+    [pytest.param(scheme, mesh, *size, marks=marks) for (scheme, mesh, size), marks in in_parts(BESIDE)],
+)
 def test_equals_it_beside_other_axes(scheme: str, mesh: str, queries: int, batch: int) -> None:
     check(asked(queries, batch, seq_len=192), f"{scheme}@{mesh}")
 

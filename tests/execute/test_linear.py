@@ -28,7 +28,19 @@ from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 from tests.execute.test_counts import COUNTING, jaxpr_bytes, jaxpr_transfers
-from tests.support.exact import DEVICES, HEAD_DIM, HEADS, ROWS, check, covering, legal, meshes, on_devices, pairs
+from tests.support.exact import (
+    DEVICES,
+    HEAD_DIM,
+    HEADS,
+    ROWS,
+    check,
+    covering,
+    in_parts,
+    legal,
+    meshes,
+    on_devices,
+    pairs,
+)
 
 STATES = ("lasp", "lasp2")  # schemes that send states
 NAMES = [
@@ -95,7 +107,10 @@ COVERED = set(COVER)
 WHOLE = [pytest.param(case, marks=pytest.mark.full) for case in EVERY if case.scheme in STATES and case not in COVERED]
 
 
-@pytest.mark.parametrize("case", [*COVER, *WHOLE], ids=str)
+QUICK = [pytest.param(case, marks=marks) for case, marks in in_parts(COVER)]
+
+
+@pytest.mark.parametrize("case", [*QUICK, *WHOLE], ids=str)
 def test_equals_the_recurrence(case: Case) -> None:
     check(case.workload, case.plan)
 

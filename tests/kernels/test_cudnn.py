@@ -32,7 +32,7 @@ from stripectl.simulate.datasheet import datasheet_cost_model
 from stripectl.simulate.simulation import simulate
 from tests.compile.test_compile import NEVER_MISSING, silent
 from tests.kernels.test_kernels import check_rectangles
-from tests.support.exact import check, covering, on_devices
+from tests.support.exact import check, covering, in_parts, on_devices
 
 TILE = Tile(128, 128)
 FACTORS = {
@@ -106,7 +106,10 @@ def legal(case: tuple) -> bool:
     return why_unsupported(plan, replace(workload, dtype="bfloat16"), "gpu") is None and plan.devices == case[-1]
 
 
-@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+COVER = in_parts(covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+
+
+@pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])
 def test_equals_dense_attention(stand_in, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
     check(*case_of(scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
 

@@ -25,7 +25,7 @@ from stripectl.kernels.pallas_tpu import lines
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.runner.request import Request
 from tests.kernels.test_kernels import check_rectangles
-from tests.support.exact import check, covering, on_devices, pairs
+from tests.support.exact import check, covering, each_choice, in_parts, on_devices, pairs
 
 KERNELS = ["splash", "pallas_tpu"]
 FACTORS = {
@@ -70,13 +70,27 @@ def pairs_of_case(case: tuple) -> set:
 CASES = list(filter(legal, itertools.product(*FACTORS.values())))
 
 
-@pytest.mark.parametrize(tuple(FACTORS), covering(CASES, pairs_of_case))
+def methods_of_case(case: tuple) -> set:
+    """Kernels meet layouts; of the rest each choice once."""
+    kernel, _, layout, *_ = case
+    return {(kernel, layout)} | each_choice(case)
+
+
+COVER = in_parts(covering(CASES, pairs_of_case), methods_of_case)
+
+
+@pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])
 def test_equals_dense_attention(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices) -> None:
     check(*case_of(kernel, scheme, layout, mask, passes, dtype, kv_heads, batch, devices))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("head_dim", [128, 192, 256])
+@pytest.mark.parametrize(
+    ("head_dim", "dtype"),
+    [
+        pytest.param(*case, marks=marks)
+        for case, marks in in_parts(list(itertools.product((128, 192, 256), DTYPES)), lambda case: {case[0] == 192})
+    ],
+)
 def test_pallas_tpu_has_heads_of_several_sizes(head_dim: int, dtype: str) -> None:
     workload = Workload(seq_len=512, heads=2, kv_heads=1, head_dim=head_dim, dtype=dtype, passes="forward-backward")
     check(workload, parse_plan("ring/striped/pallas_tpu@ring=2,tile=128x256"))
@@ -88,16 +102,27 @@ def test_the_backward_pass_may_have_a_tile_of_its_own(kernel: str) -> None:
     check(workload, parse_plan(f"ring/striped/{kernel}@ring=2,tile=256,backward=128x256"))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("high", [UNBOUNDED, -1, 130, -130, -256], ids=str)
+DIAGONALS = list(itertools.product(KERNELS, (UNBOUNDED, -1, 130, -130, -256)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "high"), [pytest.param(*case, marks=marks) for case, marks in in_parts(DIAGONALS)], ids=str
+)
 def test_values_and_gradients_of_any_diagonal(kernel: str, high: int) -> None:
     """-1 leaves a row without a key, -130 a row of tiles, -256 all of them."""
     tile = Tile(128, 384 if high == -1 else 128)
     check_rectangles(kernel, [MaskBlock(0, 0, 256, 384, -UNBOUNDED, high)], tile)
 
 
-@pytest.mark.parametrize("band", [(-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)], ids=str)
-@pytest.mark.parametrize("tile", [Tile(128, 128), Tile(256, 128), Tile(128, 384)], ids=str)
+BANDS = (-100, 0), (-300, 40), (8, UNBOUNDED), (-UNBOUNDED, -1)
+TILES = Tile(128, 128), Tile(256, 128), Tile(128, 384)
+
+
+@pytest.mark.parametrize(
+    ("band", "tile"),
+    [pytest.param(*case, marks=marks) for case, marks in in_parts(list(itertools.product(BANDS, TILES)))],
+    ids=str,
+)
 def test_pallas_tpu_has_bands_of_any_kind(band: tuple[int, int], tile: Tile) -> None:
     check_rectangles("pallas_tpu", [MaskBlock(0, 0, 256, 384, *band)], tile)
 
@@ -125,7 +150,11 @@ def test_pallas_tpu_adds_up_several_rectangles(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "listed", "dq_rows"),
-    [("windows of a tile each", 2**15, 2**13), ("lines without live tiles", 2**15, 2**13), ("of all kinds", 8, 128)],
+    [
+        ("windows of a tile each", 2**15, 2**13),
+        pytest.param("lines without live tiles", 2**15, 2**13, marks=pytest.mark.exactness),
+        pytest.param("of all kinds", 8, 128, marks=pytest.mark.exactness),
+    ],
 )
 def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, listed: int, dq_rows: int) -> None:
     """Copies between memories are made where they are waited for, what was not written is NaN, and each read or write
@@ -140,7 +169,13 @@ def test_pallas_tpu_reads_no_data_that_is_still_to_come(monkeypatch, kind: str, 
     assert not compat.pallas_interpreter().races.races_found
 
 
-@pytest.mark.parametrize(("scores", "share"), [("whole", 1.0), ("causal", 10 / 16), ("later", 10 / 16), ("dead", 0.0)])
+SHARES = [
+    pytest.param(*each, marks=pytest.mark.exactness if each[0] in ("whole", "later") else ())
+    for each in (("whole", 1.0), ("causal", 10 / 16), ("later", 10 / 16), ("dead", 0.0))
+]
+
+
+@pytest.mark.parametrize(("scores", "share"), SHARES)
 def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None:
     """The grid of 4 x 4 tiles of 2 heads, as a TPU would walk over it."""
     from jax.experimental.pallas import tpu

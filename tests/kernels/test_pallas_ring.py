@@ -12,7 +12,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, Workload
 from stripectl.kernels.pallas_tpu import lines
-from tests.support.exact import check, covering
+from tests.support.exact import check, covering, in_parts
 
 FACTORS = {
     "layout": layouts.names(),
@@ -38,7 +38,10 @@ def legal(case: tuple) -> bool:
     return why_unsupported(plan, workload, "tpu") is None
 
 
-@pytest.mark.parametrize(tuple(FACTORS), covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+COVER = in_parts(covering(list(filter(legal, itertools.product(*FACTORS.values())))))
+
+
+@pytest.mark.parametrize(tuple(FACTORS), [pytest.param(*case, marks=marks) for case, marks in COVER])
 def test_equals_dense_attention(layout, mask, passes, dtype, kv_heads, mesh, unroll) -> None:
     check(*case_of(layout, mask, passes, dtype, kv_heads, mesh, unroll))
 

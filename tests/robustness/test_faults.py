@@ -212,6 +212,7 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
     assert "held_out" in machine.detail["forward"]
 
 
+@pytest.mark.hosts
 def test_a_flag_that_the_compiler_does_not_know_is_refused_with_the_nearest() -> None:
     flags = ({"xla_cpu_enable_fast_mth": "true"},)
     found = finals(bench(request(plans=PLANS[:1], flags=flags), silent))

@@ -92,7 +92,7 @@ def test_it_is_gone_on_with_and_its_report_has_a_bound(
     assert run(*NEW, "--resume", "--output", str(tmp_path)) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run.json"]
     found = Run.load(tmp_path).measurements
-    assert len(found) == count + 8 and {m.target for m in found[count:]} == {"v5p:2x2x2", "v5p:1"}
+    assert len(found) == count + 8 and {str(m.target) for m in found[count:]} == {"v5p:2x2x2", "v5p:1"}
     expected = measurements(count)
     assert [(m.key, m.samples_s) for m in found[:count]] == [(m.key, m.samples_s) for m in expected]
     assert len(capsys.readouterr().out.splitlines()) < 10_000

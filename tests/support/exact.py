@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+import pytest
 
 from stripectl.core.defaults import with_mesh, with_tile
 from stripectl.core.kernel import kernels
@@ -128,6 +129,13 @@ def pairs_of_case(case: Any) -> set[Hashable]:
     return pairs(case._replace(mesh=str(case.plan.devices))) | {(case.scheme, *each) for each in axes}
 
 
+def methods_of_case(case: Case) -> set[Hashable]:
+    """What a scheme's program is made of meets each other; of the rest each choice once."""
+    return pairs((case.scheme, case.layout, case.dtype, case.passes)) | each_choice(
+        case._replace(mesh=str(case.plan.devices))
+    )
+
+
 def covering(
     cases: Sequence[Choice],
     pairs: Callable[[Choice], set[Hashable]] = pairs,
@@ -145,6 +153,18 @@ def covering(
         found.append(best)
         order.remove(best)
     return found
+
+
+def each_choice(case: Sequence[Hashable]) -> set[Hashable]:
+    return set(enumerate(case))
+
+
+def in_parts(
+    cases: Sequence[Choice], held: Callable[[Choice], set[Hashable]] = each_choice
+) -> list[tuple[Choice, Any]]:
+    """(case, marks of its test): a few, which hold what any case holds, are quick, the others the part `exactness`."""
+    quick = set(covering(cases, held))
+    return [(case, () if case in quick else pytest.mark.exactness) for case in cases]
 
 
 def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stripectl.errors import BadInput
-from stripectl.util.files import MAX_YAML_BYTES, load_yaml
+from stripectl.util.files import MAX_YAML_BYTES, load_yaml, write_atomically
 
 
 def bomb(levels: int, width: int) -> str:
@@ -52,3 +52,12 @@ def test_anchors_and_merges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: &a {x: 1}\nb: {<<: *a, y: 0x10}\nc: {<<: [*a, *a]}")
     assert load_yaml(path, "suite") == {"a": {"x": 1}, "b": {"x": 1, "y": 16}, "c": {"x": 1}}
+
+
+def test_a_file_is_replaced_and_never_written_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("what was known")
+    with path.open() as reader:
+        write_atomically(path, "what is known now")
+        assert reader.read() == "what was known"
+    assert path.read_text() == "what is known now" and [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -17,7 +17,7 @@ from stripectl.core.bounds import formula_lengths
 from stripectl.core.workload import format_length
 from stripectl.reporters.terminal.tables import fitted_table
 from stripectl.results.labels import plan_label
-from stripectl.results.measurement import Measurement
+from stripectl.results.measurement import Measurement, measurement_set
 from stripectl.results.run import Run
 from stripectl.results.search_table import SearchTable
 from stripectl.runner.search import enough_devices
@@ -90,13 +90,13 @@ def _calibration(m: Measurement) -> Iterator[str]:
 def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
     """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
     the same reason the first."""
-    broken, faster = list[str](), list[str]()
-    for m in measurements:
-        if why := why_implausible(m, measurements):
+    broken, faster, run = list[str](), list[str](), measurement_set(measurements)
+    for m in run:
+        if why := why_implausible(m, run):
             broken.append(
                 f"implausible  {m.plan}: {why}. It is not recommended. Try --method measured where it can run."
             )
-        if why := why_so_fast(m, measurements):
+        if why := why_so_fast(m, run):
             faster.append(f"note    {m.plan} {m.workload.passes}: {why}")
     lines = []
     for alike in (list(dict.fromkeys(broken)), list(dict.fromkeys(faster))):
