@@ -17,6 +17,7 @@ def forward(q, kv, attend, comm):
             here, x = x, comm.shift(x, "ring", what) if hop < rounds - 1 else x
             yield (me - hop) % shards, here
 
+    q = attend.query(q)
     scores = [attend.scores(q, keys, me, src) for src, keys in round_trip(k, "k")]
     weights, state = attend.weights(q, scores)
     for weight, (src, values) in zip(weights, round_trip(v, "v"), strict=True):
