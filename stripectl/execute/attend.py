@@ -133,7 +133,7 @@ class JaxAttend:
 
     def scores(self, q, k, me, src):
         def compute(starts, q, k, me, src):
-            return self.kernel.scores(q.astype(k.dtype), k, replace(self, starts_BD=starts).bands(me, src))
+            return self.kernel.scores(q, k, replace(self, starts_BD=starts).bands(me, src))
 
         with jax.named_scope("attend_forward"):
             return recompute_in_backward(compute)(self.starts_BD, q, k, me, src)

@@ -2,7 +2,7 @@
 
 Before attention was computed in tiles: a device holds the scores of its queries with every key, softmax in between, so
 memory grows with the length. Two rings of N-1 hops, of K and of V, send what one of K/V does. The backward pass is the
-transpose.
+transpose, so dK and dV travel, and add up, in the dtype of K and V.
 """
 
 from stripectl.core.scheme import Scheme
