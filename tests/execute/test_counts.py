@@ -361,7 +361,7 @@ def test_dead_tiles_are_never_read(name: str, mask: str, documents: tuple[int, .
     dout[:, :, others] = arrays[3][:, :, others] = 0
     found = running.function(*running.place([q, k, v, dout][: len(running.shapes)]))
     out, *gradients = found if isinstance(found, tuple) else (found,)
-    expected = dense(*arrays, work.window, work.starts)
+    expected = dense(*arrays, window=work.window, starts=work.starts)
     for value, reference in zip((out, *gradients[:1]), expected, strict=False):
         assert np.allclose(np.asarray(value)[:, :, queries], reference[:, :, queries], atol=1e-5)
     assert np.isnan(np.asarray(out)[:, :, unread]).all()
