@@ -84,7 +84,8 @@ $(FRAMEWORKS)/made: Makefile    # MaxText needs Python 3.12: FRAMEWORKS_PYTHON n
 	$(FRAMEWORKS_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'
 	$(FRAMEWORKS_PYTHON) -m venv --clear $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-deps maxtext==0.2.5
-	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax
+	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax \
+	  transformers==5.24.0
 	$(FRAMEWORKS)/bin/python -m pip download --quiet --no-deps --dest $(FRAMEWORKS)/wheels \
 	  transformer-engine==2.20.2 megatron-core==0.19.2 torchtitan==0.3.0
 	touch $@
