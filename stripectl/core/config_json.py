@@ -5,6 +5,7 @@ is replaced by one that it does, and both are named: `Replacement`.
 """
 
 import json
+import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,7 +162,7 @@ def load_json(path: Path) -> Mapping[str, Any]:
 
 def is_config(path: Path) -> bool:
     """Whether a path is that of a config.json, or a folder's that may hold one."""
-    return path.suffix == ".json" or path.is_dir()
+    return path.suffix == ".json" or os.path.isdir(path)
 
 
 def config_name(path: Path) -> str:

@@ -61,7 +61,9 @@ def read(keys: ConfigKeys) -> ModelConfig:
                 count * (linear - matrices(d, own)),
             ),
         ],
-        vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh) + (layers - count) * latent_norms(keys),
+        vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
+        + (layers - count) * latent_norms(keys)
+        + experts.sparse_layers * experts.count,  # each with a bias of its router
     )
 
 
