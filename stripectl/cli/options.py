@@ -24,7 +24,7 @@ WORKLOAD = (
     click.option(
         "--model",
         metavar="NAME|FILE",
-        help="Shape by a model: 1b (default), 3b, 7b or others of `stripectl list models`, a YAML file, or a Hugging Face "
+        help="Shape by a model: 1b (default), 3b, 7b ... (stripectl list models), a YAML file, or a Hugging Face "
         "config.json or its folder.",
     ),
     click.option(

@@ -1,7 +1,7 @@
 """Snippets, checked against the frameworks that were published: `make check-frameworks` makes their environment.
 
 MaxText parses what is emitted. Transformer Engine, Megatron and torchtitan need a GPU build to be imported, so their
-names, arguments and options are read from the syntax trees of their wheels.
+names, arguments and options are read from the syntax trees of their wheels. Models are read as transformers does.
 """
 
 import ast
@@ -11,13 +11,17 @@ import shlex
 import subprocess
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stripectl.core.config_json import CONFIG, families, read_config
+from stripectl.core.model_config import Model
 from stripectl.export.integration import usage_of
 from stripectl.export.integrations import megatron, torchtitan, transformer_engine
 from stripectl.hardware.target import parse_target, read_target
 from tests.export.test_export import TABLE, flags
+from tests.support.model_configs import PUBLISHED
 
 FOLDER = Path(__file__).parents[2] / ".venv" / "frameworks"
 PYTHON, WHEELS = FOLDER / "bin" / "python", FOLDER / "wheels"
@@ -148,3 +152,71 @@ def test_options_of_torchtitan_at_0_3_0() -> None:
         for line in text.splitlines():
             section, option = line.removeprefix("--").partition("=")[0].split(".")
             assert option in sections[section]
+
+
+READ = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+from transformers import AutoConfig
+found = []
+for content in json.load(sys.stdin):
+    config = AutoConfig.for_model(**content)
+    config = getattr(config, "text_config", None) or config
+    found.append({name: getattr(config, name, None) for name in dir(config) if not name.startswith("__")})
+print(json.dumps(found, default=lambda value: None))
+"""
+SIZES = {  # field of a model -> what a configuration of transformers calls it
+    "hidden": "hidden_size",
+    "layers": "num_hidden_layers",
+    "vocabulary": "vocab_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "feed_forward": "intermediate_size",
+}
+
+
+def alone(name: str) -> dict[str, Any]:
+    return {"model_type": name, **({"text_config": {}} if name == "gemma3" else {})}
+
+
+def test_models_are_what_transformers_5_24_reads(tmp_path: Path) -> None:
+    """Of published configurations, and of ones that leave everything out: defaults of every key, sizes, and masks."""
+    every = [*(each.config for each in PUBLISHED.values()), *map(alone, families.names())]
+    done = subprocess.run([str(PYTHON), "-c", READ], input=json.dumps(every), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for content, theirs in zip(every, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        check_read_alike(content, theirs, tmp_path / CONFIG)
+
+
+def check_read_alike(content: dict[str, Any], theirs: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content))
+    config, model = read_config(path), Model.load(str(path))
+    name = "gemma3_text" if content["model_type"] == "gemma3" else content["model_type"]
+    if content == alone(content["model_type"]):
+        used = {key: value for key, value in families[name].defaults.items() if key in theirs}
+        left_out = families[name].defaults.keys() - used.keys()
+        assert left_out <= {"sliding_window_pattern", "full_attention_interval", "first_k_dense_replace"}, name
+        derived = {"num_key_value_heads", "sliding_window"}  # made of others where they are left out or not used
+        assert {key: theirs[key] for key in used if key not in derived} == {
+            key: value for key, value in used.items() if key not in derived
+        }, name
+    replaced = {
+        "gpt_oss": {"feed_forward"},
+        "qwen3_next": {"feed_forward"},
+        "deepseek_v3": {"feed_forward", "head_dim"},
+        "kimi_linear": {"feed_forward", "head_dim"},
+        "mamba2": {"feed_forward", "heads", "kv_heads", "head_dim"},
+    }.get(name, set[str]())
+    for field in SIZES.keys() - replaced:
+        expected = theirs[SIZES[field]]
+        if field == "head_dim" and expected is None:
+            expected = theirs["hidden_size"] // theirs["num_attention_heads"]
+        assert getattr(model, field) == expected, (name, field)
+    window = theirs.get("sliding_window")
+    kinds = {"sliding_attention": f"sliding:{window}" if window else "causal", "full_attention": "causal"}
+    kinds["linear_attention"] = "linear"
+    usual = ["sliding_attention" if name == "mistral" else "full_attention"] * theirs["num_hidden_layers"]
+    assert [kinds[kind] for kind in theirs.get("layer_types") or usual] == list(config.masks), name
+    tied = any(each.part.startswith("one matrix") for each in config.replaced)
+    assert tied == theirs["tie_word_embeddings"], name
