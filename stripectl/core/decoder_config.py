@@ -36,7 +36,7 @@ def decoder(
     of D elements per layer (with one more behind the last, where there are any), norms of queries and keys (`head`: one
     for all heads, `all`: of all elements), and what a family has otherwise."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
-    own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or head_sizes(keys))}
+    own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     n, k, h = own["heads"], own["kv_heads"], own["head_dim"]
     biased = keys.flag("attention_bias")
     vectors += d * (norms * layers + (norms > 0))
@@ -55,12 +55,12 @@ def decoder(
     return ModelConfig(
         sizes={"hidden": d, "layers": layers, "vocabulary": vocabulary, **own, **attention_of(masks)},
         masks=masks,
-        replaced=(*found, *windows(masks)),
+        replaced=(*found, *replaced_windows(masks)),
         vector_parameters=vectors,
     )
 
 
-def head_sizes(keys: ConfigKeys) -> dict[str, int]:
+def config_heads(keys: ConfigKeys) -> dict[str, int]:
     """Heads; key/value heads where they are left out as many, and head_dim as D has for each."""
     n = keys.size("num_attention_heads")
     h = keys.optional_size("head_dim") or keys.size("hidden_size") // n
@@ -80,7 +80,7 @@ def attention_of(masks: Sequence[str]) -> dict[str, str]:
     return {"attention": "linear" if all(linear) else pattern, "decay": "tnl"}
 
 
-def windows(masks: Sequence[str]) -> list[Replacement]:
+def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
     """What is said of sliding windows: a workload has one mask."""
     found = sorted({mask for mask in masks if mask.startswith("sliding:")})
     if not found:
@@ -90,7 +90,7 @@ def windows(masks: Sequence[str]) -> list[Replacement]:
     return [Replacement(f"{found[0]} in {count} of {len(masks)} layers", instead)]
 
 
-def masks_of(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:
+def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:
     """The mask of every layer by its `layer_types`, or by the `usual` ones where the file has none."""
     kinds = keys.layer_kinds("layer_types", usual, tuple(KINDS))
     size = keys.optional_size(window)

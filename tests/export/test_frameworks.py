@@ -5,6 +5,7 @@ names, arguments and options are read from the syntax trees of their wheels. Mod
 """
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -96,13 +97,15 @@ def test_programs_of_transformer_engine_bind_at_2_20_2() -> None:
         )
         for name in ("attention", "sharding")
     }
-    known = {each.name: each for tree in trees.values() for each in tree.body if hasattr(each, "name")}
+    every = (each for tree in trees.values() for each in tree.body)
+    known = {each.name: each for each in every if isinstance(each, ast.FunctionDef | ast.ClassDef)}
     for text in texts("transformer_engine"):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and node.module in trees:
                 assert {alias.name for alias in node.names} <= {getattr(x, "name", "") for x in trees[node.module].body}
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
-                assert node.attr in members(known[node.value.id]), ast.unparse(node)
+                kind = known[node.value.id]
+                assert isinstance(kind, ast.ClassDef) and node.attr in members(kind), ast.unparse(node)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
                 binds(node, known[node.func.id])
 
@@ -127,13 +130,43 @@ def binds(call: ast.Call, what: ast.FunctionDef | ast.ClassDef) -> None:
 
 
 def test_arguments_of_megatron_at_0_19_2() -> None:
-    known = set()
-    for path in ("training/arguments", "core/model_parallel_config", "core/transformer/transformer_config"):
-        known |= names_in(source("megatron_core", megatron.VERSION, f"megatron/{path}.py"))
-    known |= names_in(source("megatron_core", megatron.VERSION, "megatron/training/config/training_config.py"))
-    emitted = {line.split()[0].removeprefix("--") for text in texts("megatron") for line in text.splitlines()}
-    assert {"cp-comm-type", "window-size", "context-parallel-size"} <= emitted
-    assert emitted <= known, emitted - known
+    paths = "training/arguments", "core/model_parallel_config", "core/transformer/transformer_config"
+    paths = *paths, "training/config/training_config"
+    trees = [source("megatron_core", megatron.VERSION, f"megatron/{path}.py") for path in paths]
+    known, choices = set[str]().union(*map(names_in, trees)), megatron_choices(trees)
+    lines = [line.removesuffix("\\").split() for text in texts("megatron") for line in text.splitlines()]
+    emitted = {line[0].removeprefix("--"): set[str]() for line in lines}
+    for name, *values in lines:
+        emitted[name.removeprefix("--")].update(values)
+    assert {"cp-comm-type", "window-size", "context-parallel-size"} <= emitted.keys()
+    assert emitted.keys() <= known, emitted.keys() - known
+    assert {"cp-comm-type", "data-parallel-sharding-strategy"} <= emitted.keys() & choices.keys()
+    assert choices["cp-comm-type"] == {"p2p", "all_gather", "a2a", "a2a+p2p"}
+    for name in emitted.keys() & choices.keys():
+        assert emitted[name] and emitted[name] <= choices[name], name
+
+
+def megatron_choices(trees: list[ast.Module]) -> dict[str, set[str]]:
+    """The values that an argument may have, by its `choices`; of `cp_comm_type`, which has none, the words that the
+    docstring of the field quotes first."""
+    found = {}
+    for call in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        listed = [each.value for each in call.keywords if each.arg == "choices"]
+        if (
+            listed
+            and isinstance(listed[0], ast.List | ast.Tuple)
+            and call.args
+            and isinstance(call.args[0], ast.Constant)
+        ):
+            values = {str(each.value) for each in listed[0].elts if isinstance(each, ast.Constant)}
+            found[str(call.args[0].value).removeprefix("--")] = values
+    kinds = (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.ClassDef))
+    for kind in kinds:
+        for field, text in itertools.pairwise(kind.body):
+            if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "cp_comm_type":
+                (sentence,) = re.findall(r"can be ([^.]*)\.", ast.literal_eval(text.value))
+                found["cp-comm-type"] = set(re.findall(r'"([^"]+)"', sentence))
+    return found
 
 
 def names_in(tree: ast.Module) -> set[str]:
@@ -209,7 +242,7 @@ def check_read_alike(content: dict[str, Any], theirs: dict[str, Any], path: Path
         "mamba2": {"feed_forward", "heads", "kv_heads", "head_dim"},
     }.get(name, set[str]())
     for field in SIZES.keys() - replaced:
-        expected = theirs[SIZES[field]]
+        expected = theirs.get(SIZES[field])
         if field == "head_dim" and expected is None:
             expected = theirs["hidden_size"] // theirs["num_attention_heads"]
         assert getattr(model, field) == expected, (name, field)

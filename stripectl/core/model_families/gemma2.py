@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import NOTHING, decoder, every, masks_of, usual_sizes
+from stripectl.core.decoder_config import NOTHING, decoder, every, layer_masks, usual_sizes
 
 GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
 
@@ -13,7 +13,7 @@ GEMMA = {"head_dim": 256, "tie_word_embeddings": True, "sliding_window": 4096}
 def read(keys: ConfigKeys, period: int, replaced: Sequence[Replacement] = (), **own: Any) -> ModelConfig:
     capped = keys.is_set("attn_logit_softcapping") or keys.is_set("final_logit_softcapping")
     caps = [Replacement("soft caps of scores and logits", NOTHING)] * capped
-    masks = masks_of(keys, every(keys, period, "sliding_attention"))
+    masks = layer_masks(keys, every(keys, period, "sliding_attention"))
     return decoder(keys, masks=masks, norms=4, replaced=[*caps, *replaced], **own)
 
 

@@ -1,7 +1,7 @@
 """GPT-OSS (OpenAI 2025, arXiv:2508.10925): windows in every other layer, attention sinks, experts."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import NOTHING, Experts, decoder, every, masks_of, usual_sizes
+from stripectl.core.decoder_config import NOTHING, Experts, decoder, every, layer_masks, usual_sizes
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -10,7 +10,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     sinks, biases = keys.size("num_attention_heads"), experts.count * (2 * size + d + 1)
     return decoder(
         keys,
-        masks=masks_of(keys, every(keys, 2, "sliding_attention")),
+        masks=layer_masks(keys, every(keys, 2, "sliding_attention")),
         feed_forward=experts.met,
         replaced=[*experts.replaced(d), Replacement("attention sinks", NOTHING)],
         vectors=layers * (sinks + biases),

@@ -8,7 +8,7 @@ from stripectl.core.decoder_config import (
     decoder,
     latent,
     latent_norms,
-    masks_of,
+    layer_masks,
     matrices,
     usual_sizes,
 )
@@ -17,7 +17,7 @@ from stripectl.core.decoder_config import (
 def read(keys: ConfigKeys) -> ModelConfig:
     """Layers of both kinds have heads that multiply as much, and send as much, as those of latent attention."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
-    masks = layer_masks(keys)
+    masks = numbered_masks(keys)
     count = masks.count("linear")
     n, h, v, theirs = latent(keys)
     own = {"heads": n, "kv_heads": n, "head_dim": (h + v) // 2}
@@ -67,7 +67,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     )
 
 
-def layer_masks(keys: ConfigKeys) -> list[str]:
+def numbered_masks(keys: ConfigKeys) -> list[str]:
     """By two lists of layers, counted from 1, or by `layer_types`."""
     part, layers = keys.part("linear_attn_config").content, keys.size("num_hidden_layers")
     lists = [part.get(name) for name in ("full_attn_layers", "kda_layers")]
@@ -80,7 +80,7 @@ def layer_masks(keys: ConfigKeys) -> list[str]:
         full = {*(lists[0] or ())}
         return ["causal" if i + 1 in full else "linear" for i in range(layers)]
     usual = ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(layers)]
-    return masks_of(keys, usual)
+    return layer_masks(keys, usual)
 
 
 family = Family(

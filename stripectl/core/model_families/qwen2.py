@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
-from stripectl.core.decoder_config import KINDS, decoder, masks_of, usual_sizes
+from stripectl.core.decoder_config import KINDS, decoder, layer_masks, usual_sizes
 
 QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 
@@ -14,7 +14,9 @@ def read(keys: ConfigKeys, **own: Any) -> ModelConfig:
     first, layers = keys.size("max_window_layers", 0), keys.size("num_hidden_layers")
     used = keys.flag("use_sliding_window") and keys.value("sliding_window") is not None
     usual = ["sliding_attention" if used and i >= first else "full_attention" for i in range(layers)]
-    masks = masks_of(keys, usual) if used else ["causal" for _ in keys.layer_kinds("layer_types", usual, tuple(KINDS))]
+    masks = (
+        layer_masks(keys, usual) if used else ["causal" for _ in keys.layer_kinds("layer_types", usual, tuple(KINDS))]
+    )
     return decoder(keys, masks=masks, **own)
 
 

@@ -5,10 +5,10 @@ from stripectl.core.decoder_config import (
     LINEAR_STAND_IN,
     NOTHING,
     Experts,
+    config_heads,
     decoder,
     every,
-    head_sizes,
-    masks_of,
+    layer_masks,
     matrices,
     usual_sizes,
 )
@@ -17,8 +17,8 @@ from stripectl.core.decoder_config import (
 def read(keys: ConfigKeys) -> ModelConfig:
     """Gated delta rule in three of four layers (Yang et al. 2024, arXiv:2412.06464); gated attention in the fourth."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
-    masks = masks_of(keys, every(keys, keys.size("full_attention_interval"), "linear_attention"))
-    count, sizes = masks.count("linear"), head_sizes(keys)
+    masks = layer_masks(keys, every(keys, keys.size("full_attention_interval"), "linear_attention"))
+    count, sizes = masks.count("linear"), config_heads(keys)
     kh, vh, kn, vn = (
         keys.size(f"linear_{x}") for x in ("key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads")
     )

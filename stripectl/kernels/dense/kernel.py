@@ -45,17 +45,17 @@ def group_heads(q_BNTH, heads):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def product(spec, wide, narrow):
+def narrowed_product(spec, wide, narrow):
     """float32 einsum of an array rounded to the dtype of another, with it. The gradient of the first is not rounded:
     softmax subtracts from it a sum that is nearly as large."""
     return jnp.einsum(spec, wide.astype(narrow.dtype), narrow, preferred_element_type=jnp.float32)
 
 
-def _product_forward(spec, wide, narrow):
-    return product(spec, wide, narrow), (wide, narrow)
+def _narrowed_product_forward(spec, wide, narrow):
+    return narrowed_product(spec, wide, narrow), (wide, narrow)
 
 
-def _product_backward(spec, operands, given):
+def _narrowed_product_backward(spec, operands, given):
     wide, narrow = operands
     first, second, out = spec.replace("->", ",").split(",")
     to_wide = jnp.einsum(f"{out},{second}->{first}", given, narrow, preferred_element_type=jnp.float32)
@@ -65,7 +65,7 @@ def _product_backward(spec, operands, given):
     return to_wide.astype(wide.dtype), to_narrow.astype(narrow.dtype)
 
 
-product.defvjp(_product_forward, _product_backward)
+narrowed_product.defvjp(_narrowed_product_forward, _narrowed_product_backward)
 
 
 def scores(q_BNTH, k_BKSH, bands):
@@ -74,7 +74,7 @@ def scores(q_BNTH, k_BKSH, bands):
     q_BKGTH = group_heads(q_BNTH, k_BKSH.shape[1])
 
     def compute():
-        found = product("bkgth,bksh->bkgts", q_BKGTH, k_BKSH)
+        found = narrowed_product("bkgth,bksh->bkgts", q_BKGTH, k_BKSH)
         keep = mask(bands, rows, cols)
         keep = keep[:, None, None] if keep.ndim == 3 else keep
         return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
@@ -97,7 +97,7 @@ def weigh(weights_BKGTS, v_BKSH, bands):
     batch, heads, group, rows, _ = weights_BKGTS.shape
 
     def compute():
-        return product("bkgts,bksh->bkgth", weights_BKGTS, v_BKSH)
+        return narrowed_product("bkgts,bksh->bkgth", weights_BKGTS, v_BKSH)
 
     shape = batch, heads, group, rows, v_BKSH.shape[3]
     out = lax.cond(alive(bands), compute, lambda: jnp.zeros(shape, jnp.float32))
