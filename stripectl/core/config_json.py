@@ -1,7 +1,7 @@
 """A model as the `config.json` beside its weights describes it, the format of Hugging Face's libraries.
 
-What the keys of a family mean stands in its file in `model_families`. A part of a model that stripectl does not compute
-is replaced by one that it does, and both are named: `Replacement`.
+The meaning of its keys stands in the file of its family in `model_families`. A part of a model that stripectl does not
+compute is replaced by a part that it does compute, and both are named: `Replacement`.
 """
 
 import json
@@ -17,7 +17,7 @@ from stripectl.util.files import MAX_YAML_BYTES, Catalogue, printable, read_byte
 
 CONFIG = "config.json"
 MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # a size, and layers, each of which has a mask
-COMMON = {  # field of a model -> what most families call it
+COMMON = {  # field of a model -> its keys in most families
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "feed_forward": ("intermediate_size", "n_inner", "ffn_hidden_size", "d_ff"),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
@@ -29,8 +29,8 @@ COMMON = {  # field of a model -> what most families call it
 
 
 class Replacement(NamedTuple):
-    """A part of a model that stripectl does not compute, what stands in its place, and how many more parameters the
-    part has than that."""
+    """A part of a model that stripectl does not compute, the part in its place, and by how many parameters the first is
+    larger."""
 
     part: str
     instead: str
@@ -43,8 +43,8 @@ class Replacement(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A model of a family: the fields of `Model` without its name, the mask of each layer (`causal`, `sliding:4096`, or
-    `linear`, which has none), what is replaced, and the parameters of norms, biases and convolutions, which stripectl
-    counts nowhere."""
+    `linear` of a linear layer), the replaced parts, and the parameters of norms, biases and convolutions, which
+    stripectl counts nowhere."""
 
     sizes: Mapping[str, Any]
     masks: Sequence[str]
@@ -166,7 +166,7 @@ def is_config(path: Path) -> bool:
 
 
 def config_name(path: Path) -> str:
-    """What a model is called whose config.json lies there: by its folder."""
+    """The name of the model whose config.json lies there: that of its folder."""
     folder = path if path.is_dir() else path.parent
     return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
 

@@ -34,7 +34,7 @@ def decoder(
 ) -> ModelConfig:
     """A decoder of attention and a gated feed-forward: biases of projections (where None, `attention_bias` says), norms
     of D elements per layer (with one more behind the last, where there are any), norms of queries and keys (`head`: one
-    for all heads, `all`: of all elements), and what a family has otherwise."""
+    for all heads, `all`: of all elements), and the sizes, replaced parts and vectors of the family."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     n, k, h = own["heads"], own["kv_heads"], own["head_dim"]
@@ -81,7 +81,7 @@ def attention_of(masks: Sequence[str]) -> dict[str, str]:
 
 
 def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
-    """What is said of sliding windows: a workload has one mask."""
+    """Sliding windows of layers: a workload has one mask for all."""
     found = sorted({mask for mask in masks if mask.startswith("sliding:")})
     if not found:
         return []
