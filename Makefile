@@ -9,11 +9,15 @@ VENV := .venv
 WITH = $$($(PYTHON) --version), jax $(or $(JAX),newest)
 BIN := $(VENV)/bin
 FRAMEWORKS := $(VENV)/frameworks
-FRAMEWORKS_PYTHON ?= $(shell for each in python3.12 python3.13 python3; do command -v $$each && break; done)
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 12))
+FRAMEWORKS_PYTHON ?= $(shell for each in python3.12 python3.13 python3.14 $(PYTHON); do \
+  $$each -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$each && break; done)
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 QUICK := -n auto --maxprocesses 4 --dist worksteal
 PARALLEL := -n 3 --dist worksteal  # on two cores: some tests wait for processes, or for a limit to pass
-PART ?= browser compilers exactness faults hosts training full
+# Frameworks where a Python that MaxText takes is here.
+PART ?= browser compilers exactness faults hosts training full $(if $(FRAMEWORKS_PYTHON),frameworks)
+NEEDED = $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe) $(if $(filter frameworks,$(PART)),$(FRAMEWORKS)/made)
 empty :=
 SELECTED = ($(subst $(empty) , or ,$(strip $(PART)))) $(if $(filter full,$(PART)),,and not full)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -31,11 +35,11 @@ bench: $(VENV)/run    ## the main job: bench 256k tokens on this machine, and it
 test: $(VENV)/dev     ## the quick tests, in 6 minutes
 	$(BIN)/python -m pytest $(QUICK)
 
-test-slow: $(VENV)/dev $(if $(filter browser,$(PART)),$(VENV)/browser $(VENV)/axe)    ## the others, or PART="browser compilers" of them
+test-slow: $(VENV)/dev $(NEEDED)    ## the others, or PART="browser compilers" of them
 	$(BIN)/python -m pytest $(PARALLEL) -m "$(SELECTED)"
 
-test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe    ## all tests
-	$(BIN)/python -m pytest $(PARALLEL) -m "not frameworks"
+test-all: $(VENV)/dev $(VENV)/browser $(VENV)/axe $(if $(FRAMEWORKS_PYTHON),$(FRAMEWORKS)/made)    ## all tests
+	$(BIN)/python -m pytest $(PARALLEL) -m "$(if $(FRAMEWORKS_PYTHON),,not frameworks)"
 
 coverage: $(VENV)/dev    ## the quick tests, with the branches of each module that they leave out
 	$(BIN)/python -m pytest $(QUICK) --cov --cov-report=term
@@ -45,7 +49,7 @@ coverage: $(VENV)/dev    ## the quick tests, with the branches of each module th
 check-gpu:    ## what the NVIDIA GPU of this machine says of stripectl, with its own Python and JAX, in 8 minutes (WHEELS=FOLDER)
 	$(PYTHON) benchmarks/check_gpu.py $(WHEELS:%=--wheels %)
 
-check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against MaxText, Transformer Engine, Megatron, torchtitan
+check-frameworks: $(VENV)/dev $(FRAMEWORKS)/made    ## snippets against published frameworks, and models against transformers
 	$(BIN)/python -m pytest -m frameworks tests/export/test_frameworks.py
 
 lint: $(VENV)/dev    ## ruff, pyright and the check of prose
@@ -86,11 +90,12 @@ $(VENV)/dev: pyproject.toml $(VENV)/with
 	$(PIP) -e '.[tpu,cuda-compiler]' --group dev $(JAX:%=jax==%)
 	touch $@ $(VENV)/run
 
-$(FRAMEWORKS)/made: Makefile    # MaxText needs Python 3.12: FRAMEWORKS_PYTHON names one
-	$(FRAMEWORKS_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 12))'
+$(FRAMEWORKS)/made: Makefile
+	@[ -n "$(FRAMEWORKS_PYTHON)" ] || { echo "MaxText needs Python 3.12 or newer: set FRAMEWORKS_PYTHON"; exit 1; }
 	$(FRAMEWORKS_PYTHON) -m venv --clear $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --no-deps maxtext==0.2.5
-	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax
+	$(FRAMEWORKS)/bin/python -m pip install --quiet pydantic omegaconf pyyaml jinja2 flax packaging pathwaysutils jax \
+	  transformers==5.24.0
 	$(FRAMEWORKS)/bin/python -m pip download --quiet --no-deps --dest $(FRAMEWORKS)/wheels \
 	  transformer-engine==2.20.2 megatron-core==0.19.2 torchtitan==0.3.0
 	touch $@

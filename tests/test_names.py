@@ -7,7 +7,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "stripectl"
 
-# Spelled alike because they play the same part: in schemes, kernels, integrations, charts, commands, or workers.
+# Spelled alike because they play the same part: in schemes, kernels, families of models, integrations, charts,
+# commands, or workers.
 PARTS_PLAYED = {
     "Session",
     "attend",
@@ -21,6 +22,7 @@ PARTS_PLAYED = {
     "leave",
     "main",
     "of_run",
+    "read",
     "scaled_queries",
     "settings",
     "why_unsupported",

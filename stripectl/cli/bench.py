@@ -43,6 +43,7 @@ def command(suite: Path | None, **given: Any) -> int:
 
     requests = [parse_request(each) for each in ([given] if suite is None else suite_runs(suite))]
     check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))
+    session.note_replaced_parts(workload.model for each in requests for workload in each.workloads)
     if given["dry_run"]:
         with ProgressDisplay(given["quiet"]) as reporter:
             found = [case for request in requests for case in dry_run_bench(request, reporter.say, cluster_here())]

@@ -108,7 +108,8 @@ def model_summary(shape) -> str:
     from stripectl.results.labels import attention_label
 
     shared = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} kv)"
+    replaced = f"; not computed (and the replacement): {shape.replaced}" if shape.replaced else ""
     return attention_label(shape) + (
         f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads{shared} of {shape.head_dim}, "
-        f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}"
+        f"feed-forward {shape.feed_forward}, vocabulary {shape.vocabulary}{replaced}"
     )

@@ -22,7 +22,10 @@ WORKLOAD = (
         help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max: the longest that fits.",
     ),
     click.option(
-        "--model", metavar="NAME|FILE", help="Shape by a model: 1b (default), 3b, 7b, llama3-8b or a YAML file."
+        "--model",
+        metavar="NAME|FILE",
+        help="Shape by a model: 1b (default), 3b, 7b ... (stripectl list models), a YAML file, or a Hugging Face "
+        "config.json or its folder.",
     ),
     click.option(
         "--query-len",

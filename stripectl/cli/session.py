@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +58,20 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
         if stopped is not None:
             raise stopped
         return exit_code(run, explicit=bool(given["plans"]))
+
+
+def note_replaced_parts(names: Iterable[str | None]) -> None:
+    """A line on stderr for each model of which stripectl does not compute every part."""
+    from stripectl.core.model_config import Model
+    from stripectl.util.files import one_line
+
+    for name in dict.fromkeys(filter(None, names)):
+        with contextlib.suppress(BadInput):  # of an older run, whose file is gone
+            if replaced := Model.load(name).replaced:
+                click.echo(
+                    one_line(f"note: parts of {name} that are not computed (and their replacement): {replaced}"),
+                    err=True,
+                )
 
 
 def largest_shown(run: Any) -> tuple[Any, list[str]]:

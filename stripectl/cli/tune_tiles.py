@@ -63,6 +63,7 @@ def command(**given: Any) -> int:
     from stripectl.runner.tuning.search import dry_run_tuning
 
     tuning = parse_tuning(given)
+    session.note_replaced_parts(workload.model for workload in tuning.request.workloads)
     if given["dry_run"]:
         with ProgressDisplay(given["quiet"]) as reporter:
             return session.show_dry_run(

@@ -1,11 +1,15 @@
-"""The sizes of a transformer, from a YAML file."""
+"""The sizes of a transformer, from a YAML file or a Hugging Face config.json."""
 
 import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
+from stripectl.core.config_json import config_name, is_config, read_config
 from stripectl.core.linear_attention import ATTENTIONS, FEATURES, LINEAR, check_linear
 from stripectl.errors import BadInput
-from stripectl.util.files import load_profile, unknown_name
+from stripectl.util.files import load_profile, profile_names, unknown_name
 
 MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
 MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
@@ -17,13 +21,14 @@ def max_size(name: str) -> int:
     return MAX_HEADS if name in ("heads", "kv_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("v_head_dim", *LINEAR)  # fields of a profile
+OPTIONAL = ("v_head_dim", "replaced", *LINEAR)  # fields of a profile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """The sizes of a transformer that decide its arithmetic, and what its attention is (as of a Workload) where that is
-    not softmax; a YAML file in `profiles/models/`."""
+    not softmax; a YAML file in `profiles/models/`. `replaced` names the parts of a published model that are not
+    computed, with what stands in their place."""
 
     name: str
     hidden: int
@@ -37,6 +42,7 @@ class Model:
     attention: str = ATTENTIONS[0]
     decay: str = "1"
     features: str = FEATURES[0]
+    replaced: str = ""
 
     @property
     def value_dim(self) -> int:
@@ -56,12 +62,20 @@ class Model:
 
     @classmethod
     def load(cls, name: str) -> "Model":
-        """A model by name or by the path of a YAML file.
+        """A model by name, by the path of a YAML file, or by that of a config.json or of the folder that holds it.
 
         Raises:
-            BadInput: unknown name, missing or unknown field, or a value that is not a positive integer.
+            BadInput: unknown name or architecture, missing or unknown field, or a value that is not a positive integer.
         """
+        if is_config(Path(name)) and name not in profile_names("models"):
+            config = read_config(Path(name))
+            replaced = "; ".join(map(str, config.replaced))
+            return cls._checked(Path(name), config_name(Path(name)), {**config.sizes, "replaced": replaced})
         path, content = load_profile("model", "models", name)
+        return cls._checked(path, path.stem, content)
+
+    @classmethod
+    def _checked(cls, path: Path, name: str, content: Mapping[str, Any]) -> "Model":
         given = {key: value for key, value in content.items() if key not in ("source", "name")}
         wanted = [field.name for field in fields(cls) if field.name not in ("name", *OPTIONAL)]
         for key in given:
@@ -74,9 +88,10 @@ class Model:
             if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
                 said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
                 raise BadInput(f"{said}; it must be a positive integer, of at most {max_size(key)}.")
-        linear = {key: str(given[key]) for key in LINEAR if key in given}
+        words = {key: str(given[key]) for key in (*LINEAR, "replaced") if key in given}
         try:
+            linear = {key: words[key] for key in LINEAR if key in words}
             check_linear(heads=given["kv_heads"], layers=given["layers"], **linear)
         except BadInput as error:
             raise BadInput(f"the model {path}: {error}") from error
-        return cls(name=path.stem, **{**given, **linear})
+        return cls(name=name, **{**given, **words})

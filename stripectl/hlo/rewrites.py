@@ -1,7 +1,8 @@
 """What a compiler changed in the communication of a program, by name: simulated bytes plus these are the HLO's.
 
 - merged rotation: what the backward pass rotates again, K/V or queries, is the forward's, and one of the two is
-  dropped;
+  dropped. Barriers stand between the rounds of an unrolled loop: where XLA keeps them (a CPU's from jaxlib 0.11 on),
+  only the rotation of the first round, which none of them precedes, is merged;
 - narrowing: an array that is rounded to bfloat16 after a transfer is rounded before it;
 - widening: a CPU sends bfloat16 as float32;
 - reduce-scatter as all-reduce: a TPU sums everything everywhere and keeps a part, for twice the bytes.

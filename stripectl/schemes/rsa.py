@@ -2,7 +2,7 @@
 
 Before attention was computed in tiles: a device holds the scores of its queries with every key, softmax in between, so
 memory grows with the length. Two rings of N-1 hops, of K and of V, send what one of K/V does. The backward pass is the
-transpose.
+transpose, so dK and dV travel, and add up, in the dtype of K and V.
 """
 
 from stripectl.core.scheme import Scheme
@@ -17,6 +17,7 @@ def forward(q, kv, attend, comm):
             here, x = x, comm.shift(x, "ring", what) if hop < rounds - 1 else x
             yield (me - hop) % shards, here
 
+    q = attend.query(q)
     scores = [attend.scores(q, keys, me, src) for src, keys in round_trip(k, "k")]
     weights, state = attend.weights(q, scores)
     for weight, (src, values) in zip(weights, round_trip(v, "v"), strict=True):

@@ -227,6 +227,7 @@ def test_every_round_has_a_tile_on_some_device(name: str, layout: str, mask: str
 MERGED = {"bidirectional": 12, "dist_flash": 5, "double_ring": 6, "ring": 6, "token_ring": 3, "usp": 2}
 QUICK = ("ring", "all_gather", "ulysses", "megatron_sp")  # a scheme of each kind of transfer
 ROLLED = ("bidirectional", "ring")  # their loop over 4 devices stays one where it is not unrolled
+BEFORE_BARRIER = {"bidirectional": 4, "ring": 2}  # of their first round, which no barrier precedes
 
 
 def compiled_cases() -> list:
@@ -244,12 +245,14 @@ def compiled_cases() -> list:
 
 @pytest.mark.parametrize(("plan", "work"), compiled_cases())
 def test_compiled_bytes_are_the_programs_after_named_rewrites(plan: Plan, work: Workload) -> None:
-    """A backward pass that rotates again what the forward pass did, in rounds that are no loop, finds it there; and a
-    CPU sends bfloat16 as float32."""
+    """A backward pass that rotates again what the forward pass did, in rounds that are no loop, finds it there; of an
+    unrolled loop, whose rounds end in barriers, in the first round alone where XLA keeps barriers until it orders a
+    program. And a CPU sends bfloat16 as float32."""
     found = collectives(parse_module(program(plan, work).compile({}).as_text()))
     simulated = simulate(work, plan, COUNTING)
     merges = work.passes != "forward" and (plan.scheme not in ROLLED or plan.unroll > 1)
-    merged = MERGED.get(plan.scheme, 0) if merges else 0
+    first = plan.scheme in ROLLED and not compat.keep_barriers_on_cpu()
+    merged = (BEFORE_BARRIER if first else MERGED).get(plan.scheme, 0) if merges else 0
     blocks = [
         key for key in simulated.transfers if key[0] == "collective-permute" and key[2] == DTYPE_BYTES[work.dtype]
     ]
@@ -361,7 +364,7 @@ def test_dead_tiles_are_never_read(name: str, mask: str, documents: tuple[int, .
     dout[:, :, others] = arrays[3][:, :, others] = 0
     found = running.function(*running.place([q, k, v, dout][: len(running.shapes)]))
     out, *gradients = found if isinstance(found, tuple) else (found,)
-    expected = dense(*arrays, work.window, work.starts)
+    expected = dense(*arrays, window=work.window, starts=work.starts)
     for value, reference in zip((out, *gradients[:1]), expected, strict=False):
         assert np.allclose(np.asarray(value)[:, :, queries], reference[:, :, queries], atol=1e-5)
     assert np.isnan(np.asarray(out)[:, :, unread]).all()

@@ -3,6 +3,9 @@
 Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S columns (keys), H head_dim.
 """
 
+from functools import partial
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -41,13 +44,37 @@ def group_heads(q_BNTH, heads):
     return q_BNTH.reshape(batch, heads, n // heads, *rest)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def narrowed_product(spec, wide, narrow):
+    """float32 einsum of an array rounded to the dtype of another, with it. The gradient of the first is not rounded:
+    softmax subtracts from it a sum that is nearly as large."""
+    return jnp.einsum(spec, wide.astype(narrow.dtype), narrow, preferred_element_type=jnp.float32)
+
+
+def _narrowed_product_forward(spec, wide, narrow):
+    return narrowed_product(spec, wide, narrow), (wide, narrow)
+
+
+def _narrowed_product_backward(spec, operands, given):
+    wide, narrow = operands
+    first, second, out = spec.replace("->", ",").split(",")
+    to_wide = jnp.einsum(f"{out},{second}->{first}", given, narrow, preferred_element_type=jnp.float32)
+    to_narrow = jnp.einsum(
+        f"{out},{first}->{second}", given, wide.astype(narrow.dtype), preferred_element_type=jnp.float32
+    )
+    return to_wide.astype(wide.dtype), to_narrow.astype(narrow.dtype)
+
+
+narrowed_product.defvjp(_narrowed_product_forward, _narrowed_product_backward)
+
+
 def scores(q_BNTH, k_BKSH, bands):
     """float32 (B, K, G, T, S)."""
     rows, cols = q_BNTH.shape[2], k_BKSH.shape[2]
     q_BKGTH = group_heads(q_BNTH, k_BKSH.shape[1])
 
     def compute():
-        found = jnp.einsum("bkgth,bksh->bkgts", q_BKGTH, k_BKSH, preferred_element_type=jnp.float32)
+        found = narrowed_product("bkgth,bksh->bkgts", q_BKGTH, k_BKSH)
         keep = mask(bands, rows, cols)
         keep = keep[:, None, None] if keep.ndim == 3 else keep
         return jnp.where(keep, found * q_BNTH.shape[3] ** -0.5, EMPTY)
@@ -70,8 +97,7 @@ def weigh(weights_BKGTS, v_BKSH, bands):
     batch, heads, group, rows, _ = weights_BKGTS.shape
 
     def compute():
-        narrow = weights_BKGTS.astype(v_BKSH.dtype)
-        return jnp.einsum("bkgts,bksh->bkgth", narrow, v_BKSH, preferred_element_type=jnp.float32)
+        return narrowed_product("bkgts,bksh->bkgth", weights_BKGTS, v_BKSH)
 
     shape = batch, heads, group, rows, v_BKSH.shape[3]
     out = lax.cond(alive(bands), compute, lambda: jnp.zeros(shape, jnp.float32))

@@ -1,0 +1,190 @@
+"""A model as the `config.json` beside its weights describes it, the format of Hugging Face's libraries.
+
+The meaning of its keys stands in the file of its family in `model_families`. A part of a model that stripectl does not
+compute is replaced by a part that it does compute, and both are named: `Replacement`.
+"""
+
+import json
+import os
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stripectl.errors import BadInput
+from stripectl.util.files import MAX_YAML_BYTES, Catalogue, printable, read_bytes
+
+CONFIG = "config.json"
+MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # a size, and layers, each of which has a mask
+COMMON = {  # field of a model -> its keys in most families
+    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
+    "feed_forward": ("intermediate_size", "n_inner", "ffn_hidden_size", "d_ff"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads"),
+    "head_dim": ("head_dim",),
+    "vocabulary": ("vocab_size",),
+}
+
+
+class Replacement(NamedTuple):
+    """A part of a model that stripectl does not compute, the part in its place, and by how many parameters the first is
+    larger."""
+
+    part: str
+    instead: str
+    parameters: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.part} ({self.instead})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model of a family: the fields of `Model` without its name, the mask of each layer (`causal`, `sliding:4096`, or
+    `linear` of a linear layer), the replaced parts, and the parameters of norms, biases and convolutions, which
+    stripectl counts nowhere."""
+
+    sizes: Mapping[str, Any]
+    masks: Sequence[str]
+    replaced: Sequence[Replacement]
+    vector_parameters: int
+
+
+@dataclass(frozen=True)
+class ConfigKeys:
+    """The content of a config.json, by key. Where a key is left out its default holds; `aliases` are other names of
+    a key.
+
+    Every method raises:
+        BadInput: the value is not of its type, or out of range.
+    """
+
+    path: Path
+    content: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def value(self, name: str) -> Any:
+        names = [name, *([self.aliases[name]] if name in self.aliases else [])]
+        return next((self.content[each] for each in names if each in self.content), self.defaults.get(name))
+
+    def refuse(self, name: str, wanted: str) -> BadInput:
+        shown = reprlib.repr(self.value(name))
+        return BadInput(f"the model {self.path} says {name}: {shown}; it must be {wanted}.")
+
+    def size(self, name: str, least: int = 1) -> int:
+        most = MAX_CONFIG_LAYERS if name == "num_hidden_layers" else MAX_CONFIG_NUMBER
+        value = self.value(name)
+        if type(value) is not int or not least <= value <= most:
+            raise self.refuse(name, f"an integer from {least} to {most}")
+        return value
+
+    def optional_size(self, name: str) -> int | None:
+        return None if self.value(name) is None else self.size(name)
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        if value not in (None, True, False) or (isinstance(value, int) and not isinstance(value, bool)):
+            raise self.refuse(name, "true or false")
+        return bool(value)
+
+    def is_set(self, name: str) -> bool:
+        """Whether a number that switches a part on is there."""
+        value = self.value(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise self.refuse(name, "a number or null")
+        return bool(value)
+
+    def layer_kinds(self, name: str, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+        """A word per layer, `usual` where there is no such list."""
+        value, layers = self.value(name), self.size("num_hidden_layers")
+        if value is None:
+            return usual
+        if not isinstance(value, list) or len(value) != layers or any(each not in known for each in value):
+            raise self.refuse(name, f"a list of {layers}, a layer each, of {' or '.join(known)}")
+        return value
+
+    def part(self, name: str) -> "ConfigKeys":
+        """A mapping in the mapping, or an empty one; without defaults."""
+        value = self.value(name)
+        if value is not None and not isinstance(value, dict):
+            raise self.refuse(name, "a mapping of keys to values")
+        return ConfigKeys(self.path, value or {}, {})
+
+
+class Family(NamedTuple):
+    """How the config.json of a `model_type` is read: by a function from its keys, the defaults of those that a file may
+    leave out, and other names of keys."""
+
+    read: Callable[[ConfigKeys], ModelConfig]
+    defaults: Mapping[str, Any]
+    aliases: Mapping[str, str] = {}
+
+
+families = Catalogue("stripectl.core.model_families", "family of models", "family")
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The model of a config.json, or of the folder that holds it.
+
+    Raises:
+        BadInput: it is not readable, of no known family, or a value is wrong.
+    """
+    path = path / CONFIG if path.is_dir() else path
+    content = load_json(path)
+    name = content.get("model_type")
+    if not isinstance(name, str) or name not in families.names():
+        raise unknown_architecture(path, content, families.names())
+    read, defaults, aliases = families[name]
+    return read(ConfigKeys(path, content, defaults, aliases))
+
+
+def load_json(path: Path) -> Mapping[str, Any]:
+    """The mapping in a JSON file.
+
+    Raises:
+        BadInput: the file is missing, unreadable, too large, not JSON, or not a mapping.
+    """
+    try:
+        content = printable(json.loads(read_bytes(path, MAX_YAML_BYTES)))
+    except OSError as error:
+        raise BadInput(f"cannot read the model {path}: {error.strerror}.") from error
+    except RecursionError as error:
+        raise BadInput(f"the model {path} is not JSON: its values are nested too deeply.") from error
+    except ValueError as error:
+        raise BadInput(f"the model {path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise BadInput(f"the model {path} is not a mapping of keys to values.")
+    return content
+
+
+def is_config(path: Path) -> bool:
+    """Whether a path is that of a config.json, or a folder's that may hold one."""
+    return path.suffix == ".json" or os.path.isdir(path)
+
+
+def config_name(path: Path) -> str:
+    """The name of the model whose config.json lies there: that of its folder."""
+    folder = path if path.is_dir() else path.parent
+    return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
+
+
+def unknown_architecture(path: Path, content: Mapping[str, Any], known: Sequence[str]) -> BadInput:
+    """The refusal of a config.json of no known family, with the YAML to write instead."""
+    found = {
+        field: next((content[name] for name in names if type(content.get(name)) is int), None)
+        for field, names in COMMON.items()
+    }
+    heads, hidden = found["heads"], found["hidden"]
+    found["kv_heads"] = found["kv_heads"] or heads
+    if found["head_dim"] is None and heads and hidden and heads > 0:
+        found["head_dim"] = hidden // heads
+    missing = [COMMON[field][0] for field, value in found.items() if value is None]
+    lacks = f"It has no {', '.join(missing)}. " if missing else ""
+    lines = ", ".join(f"{field}: {'?' if value is None else reprlib.repr(value)}" for field, value in found.items())
+    return BadInput(
+        f"cannot read the model {path} because its model_type {reprlib.repr(content.get('model_type'))} is not known "
+        f"(known: {', '.join(known)}). {lacks}Try a YAML file: {{{lines}}}."
+    )

@@ -1,0 +1,171 @@
+"""How a decoder's config.json is read: attention and a gated feed-forward, sliding windows, experts, latent attention.
+
+All families but Mamba-2 are such decoders; a family's file says how it differs, with the values of keys that a file may
+leave out. Those are the defaults of the configuration classes in the `transformers` package, 5.24.0; a test compares
+them.
+
+D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stripectl.core.config_json import ConfigKeys, ModelConfig, Replacement
+
+NOTHING = "left out"
+LINEAR_STAND_IN = "linear attention with a fixed decay per head"
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+LATENT |= {"n_shared_experts": 1, "num_experts_per_tok": 8}  # defaults of DeepSeek-V3 and Kimi-Linear
+KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
+
+
+def decoder(
+    keys: ConfigKeys,
+    *,
+    masks: Sequence[str] | None = None,
+    qkv_bias: bool | None = None,
+    out_bias: bool | None = None,
+    norms: int = 2,
+    query_key_norms: str = "",
+    feed_forward: int | None = None,
+    sizes: Mapping[str, Any] | None = None,
+    replaced: Sequence[Replacement] = (),
+    vectors: int = 0,
+) -> ModelConfig:
+    """A decoder of attention and a gated feed-forward: biases of projections (where None, `attention_bias` says), norms
+    of D elements per layer (with one more behind the last, where there are any), norms of queries and keys (`head`: one
+    for all heads, `all`: of all elements), and the sizes, replaced parts and vectors of the family."""
+    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
+    n, k, h = own["heads"], own["kv_heads"], own["head_dim"]
+    biased = keys.flag("attention_bias")
+    vectors += d * (norms * layers + (norms > 0))
+    vectors += layers * (n + 2 * k) * h * (biased if qkv_bias is None else qkv_bias)
+    vectors += layers * d * (biased if out_bias is None else out_bias)
+    vectors += layers * (2 * own["feed_forward"] + d) * keys.flag("mlp_bias")
+    vectors += layers * {"": 0, "head": 2 * h, "all": (n + k) * h}[query_key_norms]
+    found, vocabulary = [*replaced], keys.size("vocab_size")
+    if query_key_norms:
+        found.append(Replacement("norms of queries and keys", NOTHING))
+    if norms > 2:
+        found.append(Replacement("norms behind attention and feed-forward", NOTHING))
+    if keys.flag("tie_word_embeddings"):
+        found.append(Replacement("one matrix for embedding and logits", "two", -d * vocabulary))
+    masks = masks or ["causal"] * layers
+    return ModelConfig(
+        sizes={"hidden": d, "layers": layers, "vocabulary": vocabulary, **own, **attention_of(masks)},
+        masks=masks,
+        replaced=(*found, *replaced_windows(masks)),
+        vector_parameters=vectors,
+    )
+
+
+def config_heads(keys: ConfigKeys) -> dict[str, int]:
+    """Heads; key/value heads where they are left out as many, and head_dim as D has for each."""
+    n = keys.size("num_attention_heads")
+    h = keys.optional_size("head_dim") or keys.size("hidden_size") // n
+    if h < 1:
+        raise keys.refuse("num_attention_heads", "at most hidden_size")
+    return {"heads": n, "kv_heads": keys.optional_size("num_key_value_heads") or n, "head_dim": h}
+
+
+def attention_of(masks: Sequence[str]) -> dict[str, str]:
+    """Fields of a Model for layers that are linear or not: the shortest pattern of letters that repeats."""
+    linear = [mask == "linear" for mask in masks]
+    if not any(linear):
+        return {}
+    letters = "".join("L" if each else "S" for each in linear)
+    lengths = (n for n in range(1, len(letters) + 1) if len(letters) % n == 0)
+    pattern = next(letters[:n] for n in lengths if letters[:n] * (len(letters) // n) == letters)
+    return {"attention": "linear" if all(linear) else pattern, "decay": "tnl"}
+
+
+def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
+    """Sliding windows of layers: a workload has one mask for all."""
+    found = sorted({mask for mask in masks if mask.startswith("sliding:")})
+    if not found:
+        return []
+    count = sum(mask in found for mask in masks)
+    instead = f"every layer has --mask; try {found[0]}" if count == len(masks) else "every layer has --mask"
+    return [Replacement(f"{found[0]} in {count} of {len(masks)} layers", instead)]
+
+
+def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:
+    """The mask of every layer by its `layer_types`, or by the `usual` ones where the file has none."""
+    kinds = keys.layer_kinds("layer_types", usual, tuple(KINDS))
+    size = keys.optional_size(window)
+    sliding = f"sliding:{size}" if size else "causal"
+    return [sliding if kind == "sliding_attention" else KINDS[kind] for kind in kinds]
+
+
+def every(keys: ConfigKeys, period: int, others: str, last: str = "full_attention") -> list[str]:
+    """Layers of one kind, each `period`-th of another."""
+    return [others if (i + 1) % period else last for i in range(keys.size("num_hidden_layers"))]
+
+
+class Experts(NamedTuple):
+    """Layers of experts: how many, how many of them a token meets, the feed-forward of each and of the shared ones
+    together, in how many layers; the others have a feed-forward of `dense`."""
+
+    count: int
+    chosen: int
+    size: int
+    shared: int = 0
+    sparse_layers: int = 0
+    dense_layers: int = 0
+    dense: int = 0
+
+    @property
+    def met(self) -> int:
+        """The feed-forward that a token meets."""
+        return self.chosen * self.size + self.shared
+
+    def replaced(self, d: int, gates: int = 0) -> list[Replacement]:
+        """By a feed-forward as large as a token's experts in every layer; `gates` are parameters a layer besides those
+        of experts and router."""
+        theirs = d * self.count + 3 * d * (self.count * self.size + self.shared) + gates
+        more = self.sparse_layers * (theirs - 3 * d * self.met) + 3 * d * self.dense_layers * (self.dense - self.met)
+        shared = f" and shared ones of {self.shared}" if self.shared else ""
+        part = f"{self.count} experts of {self.size}{shared}, {self.chosen} per token"
+        if self.dense_layers and self.dense != self.met:
+            part += f", but a feed-forward of {self.dense} in {self.dense_layers} layers"
+        return [Replacement(part, f"a feed-forward of {self.met}", more)]
+
+
+def matrices(d: int, sizes: Mapping[str, int]) -> int:
+    """Parameters of a layer's projections as stripectl has them."""
+    return d * (sizes["heads"] + sizes["kv_heads"]) * (sizes["head_dim"] + sizes.get("v_head_dim", sizes["head_dim"]))
+
+
+def latent(keys: ConfigKeys) -> tuple[int, int, int, int]:
+    """(heads, elements of their queries and keys, of their values, parameters of a layer's matrices) of latent
+    attention (DeepSeek-AI 2024, arXiv:2405.04434)."""
+    d, n, v, low = (keys.size(x) for x in ("hidden_size", "num_attention_heads", "v_head_dim", "kv_lora_rank"))
+    plain, rotary, low_q = (
+        keys.size("qk_nope_head_dim"),
+        keys.size("qk_rope_head_dim"),
+        keys.optional_size("q_lora_rank"),
+    )
+    h = plain + rotary
+    queries = d * low_q + low_q * n * h if low_q else d * n * h
+    return n, h, v, queries + d * (low + rotary) + low * n * (plain + v) + n * v * d
+
+
+def latent_norms(keys: ConfigKeys) -> int:
+    """Parameters of a layer's norms inside latent attention."""
+    return keys.size("kv_lora_rank") + (keys.optional_size("q_lora_rank") or 0)
+
+
+def usual_sizes(
+    vocabulary: int, hidden: int, feed_forward: int, layers: int, heads: int, kv_heads: int | None = None, **others: Any
+) -> dict[str, Any]:
+    """Defaults that nearly every family has."""
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": feed_forward,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        **others,
+    }

@@ -1,0 +1,42 @@
+"""DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437): latent attention and experts."""
+
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.decoder_config import LATENT, NOTHING, Experts, decoder, latent, latent_norms, matrices, usual_sizes
+
+
+def read(keys: ConfigKeys) -> ModelConfig:
+    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    n, h, v, theirs = latent(keys)
+    sizes = {"heads": n, "kv_heads": n, "head_dim": h, "v_head_dim": v}
+    size, dense = keys.size("moe_intermediate_size"), min(layers, keys.size("first_k_dense_replace", 0))
+    experts = Experts(
+        keys.size("n_routed_experts"),
+        keys.size("num_experts_per_tok"),
+        size,
+        keys.size("n_shared_experts", 0) * size,
+        layers - dense,
+        dense,
+        keys.size("intermediate_size"),
+    )
+    attention = f"latent attention of rank {keys.size('kv_lora_rank')}", f"{n} heads of {h} with values of {v}"
+    ahead = keys.size("num_mtp_layers", 0)
+    return decoder(
+        keys,
+        feed_forward=experts.met,
+        sizes=sizes,
+        qkv_bias=False,
+        replaced=[
+            *experts.replaced(d),
+            Replacement(*attention, layers * (theirs - matrices(d, sizes))),
+            *([Replacement("prediction of several tokens", NOTHING)] * bool(ahead)),
+        ],
+        vectors=layers * latent_norms(keys) + experts.sparse_layers * experts.count,  # each with a bias of its router
+    )
+
+
+family = Family(
+    read,
+    usual_sizes(129280, 7168, 18432, 61, 128, 128, moe_intermediate_size=2048, q_lora_rank=1536, **LATENT)
+    | {"n_routed_experts": 256, "first_k_dense_replace": 3, "num_mtp_layers": 1},
+    {"n_routed_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+)

@@ -1,0 +1,96 @@
+"""Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, else latent attention."""
+
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.decoder_config import (
+    LATENT,
+    LINEAR_STAND_IN,
+    Experts,
+    decoder,
+    latent,
+    latent_norms,
+    layer_masks,
+    matrices,
+    usual_sizes,
+)
+
+
+def read(keys: ConfigKeys) -> ModelConfig:
+    """Layers of both kinds have heads that multiply as much, and send as much, as those of latent attention."""
+    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    masks = numbered_masks(keys)
+    count = masks.count("linear")
+    n, h, v, theirs = latent(keys)
+    own = {"heads": n, "kv_heads": n, "head_dim": (h + v) // 2}
+    part = keys.part("linear_attn_config")
+    ln, lh, kernel = (
+        (part if name in part.content else keys).size(name if name in part.content else usual)
+        for name, usual in (
+            ("num_heads", "linear_num_heads"),
+            ("head_dim", "linear_head_dim"),
+            ("short_conv_kernel_size", "linear_conv_kernel_dim"),
+        )
+    )
+    size, dense = keys.size("moe_intermediate_size"), min(layers, keys.size("first_k_dense_replace", 0))
+    experts = Experts(
+        keys.size("num_local_experts"),
+        keys.size("num_experts_per_tok"),
+        size,
+        keys.size("n_shared_experts", 0) * size,
+        layers - dense,
+        dense,
+        keys.size("intermediate_size"),
+    )
+    linear = 4 * d * ln * lh + 2 * lh * (d + ln * lh) + d * ln
+    heads = f"{n} heads of {own['head_dim']}"
+    return decoder(
+        keys,
+        masks=masks,
+        feed_forward=experts.met,
+        sizes=own,
+        qkv_bias=False,
+        replaced=[
+            *experts.replaced(d),
+            Replacement(
+                f"latent attention with keys of {h} and values of {v}",
+                heads,
+                (layers - count) * (theirs - matrices(d, own)),
+            ),
+            Replacement(
+                f"gated delta rule with {ln} heads of {lh}",
+                f"{LINEAR_STAND_IN}, {heads}",
+                count * (linear - matrices(d, own)),
+            ),
+        ],
+        vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
+        + (layers - count) * latent_norms(keys)
+        + experts.sparse_layers * experts.count,  # each with a bias of its router
+    )
+
+
+def numbered_masks(keys: ConfigKeys) -> list[str]:
+    """By two lists of layers, counted from 1, or by `layer_types`."""
+    part, layers = keys.part("linear_attn_config").content, keys.size("num_hidden_layers")
+    lists = [part.get(name) for name in ("full_attn_layers", "kda_layers")]
+    if keys.value("layer_types") is None and all(each is not None for each in lists):
+        numbers = [number for each in lists if isinstance(each, list) for number in each]
+        if not all(isinstance(each, list) for each in lists) or not all(type(x) is int for x in numbers):
+            raise keys.refuse("linear_attn_config", "lists of layers, counted from 1")
+        if sorted(numbers) != list(range(1, layers + 1)):
+            raise keys.refuse("linear_attn_config", f"two lists that have each of the {layers} layers once, from 1")
+        full = {*(lists[0] or ())}
+        return ["causal" if i + 1 in full else "linear" for i in range(layers)]
+    usual = ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(layers)]
+    return layer_masks(keys, usual)
+
+
+family = Family(
+    read,
+    usual_sizes(163840, 2304, 9216, 27, 32, 32, moe_intermediate_size=1024, **LATENT)
+    | {"num_local_experts": 256, "first_k_dense_replace": 1}
+    | {"linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4},
+    {
+        "num_local_experts": "num_experts",
+        "num_experts_per_tok": "num_experts_per_token",
+        "n_shared_experts": "num_shared_experts",
+    },
+)

@@ -1,0 +1,11 @@
+"""Mistral (Jiang et al. 2023, arXiv:2310.06825): every layer has a window, or none has."""
+
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
+from stripectl.core.decoder_config import decoder, layer_masks, usual_sizes
+
+
+def read(keys: ConfigKeys) -> ModelConfig:
+    return decoder(keys, masks=layer_masks(keys, ["sliding_attention"] * keys.size("num_hidden_layers")))
+
+
+family = Family(read, usual_sizes(32000, 4096, 14336, 32, 32, 8, sliding_window=4096))

@@ -1,0 +1,8 @@
+"""OLMo (Groeneveld et al. 2024, arXiv:2402.00838): its norms have no parameters."""
+
+import functools
+
+from stripectl.core.config_json import Family
+from stripectl.core.decoder_config import decoder, usual_sizes
+
+family = Family(functools.partial(decoder, norms=0), usual_sizes(50304, 4096, 11008, 32, 32))

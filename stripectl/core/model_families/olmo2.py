@@ -1,0 +1,8 @@
+"""OLMo 2 (OLMo Team 2024, arXiv:2501.00656): norms of queries and keys over all heads."""
+
+import functools
+
+from stripectl.core.config_json import Family
+from stripectl.core.decoder_config import decoder, usual_sizes
+
+family = Family(functools.partial(decoder, query_key_norms="all"), usual_sizes(50304, 4096, 11008, 32, 32))

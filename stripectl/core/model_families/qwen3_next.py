@@ -1,0 +1,59 @@
+"""Qwen3-Next: a gated delta rule in three of four layers, gated attention in the fourth, experts in all."""
+
+from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
+from stripectl.core.decoder_config import (
+    LINEAR_STAND_IN,
+    NOTHING,
+    Experts,
+    config_heads,
+    decoder,
+    every,
+    layer_masks,
+    matrices,
+    usual_sizes,
+)
+
+
+def read(keys: ConfigKeys) -> ModelConfig:
+    """Gated delta rule in three of four layers (Yang et al. 2024, arXiv:2412.06464); gated attention in the fourth."""
+    d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
+    masks = layer_masks(keys, every(keys, keys.size("full_attention_interval"), "linear_attention"))
+    count, sizes = masks.count("linear"), config_heads(keys)
+    kh, vh, kn, vn = (
+        keys.size(f"linear_{x}") for x in ("key_head_dim", "value_head_dim", "num_key_heads", "num_value_heads")
+    )
+    experts = Experts(
+        keys.size("num_experts"),
+        keys.size("num_experts_per_tok"),
+        keys.size("moe_intermediate_size"),
+        keys.size("shared_expert_intermediate_size"),
+        layers,
+    )
+    if keys.value("mlp_only_layers") or keys.size("decoder_sparse_step") != 1:
+        raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
+    linear = d * (2 * kn * kh + 3 * vn * vh + 2 * vn) - matrices(d, sizes)
+    heads = f"{sizes['heads']} heads of {sizes['head_dim']}"
+    convolved = keys.size("linear_conv_kernel_dim") * (2 * kn * kh + vn * vh)
+    norms = -count * 2 * sizes["head_dim"]  # of queries and keys, which only softmax layers have
+    return decoder(
+        keys,
+        masks=masks,
+        feed_forward=experts.met,
+        query_key_norms="head",
+        replaced=[
+            *experts.replaced(d, gates=d),
+            Replacement(f"gated delta rule with {vn} heads of {vh}", f"{LINEAR_STAND_IN}, {heads}", count * linear),
+            Replacement("gates of attention", NOTHING, (layers - count) * d * sizes["heads"] * sizes["head_dim"]),
+        ],
+        vectors=count * (convolved + 2 * vn + vh) + norms,
+    )
+
+
+family = Family(
+    read,
+    usual_sizes(151936, 2048, 5632, 48, 16, 2, head_dim=256)
+    | {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 16}
+    | {"linear_num_value_heads": 32, "linear_conv_kernel_dim": 4, "decoder_sparse_step": 1}
+    | {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "num_experts": 512}
+    | {"num_experts_per_tok": 10, "full_attention_interval": 4},
+)

@@ -1,0 +1,192 @@
+"""Models by their config.json: sizes, the masks of layers, what is replaced, and files that are refused."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from stripectl.core.config_json import CONFIG, families, read_config
+from stripectl.core.model_config import Model
+from stripectl.errors import BadInput
+from stripectl.util.files import one_line, profile_names
+from tests.support import hostile
+from tests.support.model_configs import PUBLISHED, decoder
+from tests.support.untrusted import asked, refused, watched
+
+GOOD = PUBLISHED["Llama-3-8B"].config
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / CONFIG
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name: str, tmp_path: Path) -> None:
+    """Those that stripectl computes, with those that it replaces set aside, and norms and biases."""
+    published, path = PUBLISHED[name], written(tmp_path, PUBLISHED[name].config)
+    model, config = Model.load(str(path)), read_config(path)
+    computed = model.layers * model.layer_parameters + 2 * model.head_parameters
+    found = computed + sum(each.parameters for each in config.replaced) + config.vector_parameters
+    assert abs(found - published.parameters) <= published.rounded
+    assert all(str(each) in model.replaced for each in config.replaced)
+
+
+def test_every_family_has_a_published_model() -> None:
+    tested = {published.config["model_type"] for published in PUBLISHED.values()} | {"gemma3_text"}  # inside gemma3
+    assert tested == set(families.names())
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED.keys() & set(profile_names("models"))))
+def test_models_that_ship_are_as_their_config_says(name: str, tmp_path: Path) -> None:
+    written(tmp_path, PUBLISHED[name].config)
+    shipped, read = (vars(Model.load(each)) | {"name": ""} for each in (name, str(tmp_path)))
+    assert shipped == read
+
+
+def masks(config: dict[str, Any], folder: Path) -> list[str]:
+    return list(read_config(written(folder, config)).masks)
+
+
+def test_layers_have_the_masks_of_their_family(tmp_path: Path) -> None:
+    def of(name: str) -> list[str]:
+        return masks(PUBLISHED[name].config, tmp_path)
+
+    assert of("Gemma-2-9B") == ["sliding:4096", "causal"] * 21
+    assert of("gemma3-27b") == (["sliding:1024"] * 5 + ["causal"]) * 10 + ["sliding:1024"] * 2
+    assert of("gpt-oss-120b") == ["sliding:128", "causal"] * 18
+    assert of("Olmo-3-7B") == (["sliding:4096"] * 3 + ["causal"]) * 8
+    assert of("Mistral-7B") == ["sliding:4096"] * 32 and set(of("Qwen2-7B")) == {"causal"}
+    assert of("Qwen3-Next-80B-A3B") == (["linear"] * 3 + ["causal"]) * 12
+    assert [i for i, mask in enumerate(of("Kimi-Linear-48B-A3B"), 1) if mask == "causal"] == [4, 8, 12, 16, 20, 24, 27]
+    windowed = PUBLISHED["Qwen2-7B"].config | {"use_sliding_window": True, "max_window_layers": 20}
+    assert masks(windowed, tmp_path) == ["causal"] * 20 + ["sliding:131072"] * 8
+    named = decoder("gpt_oss", 64, 64, 2, 4, 2, 100) | {"layer_types": ["full_attention", "sliding_attention"]}
+    assert masks(named, tmp_path) == ["causal", "sliding:128"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gemma3-27b", {"attention": "softmax", "heads": 32, "kv_heads": 16, "head_dim": 128, "vocabulary": 262208}),
+        ("gpt-oss-120b", {"feed_forward": 4 * 2880, "head_dim": 64}),
+        ("DeepSeek-V3", {"kv_heads": 128, "head_dim": 192, "v_head_dim": 128, "feed_forward": 9 * 2048}),
+        ("Qwen3-Next-80B-A3B", {"attention": "LLLS", "feed_forward": 11 * 512, "decay": "tnl"}),
+        ("Kimi-Linear-48B-A3B", {"attention": "LLLS" * 6 + "LLS", "head_dim": 160, "v_head_dim": None}),
+        ("Mamba-Codestral-7B", {"attention": "linear", "heads": 64, "head_dim": 128}),
+    ],
+)
+def test_what_cannot_be_computed_is_replaced(name: str, expected: dict[str, Any], tmp_path: Path) -> None:
+    found = Model.load(str(written(tmp_path, PUBLISHED[name].config)))
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+def test_a_replacement_does_as_much_as_the_part(tmp_path: Path) -> None:
+    """Heads of latent attention multiply and send as much; those of a state-space model have as wide an output and as
+    large a state; a feed-forward has as many parameters as the experts that a token meets."""
+    latent, mamba, experts = (
+        PUBLISHED[name].config for name in ("Kimi-Linear-48B-A3B", "Mamba-Codestral-7B", "gpt-oss-120b")
+    )
+    found = Model.load(str(written(tmp_path, latent)))
+    keys = latent["qk_nope_head_dim"] + latent["qk_rope_head_dim"]
+    assert (found.heads, found.head_dim + found.value_dim) == (32, keys + latent["v_head_dim"])
+    found, width = Model.load(str(written(tmp_path, mamba))), mamba["num_heads"] * mamba["head_dim"]
+    assert (found.heads * found.head_dim, found.heads * found.head_dim**2) == (width, width * mamba["state_size"])
+    assert Model.load(str(written(tmp_path, experts))).feed_forward == 4 * experts["intermediate_size"]
+
+
+def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) -> None:
+    for name in families.names():
+        config = {"model_type": name, **({"text_config": {}} if name == "gemma3" else {})}
+        assert Model.load(str(written(tmp_path, config))).layers == len(masks(config, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (GOOD | {"hidden_size": 10**30}, "says hidden_size: 1000"),
+        (GOOD | {"hidden_size": "4096"}, "says hidden_size: '4096'; it must be an integer from 1"),
+        (GOOD | {"hidden_size": 4096.0}, "says hidden_size: 4096.0"),
+        (GOOD | {"hidden_size": True}, "says hidden_size: True"),
+        (GOOD | {"hidden_size": None}, "says hidden_size: None"),
+        (GOOD | {"num_hidden_layers": 2**20}, "says num_hidden_layers: 1048576; it must be an integer from 1 to 4096"),
+        (GOOD | {"num_attention_heads": 5000}, "at most hidden_size"),
+        (GOOD | {"num_attention_heads": 2**20, "head_dim": 1}, "says heads: 1048576"),
+        (GOOD | {"tie_word_embeddings": 1}, "says tie_word_embeddings: 1; it must be true or false"),
+        (PUBLISHED["Gemma-2-9B"].config | {"attn_logit_softcapping": "x"}, "must be a number or null"),
+        (
+            PUBLISHED["gpt-oss-20b"].config | {"layer_types": ["full_attention"]},
+            "it must be a list of 24, a layer each",
+        ),
+        (PUBLISHED["gpt-oss-20b"].config | {"layer_types": [[]] * 24}, "of full_attention or"),
+        ({"model_type": "gemma3", "text_config": [1]}, "says text_config: .*a mapping"),
+        (
+            PUBLISHED["Kimi-Linear-48B-A3B"].config | {"linear_attn_config": {"full_attn_layers": 4, "kda_layers": []}},
+            "lists",
+        ),
+        (
+            PUBLISHED["Kimi-Linear-48B-A3B"].config
+            | {"linear_attn_config": {"full_attn_layers": [4, 4], "kda_layers": [1]}},
+            "each of the 27 layers once",
+        ),
+        (PUBLISHED["Mamba-Codestral-7B"].config | {"num_heads": 3}, "says num_heads: 3"),
+        (GOOD | {"model_type": ["llama"]}, r"model_type \['llama'\] is not known"),
+        ({}, "model_type None is not known .*has no hidden_size, intermediate_size"),
+        (
+            {"model_type": "falcon", "hidden_size": 64, "n_head": 4, "vocab_size": 9},
+            r"It has no intermediate_size, num_hidden_layers. Try a YAML file: \{hidden: 64, feed_forward: \?, "
+            r"layers: \?, heads: 4, kv_heads: 4, head_dim: 16, vocabulary: 9\}",
+        ),
+        ({str(i): i for i in range(10**6)}, "larger than 256 KiB"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 20_000 + "1" + "}" * 20_000, "nested too deeply"),
+        ('{"hidden_size": ' + "9" * 10_000 + "}", "is not JSON"),
+        ("[1]", "is not a mapping"),
+        ("\0", "is not JSON"),
+        ("", "is not JSON"),
+    ],
+)
+def test_bad_configs_are_one_line(content: Any, why: str, tmp_path: Path) -> None:
+    path = written(tmp_path, content)
+    with watched(), pytest.raises(BadInput, match=why) as told:
+        Model.load(str(path))
+    assert len(one_line(str(told.value)).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_spoilt_configs_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    """Any value in place of some: a model, or a reason."""
+    random = Random(name)
+    for _ in range(200):
+        path = written(tmp_path, hostile.mutated(PUBLISHED[name].config, random))
+        with watched():
+            model = refused(Model.load, str(path))
+        assert model is None or model.layers >= 1
+
+
+def test_a_folder_is_read_by_the_config_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen3-8B"
+    folder.mkdir()
+    with pytest.raises(BadInput, match=r"cannot read the model .*config.json: No such file"):
+        Model.load(str(folder))
+    written(folder, PUBLISHED["qwen3-8b"].config)
+    assert Model.load(str(folder)).name == Model.load(str(folder / CONFIG)).name == "Qwen3-8B"
+
+
+def test_a_command_names_the_parts_that_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, PUBLISHED["gpt-oss-120b"].config)
+    words = ("bench", "--target", "v5e:2x4", "--method", "simulated", "--quiet", "--seqlen", "16k", "--dry-run")
+    for model in (str(tmp_path), "gpt-oss-120b"):
+        found = asked(*words, "--model", model)
+        assert found.code == 0 and len(found.err.splitlines()) == 1
+        assert "128 experts of 2880, 4 per token (a feed-forward of 11520); attention sinks (left out)" in found.err
+    assert asked(*words, "--model", "llama3-8b").err == ""
+    written(tmp_path, {"model_type": "falcon"})
+    refusal = asked(*words, "--model", str(tmp_path))
+    assert refusal.code == 2 and len(refusal.err.splitlines()) == 1
+    listed = asked("list", "models").out
+    assert all(name in listed for name in profile_names("models")) and "attention sinks (left out)" in listed
