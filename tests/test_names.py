@@ -12,6 +12,7 @@ PARTS_PLAYED = {
     "Session",
     "attend",
     "backward",
+    "bench",
     "command",
     "differentiate",
     "document_lookup",
