@@ -10,19 +10,35 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stripectl.api import accuracy, bench, compare, report, trace, tune_tiles
     from stripectl.errors import BadInput, Missing, StripectlError
+    from stripectl.results.run import Run
     from stripectl.training.attention import positions, sequence_parallel_attention
 
     __version__: str
 
 FACE = {
-    "BadInput": "errors",
-    "Missing": "errors",
-    "StripectlError": "errors",
+    **dict.fromkeys(("accuracy", "bench", "compare", "report", "trace", "tune_tiles"), "api"),
+    **dict.fromkeys(("BadInput", "Missing", "StripectlError"), "errors"),
+    "Run": "results.run",
     "positions": "training.attention",
     "sequence_parallel_attention": "training.attention",
 }
-__all__ = ["BadInput", "Missing", "StripectlError", "__version__", "positions", "sequence_parallel_attention"]
+__all__ = [
+    "BadInput",
+    "Missing",
+    "Run",
+    "StripectlError",
+    "__version__",
+    "accuracy",
+    "bench",
+    "compare",
+    "positions",
+    "report",
+    "sequence_parallel_attention",
+    "trace",
+    "tune_tiles",
+]
 
 
 def __getattr__(name: str) -> Any:

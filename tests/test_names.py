@@ -13,6 +13,7 @@ PARTS_PLAYED = {
     "Session",
     "attend",
     "backward",
+    "bench",
     "command",
     "differentiate",
     "document_lookup",

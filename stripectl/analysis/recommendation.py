@@ -179,7 +179,7 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
     words = grounds.get(source, f"Simulated from {source}: the plan was not run.")
     word = "datasheet" if source == "datasheet" else "simulated"
     if not ranking.pairs:
-        return word, f"{words} {accuracy(best)}"
+        return word, f"{words} {accuracy_sentence(best)}"
     worst, ratio = max(abs(pair.error) for pair in ranking.pairs), speedup_error(ranking.pairs)
     also = "" if ratio is None else f" and speed-ups by up to {ratio:.0%}"
     return word, f"{words} Where a plan was both measured and simulated, times were off by up to {worst:.0%}{also}."
@@ -192,7 +192,7 @@ TABLED = {
 }
 
 
-def accuracy(m: Measurement) -> str:
+def accuracy_sentence(m: Measurement) -> str:
     """How far times that were predicted this way are off published ones of attention on one such device."""
     from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
 
@@ -222,7 +222,7 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     lacking = known.get("memory_left_out")
     memory = "the compiler's word" + (f", without {lacking}" if lacking else "")
     said = f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
-    return "predicted", f"{said} {found}" if "within" in (found := accuracy(ranking.best)) else said
+    return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
 
 
 def refused_entry(ranking: Ranking) -> list[dict[str, Any]]:

@@ -25,28 +25,9 @@ def command(rows: bool, as_json: bool) -> None:
       stripectl accuracy --rows
       stripectl accuracy --json | jq .attention
     """
-    from stripectl.analysis.accuracy.attention import attention_groups, attention_predictions
-    from stripectl.analysis.accuracy.compiled_steps import compiled_errors
-    from stripectl.analysis.accuracy.measured_kernel import fit_measured_kernel
-    from stripectl.analysis.accuracy.memory import memory_errors
-    from stripectl.analysis.accuracy.meshes import mesh_orders, mesh_times
-    from stripectl.analysis.accuracy.paper import paper_kernel, speed_up_errors
+    from stripectl.analysis.accuracy.tables import accuracy_data
 
-    found: dict[str, Any] = {
-        "attention": [each._asdict() | {"error": each.error._asdict()} for each in attention_groups()],
-        "measured_kernel": fit_measured_kernel()._asdict() | {"left_out": fit_measured_kernel().left_out._asdict()},
-        "paper": [each._asdict() for each in speed_up_errors()],
-        "paper_constants": paper_kernel(),
-        "paper_compiled": [each._asdict() for each in compiled_errors()],
-        "meshes": [each._asdict() for each in mesh_orders()],
-        "mesh_steps": [each._asdict() for each in mesh_times()],
-        "memory": [each._asdict() for each in memory_errors()],
-    }
-    if rows:
-        found["rows"] = [
-            each.row._asdict() | {"tile": str(each.row.tile), "predicted": each.predicted}
-            for each in attention_predictions()
-        ]
+    found = accuracy_data(rows)
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return

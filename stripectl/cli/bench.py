@@ -37,11 +37,12 @@ def command(suite: Path | None, **given: Any) -> int:
       stripectl bench --seqlen 64k --documents 4k,1k,16k --mask causal,sliding:4k
       stripectl bench examples/striped-attention-paper.yaml
     """
-    from stripectl.cli.parse import check_count, parse_request
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.runner.bench import dry_run_bench
+    from stripectl.runner.options import RequestOptions
+    from stripectl.runner.parse import check_count, parse_request
 
-    requests = [parse_request(each) for each in ([given] if suite is None else suite_runs(suite))]
+    requests = [parse_request(RequestOptions.of(each)) for each in ([given] if suite is None else suite_runs(suite))]
     check_count(sum(len(each.workloads) * len(each.plans) * len(each.flags) for each in requests))
     session.note_replaced_parts(workload.model for each in requests for workload in each.workloads)
     if given["dry_run"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stripectl.cli.options import RUNS
+from stripectl.runner.options import RUNS
 
 if TYPE_CHECKING:
     from stripectl.analysis.claim_verdicts import Judgement

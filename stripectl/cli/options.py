@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from stripectl.results.schema import MAX_SAMPLES
+from stripectl.runner.options import RequestOptions
 
-RUNS = Path("stripectl-runs")
-DEFAULT_LEN = "256k"
+DEFAULT = RequestOptions()
 
 WORKLOAD = (
     click.option(
         "--seqlen",
         metavar="LEN",
-        default=DEFAULT_LEN,
+        default=DEFAULT.seqlen,
         show_default=True,
         help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max: the longest that fits.",
     ),
@@ -36,11 +36,11 @@ WORKLOAD = (
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
     click.option("--head-dim", type=int, help="Size of a head, in elements."),
     click.option("--v-head-dim", type=int, help="Size of a head of values and the output. [default: --head-dim]"),
-    click.option("--batch", type=int, default=1, show_default=True, help="Sequences per batch."),
+    click.option("--batch", type=int, default=DEFAULT.batch, show_default=True, help="Sequences per batch."),
     click.option("--dtype", help="bfloat16 or float32. [default: bfloat16; float32 on CPU]"),
     click.option(
         "--mask",
-        default="causal",
+        default=DEFAULT.mask,
         show_default=True,
         help="Comma-separated masks: causal, full, or sliding:4k for 4k keys per query.",
     ),
@@ -77,7 +77,7 @@ PLAN = (
         "--scheme",
         help="Comma-separated schemes, or all (with --query-len: all of inference). [default: ring; with it all]",
     ),
-    click.option("--layout", default="all", show_default=True, help="Comma-separated layouts, or all."),
+    click.option("--layout", default=DEFAULT.layout, show_default=True, help="Comma-separated layouts, or all."),
     click.option(
         "--kernel", help="Comma-separated kernels, or all. [default: splash or pallas_tpu on TPUs, xla elsewhere]"
     ),
@@ -87,7 +87,7 @@ PLAN = (
     ),
     click.option(
         "--unroll",
-        default="1",
+        default=DEFAULT.unroll,
         show_default=True,
         help="Comma-separated numbers of rounds to unroll in the ring's loop.",
     ),
@@ -101,7 +101,10 @@ PLAN = (
 )
 TARGET = (
     click.option(
-        "--target", default="local", show_default=True, help="local, cpu:2, h100:8, v5e:4x4, v4-32, 2*v5e:4x4 ..."
+        "--target",
+        default=DEFAULT.target,
+        show_default=True,
+        help="local, cpu:2, h100:8, v5e:4x4, v4-32, 2*v5e:4x4 ...",
     ),
     click.option("--hardware", metavar="FILE", help="Hardware profile to use in place of the target's own."),
 )
@@ -118,25 +121,34 @@ EFFORT = (
     click.option(
         "--method",
         type=click.Choice(["auto", "measured", "compiled", "simulated"]),
-        default="auto",
+        default=DEFAULT.method,
         show_default=True,
         help="How numbers are obtained; auto takes the strongest method that fits the budget.",
     ),
     *FLAGS,
-    click.option("--compile-timeout", default="10m", show_default=True, help="Time limit for compiling one plan."),
-    click.option("--cache/--no-cache", default=True, help="Use results of earlier compilations that are on disk."),
-    click.option("--time-budget", default="3m", show_default=True, help="Time for all measurements: 90s, 3m, 1h."),
+    click.option(
+        "--compile-timeout",
+        default=DEFAULT.compile_timeout,
+        show_default=True,
+        help="Time limit for compiling one plan.",
+    ),
+    click.option(
+        "--cache/--no-cache", default=DEFAULT.cache, help="Use results of earlier compilations that are on disk."
+    ),
+    click.option(
+        "--time-budget", default=DEFAULT.time_budget, show_default=True, help="Time for all measurements: 90s, 3m, 1h."
+    ),
     click.option(
         "--min-samples",
         type=click.IntRange(1, MAX_SAMPLES),
-        default=5,
+        default=DEFAULT.min_samples,
         show_default=True,
         help="Fewest samples per plan.",
     ),
     click.option(
         "--warmup",
         type=click.IntRange(1),
-        default=1,
+        default=DEFAULT.warmup,
         show_default=True,
         help="Warm-up runs per plan before sampling starts.",
     ),

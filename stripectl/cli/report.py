@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stripectl.cli.options import RUNS
 from stripectl.errors import BadInput
+from stripectl.runner.options import RUNS
 
 if TYPE_CHECKING:
     from stripectl.results.run import Run

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stripectl.cli.multihost import cluster_here
-from stripectl.cli.options import RUNS
 from stripectl.errors import BadInput, StripectlError
+from stripectl.runner.options import RUNS
 
 if TYPE_CHECKING:
     from stripectl.results.writer import RunWriter

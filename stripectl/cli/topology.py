@@ -37,13 +37,13 @@ def command(**given: Any) -> None:
     import json
     from dataclasses import replace
 
-    from stripectl.cli.parse import parse_hardware
     from stripectl.core.model_config import Model
     from stripectl.core.plan import make_mesh, parse_mesh
     from stripectl.hardware.placement import place_mesh
     from stripectl.measure.device_pool import DevicePool
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.runner.parse import parse_hardware
 
     sizes, save = Model.load(given["model"]), given["save"] if given["measure"] else None
     mesh = parse_mesh(given["mesh"]) if given["mesh"] else None

@@ -15,17 +15,7 @@ from stripectl.cli import options, session
 from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
-FIXED = {  # what `bench` asks for and a trace of one plan does not
-    **{"scheme": None, "layout": "all", "kernel": None, "tile": None, "unroll": "1", "meshes": ()},
-    **{
-        "method": "measured",
-        "time_budget": "10s",
-        "min_samples": 3,
-        "compile_timeout": "10m",
-        "cache": True,
-        "refine": None,
-    },
-}
+TIME_BUDGET, MIN_SAMPLES = "10s", 3  # of a plan beside its profile
 MAX_DEVICES = 2**17  # of the largest target
 SIZE_OPTIONS = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
 READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
@@ -62,21 +52,28 @@ def command(plan: str | None, **given: Any) -> int:
         return show_profile(given)
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
-    given |= FIXED | {"plans": (plan,), "profile": True}
-    from stripectl.cli.parse import parse_request
+    from stripectl.runner.options import RequestOptions
+    from stripectl.runner.parse import parse_request
 
-    request = replace(parse_request(given), baseline=False, default_size=not named & SIZE_OPTIONS)
-    return session.run_bench(given, [request], profile=True)
+    options = replace(
+        RequestOptions.of({name: value for name, value in given.items() if name != "mesh"}),
+        plans=(plan,),
+        method="measured",
+        time_budget=TIME_BUDGET,
+        min_samples=MIN_SAMPLES,
+    )
+    request = replace(parse_request(options), baseline=False, default_size=not named & SIZE_OPTIONS)
+    return session.run_bench({**given, "plans": (plan,)}, [request], profile=True)
 
 
 def show_profile(given: Mapping[str, Any]) -> int:
     """What a profile says that another program left."""
-    from stripectl.cli.parse import parse_hardware
     from stripectl.hardware.target import parse_target
     from stripectl.profiling.folder import other_files, profile_files
     from stripectl.profiling.profiler import Tracer
     from stripectl.reporters.terminal.profile import profile_parts
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
+    from stripectl.runner.parse import parse_hardware
     from stripectl.workers.worker_group import interruptible
 
     link = None

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from stripectl.cli import options, session
 from stripectl.cli.multihost import cluster_here, on_every_host
 from stripectl.errors import BadInput, StripectlError
+from stripectl.runner.options import RUNS
 
 WORKLOAD_OPTIONS = {
     "seqlen",
@@ -69,19 +70,20 @@ def command(**given: Any) -> int:
             return session.show_dry_run(
                 dry_run_tuning(tuning, reporter.say, cluster_here()), "candidates", BACKWARD_TILES
             )
-    return run_tuning(given, tuning)
+    return search_and_show(given, tuning)
 
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
-    from stripectl.cli.parse import parse_request
     from stripectl.core.plan import parse_tile
+    from stripectl.runner.options import RequestOptions
+    from stripectl.runner.parse import parse_request
     from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
 
     if given["seqlen"].strip() == "max":
         raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
     tiles = tuple(dict.fromkeys(map(parse_tile, given["tile"].split(",")))) if given["tile"] else ()
-    request = parse_request({**given, "tile": None})
+    request = parse_request(replace(RequestOptions.of(given), tile=None))
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
         request = with_newest_workload(request)
@@ -96,7 +98,7 @@ def with_newest_workload(request: Any) -> Any:
     from stripectl.results.run import Run, newest_run
 
     try:
-        measurements = Run.load(newest_run(options.RUNS)).measurements
+        measurements = Run.load(newest_run(RUNS)).measurements
     except BadInput:
         return request
     if not measurements:
@@ -109,7 +111,7 @@ def with_newest_workload(request: Any) -> Any:
     return replace(request, workloads=workloads, default_dtype=usual)
 
 
-def run_tuning(given: Mapping[str, Any], tuning: Any) -> int:
+def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
     """Search, save and show all that was found however it ends; the exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.results.backend import Notice

@@ -5,14 +5,16 @@ The file is written whole, beside it a journal where that is slow (`writer`), so
 
 import base64
 import gzip
+import html
 import io
 import json
 import os
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from stripectl.errors import BadInput
 from stripectl.results import journal
@@ -39,6 +41,18 @@ class Run:
     measurements: list[Measurement] = field(default_factory=list)
     recommendation: dict[str, Any] | None = None
     searches: list[SearchTable] = field(default_factory=list)
+    renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows: `api` hands it in
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat mapping per measurement, as pandas and polars take them: the workload, the parts of the plan, and what
+        was found, in seconds and bytes."""
+        return [_row(m) for m in with_speedups(self.measurements)]
+
+    def _repr_html_(self) -> str | None:
+        if Run.renderer is None:
+            return None
+        page = html.escape(Run.renderer(self.readable()), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
     def to_json(self) -> dict[str, Any]:
         measured = [m.to_json() for m in with_speedups(self.measurements)]
@@ -122,6 +136,25 @@ class Run:
         if file.name == FILE:
             run.measurements = journal.replayed(file.parent, run.id, run.measurements)
         return run
+
+
+def _row(m: Measurement) -> dict[str, Any]:
+    plan, work = m.plan, m.workload
+    return {
+        **{name: getattr(work, name) for name in ("model", "seq_len", "query_len", "heads", "kv_heads", "head_dim")},
+        **{name: getattr(work, name) for name in ("batch", "dtype", "mask", "passes")},
+        **{"plan": str(plan), "scheme": plan.scheme, "layout": plan.layout, "kernel": plan.kernel},
+        "mesh": ",".join(f"{axis}={size}" for axis, size in plan.axes.items()),
+        "tile": str(plan.tile) if plan.tile else None,
+        **{"target": str(m.target), "devices": m.devices, "method": m.method, "status": m.status, "reason": m.reason},
+        "median_s": m.median_s,
+        "low_s": m.ci95_s[0] if m.ci95_s else None,
+        "high_s": m.ci95_s[1] if m.ci95_s else None,
+        "speedup": m.speedup["value"] if m.speedup else None,
+        "bound": (m.bound or {}).get("attention_only"),
+        **{"tokens_per_s": m.tokens_per_s, "mfu": m.mfu, "peak_bytes": m.peak_bytes},
+        "overlap": (m.overlap or {}).get("ratio"),
+    }
 
 
 def file_of(path: Path) -> Path:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 from stripectl.compile.compiler import CompilerPool, compile_case
@@ -138,6 +137,7 @@ class LocalBackends:
         self.compilers = CompilerPool(say, effort.compile_timeout_s, request.use_cache)
         self.tracer = Tracer(effort.profile_folder, effort.profile_steps) if effort.profile_folder else None
         self.ends = ExitStack()
+        self.found: LocalTarget | None = None
 
     def __enter__(self) -> "LocalBackends":
         for each in (self.devices, self.compilers, self.tracer):
@@ -152,12 +152,14 @@ class LocalBackends:
     def discovered(self) -> Sequence[Mapping[str, Any]]:
         return self.devices.discovered
 
-    @cached_property
+    @property
     def place(self) -> LocalTarget:
-        found = self.devices.local_target(self.request.target, self.request.hardware)
-        if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
-            return replace(found, target=Target(found.target.hardware, (found.here,)))
-        return found
+        if self.found is None:
+            found = self.devices.local_target(self.request.target, self.request.hardware)
+            if self.request.method == "measured" and found.here and found.target.hardware.kind == "cpu":
+                found = replace(found, target=Target(found.target.hardware, (found.here,)))
+            self.found = found
+        return self.found
 
     def simulated(self, place: LocalTarget, explains: bool = True) -> Simulated:
         return Simulated(place, self.devices, explains)

@@ -20,7 +20,6 @@ from rich.console import Console
 from stripectl.analysis import explanation
 from stripectl.analysis.recommendation import recommend
 from stripectl.cli.bench import command
-from stripectl.cli.parse import parse_request
 from stripectl.core.plan import parse_plan, read_plan
 from stripectl.core.workload import Workload
 from stripectl.export.integrations.python import snippet
@@ -31,6 +30,8 @@ from stripectl.reporters.terminal.recommendation import has_choice, recommendati
 from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.runner.options import RequestOptions
+from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request
 
 WORK = Workload(seq_len=2**16, heads=16, kv_heads=16, head_dim=128, model="1b", passes="forward-backward")
@@ -436,7 +437,7 @@ def test_the_yaml_holds_the_options_of_a_bench() -> None:
 
 def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
     words = shlex.split("--plan ring@ring=8 --kernel chunked --model tnl-1b --heads 8 --seqlen 64k --pass forward")
-    (work,) = parse_request(command.make_context("bench", words).params).workloads
+    (work,) = parse_request(RequestOptions.of(command.make_context("bench", words).params)).workloads
     assert (work.attention, work.decay, work.heads, work.model) == ("linear", "tnl", 8, None)
 
 
@@ -453,7 +454,7 @@ def test_a_model_whose_heads_are_replaced_lends_its_attention() -> None:
 )
 def test_the_command_of_a_measurement_asks_for_the_same_workload(asked: str) -> None:
     def request(words: list[str]) -> Request:
-        return parse_request(command.make_context("bench", words).params)
+        return parse_request(RequestOptions.of(command.make_context("bench", words).params))
 
     (wanted,), flags = request(shlex.split(asked)).workloads, request(shlex.split(asked)).flags
     m = clocked("zigzag", 1.0, wanted, flags=flags[-1])

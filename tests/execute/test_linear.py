@@ -9,7 +9,6 @@ import jax
 import pytest
 
 import stripectl.kernels.chunked.kernel as chunked
-from stripectl.cli.parse import scheme_names
 from stripectl.core.defaults import with_tile
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import layouts
@@ -24,6 +23,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.hardware.target import read_target
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.results.measurement import Measurement
+from stripectl.runner.parse import scheme_names
 from stripectl.runner.static_facts import with_static_facts
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate

@@ -21,7 +21,6 @@ from stripectl.analysis.claims import parse_claim as parse_claim
 from stripectl.analysis.plan_selector import parse_selector
 from stripectl.cli import main
 from stripectl.cli.compare import parse_percent
-from stripectl.cli.parse import parse_duration, parse_flags, parse_turns
 from stripectl.cli.trace import parse_axes
 from stripectl.core.linear_attention import parse_decay, pattern_of
 from stripectl.core.model_config import Model
@@ -35,6 +34,7 @@ from stripectl.profiling.session import Session
 from stripectl.reporters.terminal.profile import profile_parts
 from stripectl.reporters.terminal.tables import console
 from stripectl.results.schema import is_profile
+from stripectl.runner.parse import parse_duration, parse_flags, parse_turns
 from tests.support import hostile
 
 MEMORY_BYTES = 2**30  # beyond what the process has

@@ -36,6 +36,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.schema import MAX_ASKED_PLANS
+from stripectl.runner.options import RequestOptions
 from stripectl.runner.request import Request
 from stripectl.util.files import unknown_name
 
@@ -54,73 +55,78 @@ class HeadShape:
     v_head_dim: int | None = None
 
 
-def parse_request(given: Mapping[str, Any]) -> Request:
+def parse_request(options: RequestOptions) -> Request:
     """The request that the options make."""
-    shape = parse_heads(*(given[name] for name in ("model", "heads", "kv_heads", "head_dim", "v_head_dim")))
-    seqlen = given["seqlen"]
-    longest, linear = seqlen.strip() == "max", parse_linear(given)
+    shape = parse_heads(options.model, options.heads, options.kv_heads, options.head_dim, options.v_head_dim)
+    seqlen = options.seqlen
+    longest, linear = seqlen.strip() == "max", parse_linear(options)
     workloads = parse_workloads(
-        given["dtype"] or "bfloat16",
-        seqlen=str(max(parse_lengths(given["query_len"] or "1"))) if longest else seqlen,
+        options.dtype or "bfloat16",
+        seqlen=str(max(parse_lengths(options.query_len or "1"))) if longest else seqlen,
         shape=shape,
-        batch=given["batch"],
-        mask=given["mask"],
-        passes=given["passes"],
-        layers=given["layers"],
-        documents=given["documents"],
-        query_len=given["query_len"],
+        batch=options.batch,
+        mask=options.mask,
+        passes=options.passes,
+        layers=options.layers,
+        documents=options.documents,
+        query_len=options.query_len,
         linear=linear,
     )
-    names = ("scheme", "layout", "kernel", "tile", "unroll", "meshes")
-    asked = {name: given[name] for name in names}
-    asked |= {"inference": bool(given["query_len"]), "attention": linear.get("attention", ATTENTIONS[0])}
-    if every_tile := given["tile"] == ALL:
-        asked["tile"] = None
-    if every_tile and longest:
+    if (every_tile := options.tile == ALL) and longest:
         raise BadInput("--seqlen max has one tile per plan. Leave --tile all out, or name a tile.")
-    plans, every_mesh = parse_plans(given["plans"], **asked)
-    flags = parse_flags(given["xla_flags"])
+    plans, every_mesh = parse_plans(
+        options.plans,
+        scheme=options.scheme,
+        layout=options.layout,
+        kernel=options.kernel,
+        tile=None if every_tile else options.tile,
+        unroll=options.unroll,
+        meshes=options.meshes,
+        inference=bool(options.query_len),
+        attention=linear.get("attention", ATTENTIONS[0]),
+    )
+    flags = parse_flags(options.xla_flags)
     check_count(len(workloads) * len(plans) * len(flags))
     return Request(
         workloads=workloads,
         plans=plans,
-        default_kernel=given["kernel"] is None and not given["plans"],
-        target=given["target"],
-        hardware=parse_hardware(given["hardware"]),
-        method=given["method"],
-        default_dtype=given["dtype"] is None,
+        default_kernel=options.kernel is None and not options.plans,
+        target=options.target,
+        hardware=parse_hardware(options.hardware),
+        method=options.method,
+        default_dtype=options.dtype is None,
         flags=flags,
         find_max_length=longest,
         every_mesh=every_mesh,
         every_tile=every_tile,
-        refine_count=given["refine"] or Request.refine_count,
-        use_cache=given["cache"],
-        sampling=parse_effort(given),
+        refine_count=options.refine or Request.refine_count,
+        use_cache=options.cache,
+        sampling=parse_effort(options),
     )
 
 
-def parse_linear(given: Mapping[str, Any]) -> dict[str, str]:
+def parse_linear(options: RequestOptions) -> dict[str, str]:
     """The attention that is asked for: the options', of what they leave out the model's, also of one whose heads are
     replaced, and of a scheme that can nothing else linear."""
-    model = Model.load(given["model"]) if given["model"] else None
-    named = [parse_plan(text).scheme for text in given["plans"]] + (given["scheme"] or "").split(",")
+    model = Model.load(options.model) if options.model else None
+    named = [parse_plan(text).scheme for text in options.plans] + (options.scheme or "").split(",")
     linear = any(
         schemes[name.strip()].kernel_families == ("linear",) for name in named if name.strip() in schemes.names()
     )
-    asked = {name: given[name] for name in LINEAR if given[name] is not None}
+    asked = {name: value for name in LINEAR if (value := getattr(options, name)) is not None}
     if asked.get("attention") == "softmax":
         return asked
     found = {name: getattr(model, name) for name in LINEAR} if model and model.attention != ATTENTIONS[0] else {}
     return {**({"attention": "linear"} if linear and not found else {}), **found, **asked}
 
 
-def parse_effort(given: Mapping[str, Any]) -> SamplingOptions:
+def parse_effort(options: RequestOptions) -> SamplingOptions:
     """How hard to look, by the options."""
     return SamplingOptions(
-        budget_s=parse_duration(given["time_budget"]),
-        min_samples=given["min_samples"],
-        warmup=given["warmup"],
-        compile_timeout_s=parse_duration(given["compile_timeout"]),
+        budget_s=parse_duration(options.time_budget),
+        min_samples=options.min_samples,
+        warmup=options.warmup,
+        compile_timeout_s=parse_duration(options.compile_timeout),
     )
 
 

@@ -1,0 +1,232 @@
+"""The commands as functions that return runs, for notebooks and scripts.
+
+    import stripectl
+
+    run = stripectl.bench(seqlen="256k", target="v5p:2x2x4", pass_="forward")
+    run.recommendation["plan"]
+    pandas.DataFrame(run.rows())
+
+Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means what it means
+there; a list stands for its commas, or for the option repeated. JAX is not imported here: devices belong to workers.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stripectl.analysis.comparison import Comparison, compare_runs
+from stripectl.analysis.recommendation import recommend
+from stripectl.core.plan import Plan, parse_tile
+from stripectl.errors import BadInput
+from stripectl.reporters.html import page
+from stripectl.reporters.terminal.tables import ProgressDisplay
+from stripectl.results.backend import Event
+from stripectl.results.environment import environment
+from stripectl.results.lock import writing_in
+from stripectl.results.run import FILE, Run
+from stripectl.results.writer import RunWriter
+from stripectl.runner import bench as benching
+from stripectl.runner.options import RequestOptions
+from stripectl.runner.parse import parse_request
+from stripectl.runner.tuning import search as tuning
+from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
+from stripectl.runner.tuning.successive_halving import STRATEGIES
+from stripectl.util.progress import Say
+from stripectl.workers.worker_group import interruptible
+
+REPORT = "report.html"
+# Options of the command line whose values have another name here.
+NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
+REPEATED = ("plans", "meshes", "xla_flags")
+TRACE_BUDGET, TRACE_SAMPLES = "10s", 3  # of a plan beside its profile
+
+Run.renderer = staticmethod(page.render)
+
+
+def bench(*, output: str | Path | None = None, progress: bool = True, **options: Any) -> Run:
+    """Time plans side by side: `stripectl bench`.
+
+    With an `output` folder the run is kept there as it grows, and an interrupt leaves what was measured; without one it
+    is in memory alone.
+
+    Raises:
+        BadInput: an option or a value is not known, or nothing is left to run.
+        Missing: the devices, or the compiler, are not here.
+    """
+    request = parse_request(request_options(options))
+    with new_run("stripectl.bench", options, output) as kept, display(progress) as say:
+        collect(kept, benching.bench(request, say))
+    return finished(kept)
+
+
+def tune_tiles(
+    *,
+    strategy: str = "race",
+    refine: int | None = None,
+    output: str | Path | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Search the tiles of the kernel, of the forward and the backward pass: `stripectl tune-tiles`.
+
+    Raises:
+        BadInput: an option or a value is not known, or nothing is left to try.
+        Missing: the devices, or the compiler, are not here.
+    """
+    told = request_options({**options, "refine": refine})
+    if strategy not in STRATEGIES:
+        raise BadInput(f"{strategy!r} is not a strategy. Try {' or '.join(STRATEGIES)}.")
+    if told.seqlen == "max":
+        raise BadInput("tiles are searched at a length. Write seqlen='256k'.")
+    tiles = tuple(dict.fromkeys(map(parse_tile, told.tile.split(",")))) if told.tile else ()
+    search = TileSearch(
+        request=parse_request(replace(told, tile=None)),
+        tiles=tiles,
+        strategy=strategy,
+        refine_count=refine or DEFAULT_COMPILED_TILES,
+    )
+    with new_run("stripectl.tune_tiles", options, output, by="identity") as kept, display(progress) as say:
+        collect(kept, tuning.tune(search, say))
+    return finished(kept)
+
+
+def trace(
+    plan: str | Plan, *, steps: int = 3, output: str | Path | None = None, progress: bool = True, **options: Any
+) -> Run:
+    """Capture an XLA profile of a plan on the devices here, and what it says of its overlap: `stripectl trace`. Without
+    an `output` folder the profile itself is not kept.
+
+    Raises:
+        BadInput: an option or a value is not known.
+        Missing: the devices are not here.
+    """
+    usual = {
+        "time_budget": TRACE_BUDGET,
+        "min_samples": TRACE_SAMPLES,
+        **options,
+        "plan": str(plan),
+        "method": "measured",
+    }
+    request = parse_request(request_options(usual))
+    with contextlib.ExitStack() as stack:
+        folder = Path(output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-profile-")))
+        sampling = replace(request.sampling, profile_folder=folder, profile_steps=steps)
+        kept = stack.enter_context(new_run("stripectl.trace", usual, output))
+        say = stack.enter_context(display(progress))
+        collect(kept, benching.bench(replace(request, sampling=sampling, baseline=False), say))
+    return finished(kept)
+
+
+def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float = 0.05) -> list[Comparison]:
+    """Every measurement of `base`, and whether `new` is faster or slower by more than a share: `stripectl compare`.
+
+    Raises:
+        BadInput: a run cannot be read, or the runs have no measurement in common.
+    """
+    return compare_runs(loaded(base), loaded(new), max_regression)
+
+
+def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
+    """One run, or several side by side, as an HTML page; where it lies: `stripectl report`.
+
+    Raises:
+        BadInput: a run cannot be read, or the page cannot be written.
+    """
+    from stripectl.util.files import write_atomically
+
+    if not runs:
+        raise BadInput("a report needs a run. Try stripectl.report(run).")
+    found, path = list(map(loaded, runs)), Path(output)
+    write_atomically(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
+    return path
+
+
+def accuracy() -> dict[str, Any]:
+    """Predictions beside the published measurements that ship, as plain data: `stripectl accuracy --json`."""
+    from stripectl.analysis.accuracy.tables import accuracy_data
+
+    return accuracy_data()
+
+
+def loaded(run: str | Path | Run) -> Run:
+    """A run, or the one in a file or folder."""
+    return run if isinstance(run, Run) else Run.load(Path(run)).readable()
+
+
+def request_options(told: Mapping[str, Any]) -> RequestOptions:
+    """Options by the names that they have in Python.
+
+    Raises:
+        BadInput: one is not known.
+    """
+    known = {each.name for each in fields(RequestOptions)} - set(NAMES.values()) | set(NAMES)
+    for name in told:
+        if name not in known:
+            from stripectl.util.files import unknown_name
+
+            raise unknown_name("option", name, sorted(known))
+    plain = {NAMES.get(name, name): value for name, value in told.items() if value is not None}
+    return RequestOptions(**{name: _typed(name, value) for name, value in plain.items()})
+
+
+def _typed(name: str, value: Any) -> Any:
+    """A value as the command line has it: texts of a list by commas, of a repeated option one by one."""
+    several = isinstance(value, Sequence) and not isinstance(value, str)
+    if name in REPEATED:
+        return tuple(map(str, value)) if several else (str(value),)
+    if several:
+        return ",".join(map(str, value))
+    return value if isinstance(value, bool) or name in NUMBERS else str(value)
+
+
+NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
+
+
+@contextlib.contextmanager
+def new_run(name: str, told: Mapping[str, Any], output: str | Path | None, by: str = "key") -> Iterator[RunWriter]:
+    """A run that a function makes, in its folder or in a temporary one.
+
+    Raises:
+        BadInput: the folder holds a run, or cannot be written.
+    """
+    now = datetime.now(UTC)
+    arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
+    run = Run(
+        now.strftime("%Y%m%d-%H%M%S"), now.isoformat(timespec="milliseconds"), f"{name}({arguments})", environment([])
+    )
+    with contextlib.ExitStack() as stack:
+        if output is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-")))
+        else:
+            folder = Path(output)
+            stack.enter_context(writing_in(folder))
+            if (folder / FILE).exists():
+                raise BadInput(f"{folder} holds a run. Choose another output.")
+        kept = RunWriter(run, folder, by)
+        try:
+            yield kept
+        finally:
+            kept.save()
+
+
+@contextlib.contextmanager
+def display(progress: bool) -> Iterator[Say]:
+    """The progress of a command, on stderr."""
+    with interruptible(), ProgressDisplay(not progress) as reporter:
+        yield reporter.say
+
+
+def collect(kept: RunWriter, events: Iterator[Event]) -> None:
+    for event in events:
+        kept.take(event)
+
+
+def finished(kept: RunWriter) -> Run:
+    """The run, with its speed-ups and its recommendation."""
+    run = kept.gathered().readable()
+    run.recommendation = recommend(run)
+    return run

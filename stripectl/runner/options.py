@@ -1,0 +1,53 @@
+"""What the command line and the Python interface are told, by the names of the options: texts and numbers, as typed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+RUNS = Path("stripectl-runs")  # the folder of runs that nobody named
+DEFAULT_LEN = "256k"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """What to run, and how hard to look. None is what nobody said: the model's, the target's or the kernel's own."""
+
+    seqlen: str = DEFAULT_LEN
+    model: str | None = None
+    query_len: str | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    v_head_dim: int | None = None
+    batch: int = 1
+    dtype: str | None = None
+    mask: str = "causal"
+    attention: str | None = None
+    decay: str | None = None
+    features: str | None = None
+    documents: str | None = None
+    passes: str | None = None
+    layers: int | None = None
+    plans: Sequence[str] = ()
+    scheme: str | None = None
+    layout: str = "all"
+    kernel: str | None = None
+    tile: str | None = None
+    unroll: str = "1"
+    meshes: Sequence[str] = ()
+    target: str = "local"
+    hardware: str | None = None
+    method: str = "auto"
+    xla_flags: Sequence[str] = ()
+    compile_timeout: str = "10m"
+    cache: bool = True
+    time_budget: str = "3m"
+    min_samples: int = 5
+    warmup: int = 1
+    refine: int | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "RequestOptions":
+        """Those among the options of a command."""
+        return cls(**{each.name: given[each.name] for each in fields(cls) if each.name in given})
