@@ -1,6 +1,54 @@
 "use strict";
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => (each.open = true)));
 
+// Where in the page a reader is.
+(() => {
+  const links = new Map([...document.querySelectorAll("nav a")].map((each) => [each.hash.slice(1), each]));
+  const places = [...links.keys()].map((id) => document.getElementById(id)).filter(Boolean);
+  const mark = () => {
+    const passed = places.filter((each) => each.getBoundingClientRect().top < innerHeight / 3);
+    const here = passed.length ? passed[passed.length - 1].id : places.length && places[0].id;
+    for (const [id, link] of links) {
+      if (id === here) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  };
+  addEventListener("scroll", () => requestAnimationFrame(mark), { passive: true });
+  mark();
+})();
+
+// Words of the mark that a reader points at.
+(() => {
+  const box = document.createElement("div");
+  box.className = "tip";
+  box.hidden = true;
+  document.body.append(box);
+  document.addEventListener("pointermove", (event) => {
+    const mark = event.target.closest ? event.target.closest("[data-tip]") : null;
+    box.hidden = !mark;
+    if (!mark) return;
+    box.textContent = mark.dataset.tip;
+    const right = document.documentElement.clientWidth - box.offsetWidth - 8;
+    box.style.setProperty("left", `${Math.max(4, Math.min(event.pageX + 12, right))}px`);
+    box.style.setProperty("top", `${event.pageY + 16}px`);
+  });
+})();
+
+// A button beside each text to copy.
+for (const text of document.querySelectorAll(".tab pre")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  text.parentElement.append(button);
+  button.addEventListener("click", () => {
+    getSelection().selectAllChildren(text);
+    const done = () => (button.textContent = "Copied");
+    if (navigator.clipboard) navigator.clipboard.writeText(text.textContent).then(done, () => document.execCommand("copy") && done());
+    else if (document.execCommand("copy")) done();
+  });
+}
+
 // Filters and sorting of the tables of measurements; without it they are all there, in the order of the run.
 (() => {
   const tables = [...document.querySelectorAll("table.sortable")];

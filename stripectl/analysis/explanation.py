@@ -9,11 +9,12 @@ from stripectl.results.measurement import SEARCH_PROBES, Measurement, simulation
 from stripectl.util.units import duration, nbytes, rate, times, worst_hop
 
 BOUND_BY = {
-    "compute": "Tiles limit it",
-    "communication": "Links limit it",
-    "latency": "What a hop or a call costs whatever its size limits it",
-    "memory": "Memory limits it",
+    "compute": "Compute limits it",
+    "communication": "Communication limits it",
+    "latency": "Latency of hops and calls limits it",
+    "memory": "Memory bandwidth limits it",
 }
+MIN_SHARE = 0.005  # of the time, that is said
 MAX_NAMED_PLANS = 3  # plans; of more their number is said
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
@@ -46,16 +47,17 @@ def gain_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
         compared = len(ranking.rivals) > 1 and best.devices > 1
         return "It is itself the plan that the others' speed-ups are over." * compared
     over = short_names(ranking.members).get(gain["over"], gain["over"])
-    text = f"{times(gain['value'])} the speed of {over}"
+    text = f"It is {times(gain['value'])} as fast as {over}"
     if gain["ci95"]:
         text += f" (95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f})"
     else:
         text += f" ({plans_phrase(best) if best.method == 'measured' else best.method}, no interval)"
-    if bound.get("reached"):
-        text += f"; the balance of its tiles alone allows {times(bound['attention_only'])}, of which this is"
-        text += f" {bound['reached']:.0%}"
+    if bound.get("above"):
+        text += f", {bound['above']} ({times(bound['attention_only'])})"
+    elif bound.get("reached"):
+        text += f": {bound['reached']:.0%} of the {times(bound['attention_only'])} that the balance of its tiles allows"
     alone = found["over_one_device"]
-    return f"{text}. {best.devices} devices are {times(alone)} as fast as one." if alone else f"{text}."
+    return f"{text}. {best.devices} devices are {times(alone)} as fast as one device." if alone else f"{text}."
 
 
 def schedule_sentence(best: Measurement) -> str:
@@ -78,12 +80,10 @@ def limits_sentence(found: Mapping[str, Any]) -> str:
     limits, first = found["bottleneck_shares"], found["bound_by"]
     if not limits:
         return ""
-    rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
+    others = (f"{part} {share:.0%}" for part, share in limits.items() if part != first and share >= MIN_SHARE)
+    rest = f"; twice as fast {joined}" if (joined := ", ".join(others)) else ""
     how = SAID_BY.get(found["limits_method"], found["limits_method"])
-    return (
-        f"{BOUND_BY[first]}: with {first} twice as fast it would take {limits[first]:.0%} less time ({how}); "
-        f"of the others, {rest}."
-    )
+    return f"{BOUND_BY[first]}: twice as fast {first} would save {limits[first]:.0%} of the time ({how}){rest}."
 
 
 def parts_sentence(found: Mapping[str, Any]) -> str:
@@ -104,12 +104,14 @@ def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
     text, per_s = f"A device sends {nbytes(total)}", link_rate(m, run)
     if per_s:
         busy_s = total / per_s
-        text += f", for which a link at {rate(per_s, 'B/s')} takes {duration(busy_s)}"
+        text += f", which takes a link of {rate(per_s, 'B/s')} {duration(busy_s)}"
         share = busy_s / m.median_s
-        text += f": {share:.0%} of the time" if share <= 1 else ", more than it has: it uses several at once"
+        text += (
+            f": {share:.0%} of the time" if share <= 1 else ", longer than the whole run: it uses several links at once"
+        )
     overlap = m.overlap or {}
     if overlap.get("ratio") is not None:
-        text += f"; {overlap['ratio']:.0%} of the communication hides ({overlap.get('source') or 'by a profile'})"
+        text += f"; {overlap['ratio']:.0%} of the communication is hidden ({overlap.get('source') or 'by a profile'})"
     return f"{text}."
 
 
@@ -121,7 +123,7 @@ def links_sentence(m: Measurement) -> str:
     slower = known.get("slower_hops") or {}
     own = [axis for axis in axes if axis not in slower]
     said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
-    said += [f"of {axis} the slowest hop has {worst_hop(slower[axis])}" for axis in axes if axis in slower]
+    said += [f"the slowest hop of {axis} has {worst_hop(slower[axis])}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
 
 
@@ -142,8 +144,8 @@ def memory_sentence(found: Mapping[str, Any]) -> str:
     needs, has = found["peak_bytes"], found["hbm_bytes"]
     if not needs:
         return ""
-    of = f", {needs / has:.0%} of the {nbytes(has)} it has" if has else ""
-    return f"It needs {nbytes(needs)} of a device's memory{of}."
+    of = f", {needs / has:.0%} of {nbytes(has)}" if has else ""
+    return f"It needs {nbytes(needs)} of memory on each device{of}."
 
 
 def tiles_sentence(ranking: Ranking) -> str:
@@ -152,8 +154,9 @@ def tiles_sentence(ranking: Ranking) -> str:
     if not many:
         return ""
     method, others = ranking.best.method, f"{many} other choice{'s' * (many > 1)} of tiles"
-    kept = "it keeps those nearest to the kernel's default"
-    return f"Times that are {method} do not tell its tiles from {others}: {kept}."
+    return (
+        f"{others} {'are' if many > 1 else 'is'} as fast ({method}); its tiles are the nearest to the kernel's default."
+    )
 
 
 def runner_up_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
@@ -161,7 +164,7 @@ def runner_up_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     second = ranking.runner_up
     if second is None:
         return ""
-    doubt = ": too close to tell" * bool(found["too_close"])
+    doubt = ", which is too close to tell" * bool(found["too_close"])
     more = "longer" if found["margin"] >= 0 else "less"  # of tiles that are not told apart, the default is kept
     return f"The runner-up, {found['runner_up']}, takes {abs(found['margin']):.1%} {more}{doubt}."
 
@@ -180,7 +183,7 @@ def crossover_phrase(found: Mapping[str, Any]) -> str:
     how = " and ".join(lengths["methods"])
     first, last = format_length(lengths["first"]), format_length(lengths["last"])
     if not found["crossover"]:
-        return f"no other plan is surely faster from {first} to {last} tokens ({how})"
+        return f"no other plan is clearly faster from {first} to {last} tokens ({how})"
     said = []
     for change in found["crossover"]:
         low, high = map(format_length, change["between"])
@@ -209,9 +212,9 @@ def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:
     )
     rough = len({str(m.plan) for m in ranking.members if m.is_search_probe and m.status == "ok"} - ranked)
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
-    said = [f"Not ranked, since they were not {found['method']}: {which}."] if others else []
+    said = [f"Not ranked because they were not {found['method']}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
-    said += [f"{rough} more were timed roughly and left behind."] if rough else []
+    said += [f"A search timed {rough} more roughly and gave {'them' if rough > 1 else 'it'} up."] if rough else []
     for group in found["refused"]:
         number = len(group["plans"])
         which = f"{group['plans'][0]} was" if number == 1 else f"{number} plans were"

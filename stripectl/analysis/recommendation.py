@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from stripectl.analysis.answer import answer, joined, question, tied, why_above_bound
+from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
 from stripectl.analysis.crossover import Curves, crossover
 from stripectl.analysis.explanation import plans_phrase, reasons
 from stripectl.analysis.ranking import (
@@ -38,7 +40,6 @@ from stripectl.results.noise import disturbances
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
 
-WIDE_INTERVAL = 0.05  # half an interval over its median
 MAX_REASON_CHARACTERS = 200  # characters of why a plan was refused
 
 
@@ -68,10 +69,14 @@ def entry(
         "flags": dict(best.flags) if best.flags else None,
         "method": best.method,
         "headline": recommendation_headline(ranking),
+        "question": question(best.workload, str(best.target), best.devices),
+        "answer": answer(ranking, gain := layout_gain(ranking)),
+        "tied": [m.printed_plan for m in tied(ranking)[1:]],
+        "names": layout_names(ranking),
         "median_s": best.median_s,
         "ci95_s": list(best.ci95_s) if best.ci95_s else None,
         "tokens_per_s": best.tokens_per_s,
-        "gain": layout_gain(ranking),
+        "gain": gain,
         "over_one_device": over_one_device(best, run),
         "bottleneck_shares": limits,
         "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
@@ -93,16 +98,27 @@ def entry(
 
 
 def recommendation_headline(ranking: Ranking) -> str:
-    """The plan by its short name, and no more than is known of its place."""
+    """The plans by their short names, and no more than is known of their place."""
     best, second = ranking.best, ranking.runner_up
-    short = short_names(ranking.members)
-    name = short[str(best.plan)] + flags_text(best.flags)
+    name = short_answer(ranking)
     if second is None:
         return f"{name}: the only plan timed"
     if ranking.too_close(best, second):
-        return f"{name} or {short[str(second.plan)]}{flags_text(second.flags)}: too close to tell"
+        return f"{name}: equally fast, as far as the run can tell"
     once = best.method == "measured" and not best.ci95_s
     return f"{name} was fastest in {plans_phrase(best)}" if once else f"{name} is fastest"
+
+
+def short_answer(ranking: Ranking) -> str:
+    """The best plan by its short name, and those that may be as fast."""
+    short = short_names(ranking.members)
+    return joined(list(dict.fromkeys(short[str(m.plan)] + flags_text(m.flags) for m in tied(ranking))))
+
+
+def layout_names(ranking: Ranking) -> str:
+    """The best plan by scheme and layout alone, and those that may be as fast."""
+    plans = [m.plan for m in tied(ranking)]
+    return joined(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
 
 
 def layout_gain(ranking: Ranking) -> dict[str, Any] | None:
@@ -132,7 +148,7 @@ def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[st
     return found or None
 
 
-def layout_bound(m: Measurement) -> dict[str, float | None] | None:
+def layout_bound(m: Measurement) -> dict[str, Any] | None:
     """The most that its layout can gain over the contiguous one, and the share of it that was reached, by attention and
     not by a step that holds more; None where nobody knows one."""
     most, layer = attention_bound(m), (m.bound or {}).get("layer")
@@ -141,21 +157,24 @@ def layout_bound(m: Measurement) -> dict[str, float | None] | None:
     own = replace(m.plan, layout="contiguous")
     alike = m.speedup is not None and parse_plan(m.speedup["over"]) == own and m.workload.passes != STEP
     reached = m.speedup["value"] / most if m.speedup and alike else None
-    return {"attention_only": most, "layer": layer, "reached": reached}
+    found = {"attention_only": most, "layer": layer, "reached": reached}
+    return found | {"above": why_above_bound(found)}
 
 
-def confidence(ranking: Ranking) -> dict[str, str]:
-    """A word and a sentence: how the time was obtained, and whether that tells the plan from the next."""
+def confidence(ranking: Ranking) -> dict[str, Any]:
+    """A level, a word and a sentence: how the time was obtained, and whether it tells the plan from the next."""
     best, second = ranking.best, ranking.runner_up
     word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
+    level = confidence_level(ranking, published_error(best))
+    found = {"level": level, "grade": LEVELS[level - 1]}
     if second is None or not ranking.too_close(best, second):
-        return {"word": word, "sentence": said}
-    doubt = "is smaller than clocks can tell"
+        return found | {"word": word, "sentence": said}
+    doubt = "is smaller than predictions can resolve"
     if best.method == "measured":
         doubt = "has an interval that holds zero"
     elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > MIN_MARGIN:
         doubt = "is within the simulation's error"
-    return {"word": "ambiguous", "sentence": f"{said} The margin over the runner-up {doubt}."}
+    return found | {"word": "ambiguous", "sentence": f"{said} The margin over the runner-up {doubt}."}
 
 
 def _measured(ranking: Ranking) -> tuple[str, str]:
@@ -192,6 +211,16 @@ TABLED = {
 }
 
 
+def published_error(m: Measurement) -> float | None:
+    """The mean error of times that were predicted this way, over published ones; None where nobody published any."""
+    from stripectl.analysis.accuracy.attention import known_error
+
+    if (m.cost_source or {}).get("source") not in ("bundles", "published"):
+        return None
+    known = known_error(m.target.hardware, m.workload.passes)
+    return known.error.mean if known else None
+
+
 def accuracy_sentence(m: Measurement) -> str:
     """How far times that were predicted this way are off published ones of attention on one such device."""
     from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
@@ -218,9 +247,9 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
     known = ranking.best.cost_source or {}
     tiles = f"tiles take {taken(known)}"
     if beside := known.get("softmax"):
-        tiles = f"tiles of linear layers take {taken(known)}, those of softmax layers {taken(beside)}"
+        tiles = f"tiles of linear layers take {taken(known)}, tiles of softmax layers {taken(beside)}"
     lacking = known.get("memory_left_out")
-    memory = "the compiler's word" + (f", without {lacking}" if lacking else "")
+    memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
     said = f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
     return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
 

@@ -176,6 +176,8 @@ OUTPUT = (
         help="Also add the run to the history in this folder.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the run as JSON on stdout and nothing else there."),
+    click.option("--all-plans", is_flag=True, help="Show every plan, not only the best one of each scheme."),
+    click.option("--wide", is_flag=True, help="Show every column, however narrow the screen is."),
     click.option("--quiet", is_flag=True, help="Show no progress."),
 )
 

@@ -35,7 +35,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.workers.worker_group import interruptible
 
     with open_run(given) as kept:
-        run, screen = kept.run, console(stderr=given["as_json"])
+        run, screen = kept.run, console(stderr=given["as_json"], wide=given["wide"])
         stopped: BaseException | None = None
         try:
             with interruptible(), ProgressDisplay(given["quiet"]) as reporter:
@@ -140,8 +140,8 @@ def retried(m: Any) -> Any:
 
 
 def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
-    """The table of `shown`, which need not be the whole run, the report, and where they lie; where schemes were
-    compared at several lengths, which wins at which; where there were plans to choose from, what is recommended.
+    """What is recommended, where there were plans to choose from; the table of `shown`, a part of the run;
+    where schemes were compared at several lengths, which wins at which; the report, and where the files lie.
 
     Raises:
         BadInput: the run or its report could not be written where they should lie; all else was done.
@@ -149,7 +149,7 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.html.page import write_report
     from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
-    from stripectl.reporters.terminal.tables import ProgressDisplay
+    from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS, ProgressDisplay, path_text
     from stripectl.results.history import History
     from stripectl.results.noise import noise_warnings
     from stripectl.results.run import FILE
@@ -163,11 +163,16 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
     unsaved = [kept.rescue()]
     if given["as_json"]:
         click.echo(json.dumps(run.to_json(), indent=1))
-    show_run(run, screen, shown, notes)
+    page = kept.folder / REPORT
+    if found and has_choice(found):
+        screen.print(recommendation_panel(found, screen.width, str(page)))
+        screen.print()
+    every = given["all_plans"] or screen.width >= UNLIMITED_COLUMNS
+    show_run(run, screen, run if given["all_plans"] else shown, () if given["all_plans"] else notes, every)
     show_traces(run, kept.folder, screen)
     for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):
         screen.print(f"warning {warning}", markup=False)
-    page, history = kept.folder / REPORT, History(given["history"]) if given["history"] else None
+    history = History(given["history"]) if given["history"] else None
     try:
         with ProgressDisplay(given["quiet"]) as reporter:
             write_report(run, page, reporter.say, history.before(run) if history else None)
@@ -175,16 +180,14 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
             history.add(run)
     except BadInput as error:
         unsaved.append(error)
-    if found and has_choice(found):
-        screen.print(recommendation_panel(found, screen.width, str(page)))
     kept_at = [("run", kept.folder / FILE), ("report", page), *([("history", history.path)] if history else [])]
     for name, path in kept_at:
-        screen.print(f"{name:8}{path}" if path.exists() else f"{name:8}not written", markup=False)
+        screen.print(f"{name:8}", path_text(path, screen) if path.exists() else "not written", sep="", markup=False)
     for error in filter(None, unsaved):
         raise error
 
 
-def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
+def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: bool) -> None:
     """The table of `shown`, and what follows from the whole run."""
     from stripectl.reporters.terminal.by_length import by_length_tables
     from stripectl.reporters.terminal.footnotes import (
@@ -201,7 +204,7 @@ def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str]) -> None:
     from stripectl.reporters.terminal.tables import run_tables
 
     for part in [
-        *run_tables(shown, screen.width),
+        *run_tables(shown, screen.width, every),
         *beside_published(shown.measurements, screen.width),
         *max_length_notes(shown.measurements),
         *packing_notes(run.measurements),

@@ -22,7 +22,7 @@ from stripectl.util.files import load_yaml, unknown_name
 MAX_RUNS = 1000
 SUITE_KEYS = ("about", "given", "runs")
 # What a run in a suite cannot say.
-COMMAND_KEYS = ("output", "history", "as_json", "quiet", "resume", "dry_run", "profile")
+COMMAND_KEYS = ("output", "history", "as_json", "all_plans", "wide", "quiet", "resume", "dry_run", "profile")
 
 
 def suite_runs(path: Path) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
     """A target with a mesh on it, figure by figure."""
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import console
-    from stripectl.util.units import in_unit, rate
+    from stripectl.util.units import NOTHING, in_unit, rate
 
     screen, known, machine = console(), wired.target, wired.target.hardware
     for line in topology.topology_header(known, here):
@@ -70,13 +70,20 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
     for name, value in machine.figures.items():
         screen.print(f"  {name:34}{in_unit(name, value):>16}   {machine.sources[name]}", markup=False)
     if not machine.figures:
-        screen.print("  no published figures; measure them: stripectl topology --measure", markup=False)
+        screen.print("  no published figures. Try: stripectl topology --measure", markup=False)
     for line in [*topology.device_lines(known), *topology.hop_path_rows(wired)]:
         screen.print(line, markup=False)
     per_s = topology.slowest_hop_rate(wired)
-    screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
-    for line in hiding_blocks(machine, sizes, per_s):
-        screen.print(f"  {line}", markup=False)
+    blocks = hiding_blocks(machine, sizes, per_s)
+    if all(NOTHING in line for line in blocks):
+        said = (
+            f"smallest block whose hop hides at {rate(per_s, 'B/s')}: n/a, because a rate of the machine is not known."
+        )
+        screen.print(f"{said} Try: stripectl topology --measure", markup=False)
+    else:
+        screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
+        for line in blocks:
+            screen.print(f"  {line}", markup=False)
     if saved:
         screen.print(f"saved    {saved}; use it with --hardware {saved}", markup=False)
 

@@ -229,6 +229,7 @@ class Scheme:
     paper: str
     axes: tuple[str, ...]
     forward: Callable[[Array, Array, Attend, Comm], Array]
+    title: str = ""  # its name in a sentence; empty: its name
     backward: Callable[[Array, Array, Attend, Comm], tuple[Array, Array]] | None = None
     enter: Callable[[tuple[Array, Array], Attend, Comm], tuple[Array, Array]] = identity
     leave: Callable[[Array, Attend, Comm], Array] = identity

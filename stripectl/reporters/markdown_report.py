@@ -50,14 +50,16 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
         lines += [
             "",
             *collapsed_details(
-                f"What changed from A: {len(changed['rows'])}", markdown_table(changed["columns"], changed["rows"])
+                f"Changes from A: {len(changed['rows'])}", markdown_table(changed["columns"], changed["rows"])
             ),
         ]
     if said["differing"]["rows"]:
         columns = ["around it", *said["differing"]["columns"][1:]]
         lines += [
             "",
-            *collapsed_details("What differs around them", markdown_table(columns, said["differing"]["rows"])),
+            *collapsed_details(
+                "Differences between the environments", markdown_table(columns, said["differing"]["rows"])
+            ),
         ]
     for letter, run in zip((run["letter"] for run in said["runs"]), runs, strict=True):
         lines += ["", f"Run {letter}:", *_made(run)]

@@ -27,6 +27,7 @@ def forward(q, kv, attend, comm):
 
 scheme = Scheme(
     "all_gather",
+    title="all-gather attention",
     paper="https://arxiv.org/abs/2407.21783",
     axes=("ring",),
     forward=forward,

@@ -59,6 +59,7 @@ def why_unsupported(workload, mesh):
 
 scheme = Scheme(
     "bidirectional",
+    title="bidirectional ring attention",
     paper="https://doi.org/10.1145/3567955.3567959",
     axes=("ring",),
     forward=forward,

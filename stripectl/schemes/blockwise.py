@@ -7,4 +7,10 @@ from dataclasses import replace
 
 from stripectl.schemes import memory_efficient
 
-scheme = replace(memory_efficient.scheme, name="blockwise", paper="https://arxiv.org/abs/2305.19370", chunk=None)
+scheme = replace(
+    memory_efficient.scheme,
+    name="blockwise",
+    title="blockwise attention",
+    paper="https://arxiv.org/abs/2305.19370",
+    chunk=None,
+)

@@ -77,6 +77,7 @@ def why_unsupported(workload, mesh):
 
 scheme = Scheme(
     "dist_flash",
+    title="DistFlashAttn",
     paper="https://arxiv.org/abs/2310.03294",
     axes=("ring",),
     forward=forward,

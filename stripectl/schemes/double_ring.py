@@ -64,6 +64,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "double_ring",
+    title="double-ring attention",
     paper="https://arxiv.org/abs/2406.18485",
     axes=("outer", "inner", "ulysses"),
     degenerate_axes=("outer", "inner"),

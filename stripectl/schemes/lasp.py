@@ -56,6 +56,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "lasp",
+    title="LASP",
     paper="https://arxiv.org/abs/2404.02882",
     axes=("ring",),
     forward=forward,

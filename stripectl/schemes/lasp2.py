@@ -35,6 +35,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "lasp2",
+    title="LASP-2",
     paper="https://arxiv.org/abs/2502.07563",
     axes=("ring",),
     forward=forward,

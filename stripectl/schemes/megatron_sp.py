@@ -28,6 +28,7 @@ def leave(out, attend, comm):
 
 scheme = Scheme(
     "megatron_sp",
+    title="Megatron sequence parallelism",
     paper="https://arxiv.org/abs/2205.05198",
     axes=("tensor",),
     forward=memory_efficient.forward,

@@ -16,6 +16,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "memory_efficient",
+    title="memory-efficient attention",
     paper="https://arxiv.org/abs/2112.05682",
     axes=(),
     forward=forward,

@@ -9,6 +9,7 @@ from stripectl.schemes import ring
 
 scheme = Scheme(
     "pass_kv",
+    title="pass-KV ring attention",
     paper="https://arxiv.org/abs/2411.01783",
     axes=("ring",),
     forward=ring.forward,

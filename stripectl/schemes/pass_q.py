@@ -29,6 +29,7 @@ def forward(q, kv, attend, comm):
 
 scheme = Scheme(
     "pass_q",
+    title="pass-Q ring attention",
     paper="https://arxiv.org/abs/2411.01783",
     axes=("ring",),
     forward=forward,

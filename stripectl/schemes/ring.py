@@ -72,6 +72,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "ring",
+    title="ring attention",
     paper="https://arxiv.org/abs/2310.01889",
     axes=("ring",),
     forward=forward,

@@ -27,6 +27,7 @@ def forward(q, kv, attend, comm):
 
 scheme = Scheme(
     "rsa",
+    title="ring self-attention",
     paper="https://arxiv.org/abs/2105.13120",
     axes=("ring",),
     forward=forward,

@@ -41,6 +41,7 @@ def backward(saved, kv, attend, comm):
 
 scheme = Scheme(
     "token_ring",
+    title="TokenRing attention",
     paper="https://arxiv.org/abs/2412.20501",
     axes=("ring",),
     forward=forward,

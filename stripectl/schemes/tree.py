@@ -17,6 +17,7 @@ def forward(q, kv, attend, comm):
 
 scheme = Scheme(
     "tree",
+    title="tree attention",
     paper="https://arxiv.org/abs/2408.04093",
     axes=("ring",),
     forward=forward,

@@ -32,6 +32,7 @@ def why_unsupported(workload, mesh):
 
 scheme = Scheme(
     "ulysses",
+    title="Ulysses attention",
     paper="https://arxiv.org/abs/2309.14509",
     axes=("ulysses",),
     forward=memory_efficient.forward,

@@ -11,6 +11,7 @@ from stripectl.schemes import ring, ulysses
 
 scheme = Scheme(
     "usp",
+    title="USP attention",
     paper="https://arxiv.org/abs/2405.07719",
     axes=("ring", "ulysses"),
     degenerate_axes=("ring", "ulysses"),

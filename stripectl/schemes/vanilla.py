@@ -14,6 +14,7 @@ def forward(q, kv, attend, comm):
 
 scheme = Scheme(
     "vanilla",
+    title="attention with all scores in memory",
     paper="https://arxiv.org/abs/1706.03762",
     axes=(),
     forward=forward,

@@ -105,8 +105,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     driver.quit()
 
 
-def show(browser: Any, page: Path, width: int = 1280, scheme: str = "light", scripts: bool = True) -> None:
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+def show(
+    browser: Any, page: Path, width: int = 1280, scheme: str = "light", scripts: bool = True, height: int = 900
+) -> None:
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     look = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", look)
@@ -129,14 +131,14 @@ def check_quiet(browser: Any) -> None:
 
 
 def check_fits(browser: Any, width: int) -> None:
-    """No part is wider than the screen but what scrolls by itself, and no chart is cut."""
+    """No part is wider than the screen but tables that scroll by themselves, and no chart is cut or scrolls."""
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     charts = browser.execute_script(
-        """return [...document.querySelectorAll('svg')].map(svg => {
-            const box = svg.getBoundingClientRect(), holder = svg.closest('.scroll');
+        """return [...document.querySelectorAll('.drawing svg')].filter(svg => svg.checkVisibility()).map(svg => {
+            const box = svg.getBoundingClientRect(), holder = svg.closest('.panel');
             const parts = [...svg.querySelectorAll('text, path, line')].filter(each => each.getBBox().width > 0);
             const right = Math.max(...parts.map(each => each.getBoundingClientRect().right)) - box.left;
-            return [box.width, box.height, holder.scrollWidth, right];
+            return [box.width, box.height, holder.clientWidth, right];
         })"""
     )
     assert all(wide > 60 and tall > 30 and wide <= room + 1 and right <= room + 2 for wide, tall, room, right in charts)
@@ -163,11 +165,79 @@ def test_a_page_of_hundreds_of_measurements_is_small(pages: Pages) -> None:
     assert pages["large"].stat().st_size < BUDGET
 
 
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (1920, 1080)])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_first_screen_answers(browser, pages: Pages, name: str, width: int, height: int) -> None:
+    """Without scrolling: the answer, the gain, the confidence and the chart; or the reason and the next command."""
+    show(browser, pages[name], width, height=height)
+    check_quiet(browser)
+    parts = (
+        ["h1", ".gain .value", ".sure .meter", ".hero .drawing"] if name not in ("failed", "empty") else ["h1", "pre"]
+    )
+    for part in parts:
+        found = browser.find_element("css selector", f"#answer {part}")
+        box = browser.execute_script("return arguments[0].getBoundingClientRect().toJSON()", found)
+        assert found.is_displayed(), part
+        assert box["top"] >= 0 and box["bottom"] <= height and box["right"] <= width, (part, box)
+
+
+def test_few_figures_are_open_and_each_is_wide(browser, pages: Pages) -> None:
+    show(browser, pages["cpu"], 1400)
+    wide = browser.execute_script(
+        """return [...document.querySelectorAll('figure')].filter(each => each.checkVisibility()).map(
+            each => each.getBoundingClientRect().width)"""
+    )
+    assert 5 <= len(wide) <= 12
+    assert min(wide) >= 560
+
+
+def test_sections_open_one_at_a_time_and_a_cell_of_the_matrix_opens_its_details(browser, pages: Pages) -> None:
+    show(browser, pages["cpu"], 1400)
+    opened = (
+        "return [...document.querySelectorAll('details[name=workload]')].filter(each => each.open).map(each => each.id)"
+    )
+    for cell in browser.find_elements("css selector", ".matrix a"):
+        cell.send_keys(Keys.ENTER)
+        assert browser.execute_script(opened) == [cell.get_attribute("hash")[1:]]
+
+
+def test_the_navigation_shows_where_a_reader_is(browser, pages: Pages) -> None:
+    show(browser, pages["cpu"], 1400)
+    here = "const e = document.querySelectorAll('nav [aria-current]'); return [e.length, e[0].hash]"
+    assert browser.execute_script(here) == [1, "#answer"]
+    browser.find_element("css selector", "nav a[href='#measurements']").send_keys(Keys.ENTER)
+    WebDriverWait(browser, 10).until(lambda browser: browser.execute_script(here) == [1, "#measurements"])
+    assert browser.find_element("css selector", "nav").is_displayed()
+
+
+def test_marks_say_their_figures_and_snippets_are_copied(browser, pages: Pages) -> None:
+    show(browser, pages["cpu"], 1400)
+    mark = browser.find_element("css selector", ".hero .wide [data-tip]")
+    selenium.ActionChains(browser).move_to_element(mark).perform()
+    assert browser.find_element("css selector", ".tip").text == mark.get_attribute("data-tip")
+    button = browser.find_element("css selector", ".tabs details[open] .copy")
+    browser.execute_script(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async t => { window.t = t }}})"
+    )
+    button.send_keys(Keys.ENTER)
+    WebDriverWait(browser, 10).until(lambda browser: button.text == "Copied")
+    assert browser.execute_script("return window.t === document.querySelector('.tabs details[open] pre').textContent")
+
+
 def test_the_page_of_a_bench_has_its_charts(browser, pages: Pages) -> None:
     show(browser, pages["bench"], 360)
     drawn = browser.execute_script("return [...document.querySelectorAll('figure')].map(each => each.className.trim())")
-    kinds = {name.split()[0]: drawn.count(name) for name in drawn}
-    assert set(kinds) == {"curves", "bars", "work", "step", "hops", "grid", "links", "roofline"}
+    assert {name.split()[-1] for name in drawn} == {
+        "curves",
+        "bars",
+        "work",
+        "step",
+        "hops",
+        "grid",
+        "links",
+        "roofline",
+        "regions",
+    }
     legends = "return [...document.querySelectorAll('#overlap .key')].map(key => key.getBoundingClientRect().right)"
     assert 0 < max(browser.execute_script(legends)) <= 360
 
@@ -299,10 +369,10 @@ def test_hostile_text_does_nothing(browser, tmp_path: Path, text: str) -> None:
     run = Run.from_json(poisoned(content | {"measurements": []}, text) | {"measurements": every}, "run.json")
     write_report(run, tmp_path / "one.html")
     write_atomically(tmp_path / "two.html", render_several([run, run]))
-    for name, scripts in (("one", 1), ("two", 0)):
+    for name in ("one", "two"):
         show(browser, tmp_path / f"{name}.html")
         check_quiet(browser)
-        assert browser.execute_script("return [typeof window.pwned, document.scripts.length]") == ["undefined", scripts]
+        assert browser.execute_script("return [typeof window.pwned, document.scripts.length]") == ["undefined", 1]
         links = browser.execute_script("return [...document.links].map(each => each.protocol)")
         assert set(links) == {"file:", "data:"}
         assert browser.execute_script("return [...document.querySelectorAll('*')].every(e => !e.onerror && !e.onclick)")

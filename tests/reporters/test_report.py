@@ -95,7 +95,7 @@ def page_text(bench: Run) -> str:
 
 
 def card_of(*measurements: Measurement) -> dict[str, Any]:
-    return page_context(run_of(*measurements))["recommended"][0]
+    return page_context(run_of(*measurements))["cards"][0]
 
 
 class Page(HTMLParser):
@@ -149,26 +149,108 @@ def carried_by(text: str, folder: Path) -> Run:
 
 def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
     found = card_of(*(made(name, time_s) for name, time_s in zip(LAYOUTS, (0.8, 0.6, 0.5), strict=True)))
-    assert found["headline"] == "zigzag is fastest"
+    assert (
+        found["answer"]
+        == "Use zigzag ring attention with tiles of 64 x 64: 1.60x faster than contiguous ring attention."
+    )
     assert (found["method"], found["time"]) == ("measured", "500 ms ±1.0%")
     assert (found["gain"], found["over"]) == ("1.60x, 95 % interval 1.60 to 1.60", plan_of("contiguous"))
-    assert found["reasons"][0].startswith("1.60x the speed of contiguous (95 % interval 1.60 to 1.60)")
-    assert "allows 1.70x, of which this is 94%" in found["reasons"][0]
+    assert found["reasons"][0].startswith("It is 1.60x as fast as contiguous (95 % interval 1.60 to 1.60)")
+    assert "94% of the 1.70x that the balance of its tiles allows" in found["reasons"][0]
     assert "5 samples" in found["confidence"]["sentence"]
 
 
-def test_card_of_a_simulation_says_so_and_counts_its_error(bench: Run) -> None:
-    found = page_context(bench)["recommended"][0]
-    assert found["headline"] == "zigzag or striped: too close to tell"
-    assert (found["gain"], found["method"]) == ("1.68x", "simulated")
-    assert "4 devices are 3.91x as fast as one" in found["reasons"][0]
+def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
+    found = page_context(bench)["first"]
+    assert found["answer"] == (
+        "Use zigzag or striped ring attention with tiles of 64 x 64: 1.68x faster than contiguous ring attention."
+    )
+    assert found["question"] == (
+        "Which plan is fastest for a forward pass of attention of model 1b over 4k tokens on cpu:4 (4 devices)?"
+    )
+    assert {bar["name"]: bar["best"] for bar in found["chart"]["bars"]} == {
+        "ring/zigzag": True,
+        "ring/striped": True,
+        "ring/contiguous": False,
+    }
+    assert "4 devices are 3.91x as fast as one device" in found["reasons"][0]
     assert "times were off by up to 20%" in found["confidence"]["sentence"]
 
 
-def test_other_workloads_have_cards_of_their_own(bench: Run) -> None:
-    (group,) = page_context(bench)["other_cards"]
-    assert [card["headline"] for card in group["cards"]] == ["zigzag is fastest"]
-    assert group["cards"][0]["use"] is None
+def test_the_first_screen_has_its_figures_with_their_methods_and_the_bound_on_its_chart() -> None:
+    run = [
+        made(name, time_s, peak_bytes=2**30, hbm_bytes=2**31) for name, time_s in zip(LAYOUTS, (8, 6, 5), strict=True)
+    ]
+    twin = made("zigzag", 4.5, "simulated")
+    found = page_context(run_of(*run, twin))["first"]
+    assert [(fact.name, fact.value, fact.method) for fact in found["facts"]] == [
+        ("time", "5.00 s ±1.0%", "measured"),
+        ("gain", "1.60x", "measured"),
+        ("memory", "1.00 GiB", "measured"),
+    ]
+    assert found["facts"][2].note == "50% of the 2.00 GiB of a device"
+    assert (found["confidence"]["level"], found["confidence"]["grade"]) == (4, "high")
+    assert found["chart"]["rule"] == {"value": pytest.approx(8 / 1.7), "words": "bound 1.70x: 4.71 s"}
+    assert [(bar["name"], bar["value"], bar["predicted"]) for bar in found["chart"]["bars"]] == [
+        ("ring/zigzag", 5.0, 4.5),
+        ("ring/striped", 6.0, None),
+        ("ring/contiguous", 8.0, None),
+    ]
+
+
+def test_a_gain_above_its_bound_has_its_reason() -> None:
+    slow, fast = made("contiguous", 1.0, "simulated"), made("zigzag", 0.58, "simulated")
+    found = page_context(run_of(slow, fast))["first"]
+    assert found["facts"][1].value == "1.72x"
+    assert found["facts"][1].note.startswith("above its bound, which counts all tiles as equally expensive")
+
+
+def test_confidence_is_lower_the_less_is_known() -> None:
+    levels = [
+        page_context(run_of(*(made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))))[
+            "first"
+        ]["confidence"]["level"]
+        for method, given in (
+            ("measured", {}),
+            ("measured", {"ci95_s": (0.8, 1.2)}),
+            ("measured", {"ci95_s": None, "samples_s": (1.0,)}),
+            ("simulated", {"cost_source": {"source": "datasheet"}}),
+        )
+    ]
+    assert levels == [4, 3, 2, 1]
+
+
+def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
+    shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
+    found = page_context(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
+    assert found["sentence"] == "Twice as fast communication would save 30% of the time."
+    assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
+        ("compute", 0.0, pytest.approx(25)),
+        ("communication", pytest.approx(25), pytest.approx(75)),
+    ]
+
+
+def test_every_workload_is_a_cell_that_leads_to_its_details(bench: Run) -> None:
+    found = page_context(bench)
+    cells = [cell for row in found["matrix"]["rows"] for cell in row["cells"] if cell]
+    assert [cell["names"] for cell in cells] == ["ring/zigzag", "ring/zigzag or ring/striped"]
+    assert [cell["gain"] for cell in cells] == ["1.60x", "1.68x"]
+    assert [card["answer"].split(":")[0] for card in found["cards"]] == [
+        "Use zigzag or striped ring attention with tiles of 64 x 64",
+        "Use zigzag ring attention with tiles of 64 x 64",
+    ]
+    page = Page(render(bench))
+    ids = {attributes.get("id") for _, attributes in page.tags}
+    assert {f"w{at}" for at in range(2)} <= ids
+    assert page_context(run_of(made("zigzag", 0.5)))["matrix"] is None
+
+
+def test_the_matrix_takes_the_shape_with_the_fewest_empty_cells() -> None:
+    works = [replace(FORWARD, seq_len=n, passes=p) for n in (512, 1024) for p in ("forward", "forward-backward")]
+    matrix = page_context(run_of(*(made("zigzag", 1.0, "simulated", work) for work in works)))["matrix"]
+    assert matrix["columns"] == ["forward", "forward-backward"]
+    assert [row["length"] for row in matrix["rows"]] == ["512 tokens", "1k tokens"]
+    assert all(cell for row in matrix["rows"] for cell in row["cells"])
 
 
 def test_limits_and_crossover_show_their_method() -> None:
@@ -179,7 +261,7 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
-    assert found["bound_by"] == "communication, 40% less time were it twice as fast"
+    assert found["bound_by"] == "communication: twice as fast it would save 40% of the time"
     assert found["limits_method"] == "simulated"
     assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
 
@@ -257,11 +339,11 @@ def test_each_number_has_its_command(bench: Run) -> None:
 def test_page_is_whole_and_holds_the_run(bench: Run, page_text: str, tmp_path: Path) -> None:
     page = Page(page_text)
     check_harmless(page)
-    drawings = [attributes for _, attributes in page.tags if attributes.get("role") == "img"]
-    charts = [
-        chart for part in page_context(bench)["sections"].values() for g in part["groups"] for chart in g["charts"]
-    ]
-    assert len(drawings) == page.count("svg") == len(charts)
+    drawings = [attributes for _, attributes in page.tags if attributes.get("class") == "drawing"]
+    groups = [group["charts"] for part in page_context(bench)["sections"].values() for group in part["groups"]]
+    assert len(drawings) == 1 + sum(map(len, groups))
+    variants = 2 + sum(2 if len(charts) == 1 else len(charts) for charts in groups)  # for wide and narrow screens
+    assert sum(attributes.get("xmlns") is not None for tag, attributes in page.tags if tag == "svg") == variants
     assert all(attributes["aria-label"] for attributes in drawings)
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
     assert carried_by(page_text, tmp_path).measurements[4].samples_s == bench.measurements[4].samples_s
@@ -305,7 +387,7 @@ def test_same_run_same_page(bench: Run, page_text: str) -> None:
 def test_nothing_timed_and_nothing_at_all() -> None:
     failed = [replace(made(name, 1.0), status="failed", reason="worker died", median_s=None) for name in LAYOUTS]
     for run in (run_of(*failed), run_of()):
-        assert page_context(run)["recommended"] == []
+        assert page_context(run)["first"] is None
         page = Page(render(run))
         check_harmless(page)
         assert page.count("svg") == 0
@@ -354,7 +436,7 @@ def test_a_plan_of_another_version_is_a_row_with_a_reason() -> None:
 
 def test_command_writes_beside_the_run(bench: Run, tmp_path: Path) -> None:
     run_of(bench.measurements[0]).save(tmp_path)
-    result = CliRunner().invoke(command, [str(tmp_path), "--no-open"], standalone_mode=False)
+    result = CliRunner().invoke(command, [str(tmp_path), "--no-open", "--quiet"], standalone_mode=False)
     assert result.exception is None
     assert result.output.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().lstrip().startswith("<!doctype html>")

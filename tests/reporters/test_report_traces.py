@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,19 +87,23 @@ def test_a_step_is_lanes_and_their_seconds() -> None:
 
 
 def test_a_drawn_step_has_a_path_a_lane_and_kind() -> None:
-    drawn = step_chart(shown(TRACE)["timeline"])
+    drawn = step_chart(shown(TRACE)["timeline"], 320)
     for path, colour in (
-        ("M0,0L290,0", "#0072B2"),  # compute, alone and beside a transfer
-        ("M145,0L290,0", "#009E73"),
-        ("M0,0L72.5,0", "#D55E00"),
+        ("M0,0L300,0", COLOURS["compute"]),  # compute, alone and during a transfer
+        ("M150,0L300,0", COLOURS["hidden"]),
+        ("M0,0L75,0", COLOURS["exposed"]),
     ):
         assert any(path in mark and colour in mark for mark in drawn.split("<path"))
     assert "TPU:1</text>" in drawn
 
 
 def test_the_keys_of_the_page_have_the_colours_of_the_drawings() -> None:
-    style = (data_folder("templates") / "style.css").read_text().lower()
-    assert all(f"--{kind}: {colour.lower()};" in style for kind, colour in COLOURS.items())
+    style = (data_folder("templates") / "style.css").read_text()
+    for kind, colour in COLOURS.items():
+        assert re.search(rf"\.step i\.{kind} .*{re.escape(colour)}", style)
+    dark = style.partition("prefers-color-scheme: dark")[2].partition("* {")[0]
+    for name in ("--c1", "--c2", "--c3"):
+        assert f"{name}: #" in style.partition("@media")[0] and f"{name}: #" in dark
 
 
 def test_hops_are_bars_of_what_hides_shows_and_waits() -> None:

@@ -9,7 +9,18 @@ import altair as alt
 from stripectl.analysis.ranking import SimulatedAndMeasured, simulated_and_measured
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP, Workload, format_length
-from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, chart, chart_table, section, svg
+from stripectl.reporters.html.charts import (
+    COLOURS,
+    INK,
+    NARROW,
+    SHAPES,
+    chart,
+    chart_table,
+    described,
+    section,
+    svg,
+    tip,
+)
 from stripectl.reporters.terminal import tables
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
@@ -17,8 +28,8 @@ from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 TITLE, PAPER_TITLE = "How far are predictions from measurements?", "How close is it to what was published?"
 INTRO = (
-    "On the line a prediction is right; above it, it says more than was measured. Bars are 95 % intervals of what was "
-    "measured."
+    "On the line a prediction equals the measurement; above the line it is too high. Bars are 95 % intervals of "
+    "measurements."
 )
 ABSENT = (
     "No plan was both measured and simulated here, and none was published. A bench on devices that are here measures "
@@ -37,7 +48,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for work, own in works.items():
         groups.setdefault(workload_label(work), []).append(_of_pairs(own))
     if found := [each for each in published_comparisons(shown) if each.published]:
-        groups["Training steps, striped over contiguous, beside Brandon et al. 2023"] = [_of_paper(found)]
+        groups["Training steps, striped over contiguous, compared with Brandon et al. 2023"] = [_of_paper(found)]
     made = [{"title": title, "charts": charts} for title, charts in groups.items()]
     return section("predicted", "Predictions", TITLE, INTRO, made, ABSENT)
 
@@ -51,6 +62,10 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
             "y": (pair.simulated.median_s or 0.0) / size,
             "low": pair.measured.ci95_s[0] / size if pair.measured.ci95_s else None,
             "high": pair.measured.ci95_s[1] / size if pair.measured.ci95_s else None,
+            "tip": tip(
+                f"{pair.measured.plan}: measured {duration(pair.measured.median_s)}, "
+                f"simulated {duration(pair.simulated.median_s)} ({pair.error:+.0%})"
+            ),
         }
         for pair in found
     ]
@@ -75,8 +90,8 @@ def _of_pairs(found: Sequence[SimulatedAndMeasured]) -> dict[str, Any]:
         ["measured", "simulated"],
         f"{len(found)} plans, measured and simulated. The worst: {worst.measured.plan}, {worst.error:+.0%}.",
         chart_table(COLUMNS, rows, ("plan", "pass", "speed-up measured", "speed-up simulated")),
-        "These plans ran on the devices here, and on clocks with the same tile costs. The error is simulated over "
-        "measured, less one.",
+        "The plans ran on the devices here and were simulated with the same costs of tiles. The error is simulated "
+        "over measured, less one.",
         marks=marks,
         axes=(f"measured ({unit})", f"simulated ({unit})"),
     )
@@ -105,19 +120,31 @@ def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
         PAPER_TITLE,
         STEP,
         [*(each.method for each in found), "published"],
-        f"{len(found)} speed-ups that a paper measured, beside those found here. Worst: {worst.error:+.0%}.",
+        f"{len(found)} speed-ups that a paper measured, compared with the speed-ups here. Worst: {worst.error:+.0%}.",
         chart_table(PAPER_COLUMNS, rows, ("hardware", "model", "mesh", "tokens", "method"), every, MAX_ROWS),
-        marks=[{"x": each.published, "y": each.ours, "low": None, "high": None} for each in found],
+        marks=[
+            {
+                "x": each.published,
+                "y": each.ours,
+                "low": None,
+                "high": None,
+                "tip": tip(
+                    f"{each.model} on {each.hardware}, {each.mesh}, {format_length(each.seq_len)} tokens: "
+                    f"published {times(each.published)}, here {times(each.ours)}"
+                ),
+            }
+            for each in found
+        ],
         axes=("speed-up the paper measured (times)", "speed-up here (times)"),
     )
 
 
-def draw(chart: Mapping[str, Any]) -> str:
+def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG: both axes alike, of values far apart by their logarithms, and the line on which they agree."""
     values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
     ends = [min(values) / 1.2, max(values) * 1.2]
     scale = alt.Scale(type="log" if ends[1] > 10 * ends[0] else "linear", domain=ends, nice=False)
-    across, up = (alt.Axis(tickCount=4, format="~g", grid=grid, labelOverlap=True) for grid in (False, True))
+    across, up = (alt.Axis(tickCount=4, format=",.3~r", grid=grid, labelOverlap=True) for grid in (False, True))
     x, y = (
         alt.X("x:Q", title=chart["axes"][0], scale=scale, axis=across),
         alt.Y("y:Q", title=chart["axes"][1], scale=scale, axis=up),
@@ -128,6 +155,9 @@ def draw(chart: Mapping[str, Any]) -> str:
     layers = [
         line.mark_line(color=INK, strokeDash=[4, 3], strokeWidth=1),
         bars.mark_rule(color=INK, strokeWidth=1.5),
-        marks.mark_point(color=COLOURS[0], shape=SHAPES[2], size=55, strokeWidth=1.5),
+        marks.mark_point(
+            color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
+        ).encode(description=described()),
     ]
-    return svg(alt.layer(*layers).properties(width=WIDTH - 60, height=WIDTH - 60))
+    side = min(width - 60, 340)
+    return svg(alt.layer(*layers).properties(width=max(side, width - 120) if width > NARROW else side, height=side))

@@ -1,6 +1,7 @@
-"""A bar a plan from zero, its name above it and its interval a line; a rule for what may not be passed.
+"""A bar for each plan from zero, its name above it and its value at its end; its interval a line; a rule for a limit.
 
-The method is told by colour, shape and word: what ran on devices has a full bar, the rest an empty, dashed one.
+A measured bar is full and a predicted one pale, and the mark at its end has the method's shape. Where a plan was both
+measured and predicted, the prediction is a mark in the same row. The answer has the accent colour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,61 +9,87 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import INK, METHOD_COLOURS, METHOD_SHAPES, WIDTH, method_channel, svg
+from stripectl.reporters.html.charts import COLOURS, INK, QUIET, described, svg, tip
 from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread_cell
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 
-BAR_PIXELS = 54  # pixels of a bar and the words above it
+BAR_PIXELS = 40  # of a bar and the name above it
+VALUE_PIXELS = 104  # of the words at the end of a bar
 
 
 def bar(
-    order: int, name: str, m: Measurement, value: float, words: str, ends: Sequence[float] | None = None
+    order: int,
+    name: str,
+    m: Measurement,
+    value: float,
+    words: str,
+    ends: Sequence[float] | None = None,
+    best: bool = False,
+    predicted: float | None = None,
 ) -> dict[str, Any]:
-    """One of a chart's bars; `ends` are those of its interval."""
+    """One of a chart's bars; `ends` are those of its interval, `predicted` what a prediction of the same plan gives."""
     low, high = ends or (None, None)
-    said = {"name": utf8(name), "words": utf8(f"{MARKS.get(m.method, '?')} {words}"), "method": utf8(m.method)}
-    return {"order": order, **said, "value": value, "low": low, "high": high}
+    mark = MARKS.get(m.method, "?")
+    return {
+        "order": order,
+        "name": utf8(name),
+        "words": utf8(f"{words} {mark}"),
+        "tip": tip(f"{plan_label(m)}: {words} {mark} {METHOD_WORDS.get(m.method, m.method)} on {m.target}"),
+        "method": utf8(m.method),
+        "value": value,
+        "low": low,
+        "high": high,
+        "best": best,
+        "predicted": predicted,
+    }
 
 
-def time_bar(order: int, m: Measurement, size: float, name: str = "", also: str = "") -> dict[str, Any]:
-    """The bar of a time, in a unit of so many seconds."""
-    words = f"{METHOD_WORDS.get(m.method, m.method)}, {m.target}{also}: {spread_cell(m)}"
+def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: Any) -> dict[str, Any]:
+    """The bar of a time, in a unit of `size` seconds."""
     ends = [end / size for end in m.ci95_s] if m.ci95_s else None
-    return bar(order, name or plan_label(m), m, (m.median_s or 0.0) / size, words, ends)
+    return bar(order, name or plan_label(m), m, (m.median_s or 0.0) / size, spread_cell(m), ends, **given)
 
 
-def draw(chart: Mapping[str, Any]) -> str:
-    """SVG. `bars` are {order, name, words, method, value, low, high} in the unit of `axis`; `rule` is {value, words} or
-    None."""
-    base = alt.Chart(alt.Data(values=chart["bars"])).encode(
+def draw(chart: Mapping[str, Any], width: int) -> str:
+    """SVG. `bars` are as `bar` makes them, in the unit of `axis`; `rule` is {value, words} or None."""
+    bars = chart["bars"]
+    rule = chart["rule"]
+    base = alt.Chart(alt.Data(values=bars)).encode(
         y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
     )
+    values: list[float] = [each[name] or 0.0 for each in bars for name in ("value", "high", "predicted")]
+    values += [rule["value"]] if rule else []
+    ends = [0.0, max(values, default=0.0) * 1.02 or 1.0]
     axis = alt.Axis(tickCount=5, labelFlush=False)
-    value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(zero=True), axis=axis)
+    value = alt.X("value:Q", title=chart["axis"], scale=alt.Scale(domain=ends, nice=False), axis=axis)
     ran = "datum.method == 'measured'"
-    bars = base.mark_bar(height=9, yOffset=17, strokeWidth=1.2).encode(
-        x=value,
-        color=method_channel(alt.Color, METHOD_COLOURS),
-        stroke=method_channel(alt.Stroke, METHOD_COLOURS),
-        fillOpacity=alt.condition(ran, alt.value(0.45), alt.value(0.0)),
-        strokeDash=alt.condition(ran, alt.value([1, 0]), alt.value([4, 3])),
+    ink = alt.condition("datum.best", alt.value(COLOURS[0]), alt.value(QUIET))
+    boxes = base.mark_bar(height=14, yOffset=11).encode(
+        x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=described()
     )
-    ends = base.mark_point(yOffset=17, size=45, strokeWidth=1.5).encode(
-        x=value,
-        color=method_channel(alt.Color, METHOD_COLOURS),
-        fill=method_channel(alt.Fill, METHOD_COLOURS),
-        fillOpacity=alt.condition(ran, alt.value(1), alt.value(0)),
-        shape=method_channel(alt.Shape, METHOD_SHAPES),
-    )
-    known = base.transform_filter("isValid(datum.low)")
-    interval = known.mark_rule(yOffset=17, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q")
-    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": 0}
-    names = base.mark_text(dy=-13, fontSize=11, **text).encode(text="name:N")
-    words = base.mark_text(dy=2, fontSize=11, opacity=0.8, **text).encode(text="words:N")
-    layers = [bars, interval, ends, names, words]
-    if chart["rule"]:
-        limit = alt.Chart(alt.Data(values=[chart["rule"]])).encode(x=alt.X("value:Q"))
-        layers.append(limit.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2]))
-    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(BAR_PIXELS)))
+    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": width}
+    known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")
+    layers = [
+        boxes,
+        base.transform_filter(f"!({ran})").mark_tick(yOffset=11, height=14, thickness=2.5).encode(x=value, color=ink),
+        known.mark_rule(yOffset=11, strokeWidth=1.5, color=INK).encode(x=alt.X("low:Q"), x2="high:Q"),
+        twins.mark_point(yOffset=11, size=70, strokeWidth=1.8, shape="diamond", color=INK, opacity=1).encode(
+            x=alt.X("predicted:Q")
+        ),
+        base.mark_text(dy=-6, fontSize=12, **text, fontWeight="bold")
+        .transform_filter("datum.best")
+        .encode(text="name:N"),
+        base.mark_text(dy=-6, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N"),
+        base.mark_text(yOffset=11, dx=7, align="left", fontSize=12, color=INK).encode(x=value, text="words:N"),
+    ]
+    if rule:
+        limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))
+        layers.append(limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
+        far = rule["value"] > 0.55 * ends[1]
+        side = {"align": "right", "dx": -5} if far else {"align": "left", "dx": 5}
+        layers.append(
+            limit.mark_text(y=-8, fontSize=12, color=INK, **side).encode(text="words:N")  # above the first bar
+        )
+    return svg(alt.layer(*layers).properties(width=width - VALUE_PIXELS, height=alt.Step(BAR_PIXELS)))

@@ -5,8 +5,9 @@ from typing import Any
 
 from stripectl.analysis.by_length import SchemesByLength, schemes_by_length
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import chart, chart_table, section
+from stripectl.reporters.html.charts import chart, chart_table, section, tip
 from stripectl.reporters.html.heatmap import fullness
+from stripectl.reporters.html.scheme_map import scheme_map
 from stripectl.reporters.terminal import by_length
 from stripectl.reporters.terminal.tables import memory_cell, spread_cell
 from stripectl.results.labels import plan_label
@@ -15,8 +16,8 @@ from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times
 
 INTRO = (
-    "The best plan of every scheme, and by how much the best of all is faster by the same method. Full: the best. The "
-    "fainter, the further behind: 1.05x is its time over the winner's; tie is too close to tell; a dash has no time."
+    "The fastest scheme at each length as regions, and the time of every scheme over the fastest one. The fainter a "
+    "cell, the slower its scheme; a tie is as fast as far as the run can tell."
 )
 ABSENT = (
     "It takes times of two schemes at two lengths. stripectl bench --seqlen 16k,64k,256k,1M --scheme all --mesh auto."
@@ -32,7 +33,8 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for contest in schemes_by_length(shown):
         titles.setdefault(by_length.workload_title(contest), []).append(contest)
     groups = [
-        {"title": title, "charts": list(map(_chart, those)), "notes": _notes(those)} for title, those in titles.items()
+        {"title": title, "charts": [scheme_map(those), *map(_chart, those)], "notes": _notes(those)}
+        for title, those in titles.items()
     ]
     return section("lengths", "Schemes", by_length.QUESTION, INTRO, groups, ABSENT)
 
@@ -75,7 +77,7 @@ def _chart(contest: SchemesByLength) -> dict[str, Any]:
         broad=True,
         across={"title": "sequence length (tokens)", "order": lengths, "side": "top"},
         down={"title": None, "order": list(contest.schemes)},
-        more=[{"title": "Winners", "table": chart_table(list(winners[0]), winning, words), "open": True}],
+        more=[{"title": "Winners", "table": chart_table(list(winners[0]), winning, words), "open": False}],
     )
 
 
@@ -104,4 +106,5 @@ def _cell(contest: SchemesByLength, at: int, scheme: str) -> dict[str, Any]:
         "ratio": times(ratio),
         "wins": wins,
         "fullness": fullness(ratio, wins, SATURATED_RATIO),
+        "tip": tip(f"{scheme} at {format_length(length.seq_len)} tokens: {known['time']}, {known['plan']}"),
     }

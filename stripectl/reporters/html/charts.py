@@ -12,52 +12,65 @@ import altair as alt
 import vl_convert
 
 from stripectl.core.method import METHODS
+from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING
 
-# Blue, vermilion and green of Okabe and Ito 2008 and three more, all with contrast 3:1 on the page in light and dark.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#7A6FD0", "#A07800", "#B8578F")
+# Blue, vermilion and green of Okabe and Ito 2008 and three more: style.css has them for light and for dark pages, all
+# with contrast 3:1.
+COLOURS = tuple(f"var(--c{number})" for number in range(1, 7))
+QUIET = "var(--quiet)"  # of what is no answer
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
-METHOD_COLOURS, METHOD_SHAPES = COLOURS[: len(METHODS)], SHAPES[: len(METHODS)]
+METHOD_SHAPES = SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
-WIDTH = 290  # of a drawing in CSS pixels: fits a screen of 360
+# CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and one of several panels.
+WIDE, NARROW, PANEL = 640, 332, 440
+FONT_SIZE = 11
 AXIS_STYLE = {
     "labelColor": INK,
     "titleColor": INK,
     "titleFontWeight": "normal",
-    "labelFontSize": 11,
-    "titleFontSize": 11,
+    "labelFontSize": FONT_SIZE,
+    "titleFontSize": FONT_SIZE,
 }
-FAINT = {"domainColor": INK, "domainOpacity": 0.4, "tickColor": INK, "tickOpacity": 0.4, "gridColor": INK}
+FAINT = {"domain": False, "ticks": False, "gridColor": INK, "labelPadding": 6, "titlePadding": 8}
 LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the drawing
     "background": "transparent",
-    "aria": False,
     "font": "sans-serif",
+    "padding": 2,
     "view": {"stroke": None},
     "axis": {**AXIS_STYLE, **FAINT, "gridOpacity": 0.12},
     "legend": {**AXIS_STYLE, "titleOrient": "left"},
 }
+TIP = "\u25b8"  # begins the words of a mark that a reader sees by pointing at it
 SUBPIXEL_DIGITS = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
+TIPS = re.compile(rf' aria-label="{TIP}([^"]*)"')
 IDLE = re.compile(
     r' (?:class|role|aria-[a-z]+|pointer-events|font-family|xmlns:xlink|version)="[^"<>&]*"'
+    r'| aria-label="[^"]*"'
     r'| (?:opacity|stroke-width|fill-opacity)="1"| stroke-width="0"'
 )
+USUAL = {  # as style.css has it for every drawing
+    "text": re.compile(rf' (?:font-size="{FONT_SIZE}px"|fill="currentColor")'),
+    "line": re.compile(r' stroke="currentColor"'),
+}
+INVISIBLE = re.compile(r'<path(?: transform="[^"]*")? d="[^"]*"(?: transform="[^"]*")?/>')
 WHY_NOT = {  # of a column of a chart's table that says n/a
-    "95 % interval": "An interval is known of what ran several times.",
+    "95 % interval": "A plan that ran several times has an interval.",
     "bound": "A bound is known over the contiguous layout with the same scheme, mesh and tile.",
-    "published": "Published figures are those of the paper's models, machines, meshes and lengths.",
-    "of": "Nobody says what memory a device here has.",
-    "time": "What was refused or failed has no time.",
-    "over the best": "What was refused or failed has no time.",
+    "published": "Figures are published for the paper's models, machines, meshes and lengths alone.",
+    "of": "The size of a device's memory is not known here.",
+    "time": "A plan that was refused or failed has no time.",
+    "over the best": "A plan that was refused or failed has no time.",
     "its error": "The plan that speed-ups are over has none itself.",
     "speed-up": "One device, and the plan that others are compared with, have no speed-up.",
     "memory": "The memory of a plan that was refused for another reason, or failed, is not known.",
     "overlap": "There is an overlap where something is sent.",
     "rate": "A rate is known where the bytes and the time of a transfer are.",
     "sent": "The program does not say what it sends.",
-    "change": "What broke or is missing has no change.",
+    "change": "A plan without a time in one run has no change.",
     "over before": "The first run, and one without a value, stand over no level.",
     "commit": "A run outside of a git checkout has no commit.",
 }
@@ -103,10 +116,10 @@ def section(
     most: tuple[int, int] = (MAX_GROUPS, MAX_CHARTS),
 ) -> dict[str, Any]:
     """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
-    none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, and how many
-    charts of each."""
+    none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, which come
+    first, and how many charts of each."""
     longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
-    drawn = [groups[at] for at in sorted(longest[: most[0]])]
+    drawn = [groups[at] for at in longest[: most[0]]]
     shown = [
         {
             "title": group["title"],
@@ -119,6 +132,7 @@ def section(
     return {
         "id": anchor,
         "nav": nav,
+        "panels": max((len(group["charts"]) for group in shown), default=0),
         "title": title,
         "intro": intro,
         "groups": shown,
@@ -160,16 +174,48 @@ def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
 
 
 def svg(drawn: alt.TopLevelMixin) -> str:
-    """The drawing as text, in the page's ink."""
+    """The drawing as text, in the page's ink; marks with words of their own keep them as `data-tip`."""
     text = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False) | {"config": LOOK}, vl_version=VERSION)
-    return TAG.sub(_slim, EMPTY.sub("", text))
+    return _without_idle_groups(TAG.sub(_slim, EMPTY.sub("", text)))
 
 
 def _slim(tag: re.Match[str]) -> str:
     """A tag without what changes nothing that anybody sees."""
-    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: SUBPIXEL_DIGITS.sub("", found[0]), IDLE.sub("", tag[0]))
+    text = IDLE.sub("", TIPS.sub(r' data-tip="\1"', tag[0]))
+    if usual := USUAL.get(text[1:5]):
+        text = usual.sub("", text)
+    if INVISIBLE.fullmatch(text):
+        return ""
+    return re.sub(r' (?:d|transform)="[^"]*"', lambda found: SUBPIXEL_DIGITS.sub("", found[0]), text)
 
 
-def method_channel(channel: Any, values: Sequence[str]) -> Any:
-    """A channel of the drawing that tells methods apart."""
-    return channel("method:N", scale=alt.Scale(domain=list(METHODS), range=list(values)), legend=None)
+def _without_idle_groups(text: str) -> str:
+    """Without groups that have no attribute: all they do is nest."""
+    idle: list[bool] = []
+
+    def kept(tag: re.Match[str]) -> str:
+        if tag[0].startswith("<g") and tag[0].endswith("/>"):
+            return ""
+        if tag[0].startswith("<g"):
+            idle.append(tag[0] == "<g>")
+            return "" if idle[-1] else tag[0]
+        if tag[0] == "</g>":
+            return "" if idle.pop() else tag[0]
+        return tag[0]
+
+    return TAG.sub(kept, text)
+
+
+def tip(words: str) -> str:
+    """Words of a mark, for its `description`."""
+    return TIP + utf8(words)
+
+
+def described(field: str = "tip:N") -> Any:
+    """The channel of a mark's words."""
+    return alt.Description(field)
+
+
+def method_shape() -> Any:
+    """The channel of the drawing that tells methods from each other."""
+    return alt.Shape("method:N", scale=alt.Scale(domain=list(METHODS), range=list(METHOD_SHAPES)), legend=None)

@@ -21,7 +21,7 @@ SOURCES = {
     "none": "No time is predicted: a figure that it needs is not published.",
     "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
     "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
-    "few_layers": "Steps of few layers ran here; the model's has as many more of what a layer takes in them.",
+    "few_layers": "Steps of few layers ran here; the model's step adds the time of one layer for each further layer.",
     "short_run": "The plan ran here with one key/value group a device; the time is that times the groups.",
 }
 

@@ -23,7 +23,7 @@ FIELD_NAMES = {
     "left_out": "not in the model",
     "git": "commit",
     "clock_hz": "clock",
-    "exposed": "share of transfers beside nothing (pass, collective, bytes an element)",
+    "exposed": "share of transfers during nothing (pass, collective, bytes per element)",
     "slower_hops": "hops that cross more than a link",
 }
 

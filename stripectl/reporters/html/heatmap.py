@@ -7,9 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, svg
+from stripectl.reporters.html.charts import COLOURS, INK, described, svg
 
-WIDE, TALL = 59, 34  # pixels of a cell
+WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
 FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's ink stays legible on both
 
 
@@ -21,7 +21,7 @@ def fullness(ratio: float | None, wins: bool, far: float) -> float:
     return FAINTEST + (FULLEST - FAINTEST) * near
 
 
-def draw(chart: Mapping[str, Any]) -> str:
+def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG. `cells` are {across, down, first, second, wins, fullness}, the words of a cell in two lines; `across` and
     `down` are {title, order, side} of an axis."""
     across, down = chart["across"], chart["down"]
@@ -34,16 +34,19 @@ def draw(chart: Mapping[str, Any]) -> str:
         ),
         y=alt.Y("down:N", title=down["title"], sort=down["order"], axis=alt.Axis(labelLimit=0)),
     )
-    look: dict[str, Any] = {"fill": COLOURS[0], "stroke": INK, "cornerRadius": 2}
+    look: dict[str, Any] = {"fill": COLOURS[0], "stroke": INK, "cornerRadius": 3}
     squares = base.mark_rect(**look).encode(
         fillOpacity=alt.FillOpacity("fullness:Q", scale=None),
         strokeWidth=alt.condition("datum.wins", alt.value(2), alt.value(0.5)),
-        strokeOpacity=alt.condition("datum.wins", alt.value(1), alt.value(0.3)),
+        strokeOpacity=alt.condition("datum.wins", alt.value(1), alt.value(0.2)),
+        description=described(),
     )
-    size = {"width": alt.Step(WIDE), "height": alt.Step(TALL)}
+    names = max((len(str(name)) for name in down["order"]), default=0) * 6 + 30
+    step = min(WIDEST, max(NARROWEST, (width - names) // max(1, len(across["order"]))))
+    size = {"width": alt.Step(step), "height": alt.Step(TALL)}
     return svg(
         alt.layer(
-            squares, *_words(base, "datum.wins", "white", "bold"), *_words(base, "!datum.wins", INK, "normal")
+            squares, *_words(base, "datum.wins", "var(--on-c1)", "bold"), *_words(base, "!datum.wins", INK, "normal")
         ).properties(**size)
     )
 

@@ -18,7 +18,6 @@ from stripectl.reporters.html.charts import (
     COLOURS,
     INK,
     MAX_GROUPS,
-    WIDTH,
     chart,
     chart_table,
     grouped_by,
@@ -37,10 +36,10 @@ INTRO = (
     "--metric memory."
 )
 ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
-NO_OTHER_RUN = "The history holds no other run of what this run measured, on this machine."
+NO_OTHER_RUN = "The history has no other run of these plans and workloads on this machine."
 NO_NUMBERS = {*history_text.POINT_COLUMNS} - {"value", "over before"}
 MAX_CHARTS = 6  # charts of a workload
-CHART_PIXELS = 150  # pixels
+CHART_PIXELS = 200  # pixels
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
 
 
@@ -104,7 +103,7 @@ def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> dict[str,
     return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}
 
 
-def draw(chart: Mapping[str, Any]) -> str:
+def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG. `marks` are {at, value, low, high, new}, the runs from 1 on; `levels` {at, to, value}; `rules` {at, words}
     where a level begins; `span` is what is shown at the least, and `ran` whether the times were measured."""
     ends = [*chart["span"], *(mark[end] for mark in chart["marks"] for end in ("low", "high") if mark[end] is not None)]
@@ -141,4 +140,4 @@ def draw(chart: Mapping[str, Any]) -> str:
             y=CHART_PIXELS - 4, orient="vertical", color=INK, size=8, thickness=1.5
         ),
     ]
-    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=CHART_PIXELS))
+    return svg(alt.layer(*layers).properties(width=width - 60, height=CHART_PIXELS))

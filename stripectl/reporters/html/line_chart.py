@@ -4,16 +4,17 @@ Series are told by colour and shape. What ran on devices is filled and its line 
 Bounds are dotted, limits dashed rules with a word.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, SHAPES, WIDTH, svg
+from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, NARROW, PANEL, SHAPES, described, svg
 
-CHART_PIXELS = 190  # pixels
 MAX_SERIES = len(COLOURS)
-MAX_TICKS = 6
+MAX_TICKS = 8
+LEGEND_COLUMN = 300  # pixels of a name in the legend
 # Tokens in the paper's notation, which counts in 1024.
 TOKENS = (
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + 'M' : "
@@ -21,13 +22,14 @@ TOKENS = (
 )
 
 
-def draw(chart: Mapping[str, Any]) -> str:
-    """SVG. `points` are {tokens, value, series, method, low, high}, `series` names them in the order of their colours,
-    `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} what was refused, `stars` {tokens,
-    value} what was published, and `rules` {value, words} hold at every length. `log` says how values are drawn."""
+def draw(chart: Mapping[str, Any], width: int) -> str:
+    """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` names them in the order of their
+    colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} what was refused, `stars`
+    {tokens, value} what was published, and `rules` {value, words} hold at every length. `log` says how values are
+    drawn, `domain` from where to where, `focus` which series is the answer."""
     series = chart["series"]
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
-    ticks = lengths[:: -(-len(lengths) // MAX_TICKS)]
+    ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]
     axis = alt.Axis(values=ticks, labelExpr=TOKENS, grid=False, labelFlush=False)
     domain = [lengths[0] / 1.15, lengths[-1] * 1.15]
     across = alt.X(
@@ -36,41 +38,52 @@ def draw(chart: Mapping[str, Any]) -> str:
         axis=axis,
         scale=alt.Scale(type="log", base=2, domain=domain, nice=False),
     )
-    scale = alt.Scale(type="log", nice=True) if chart["log"] else alt.Scale(zero=False, nice=True)
-    up = alt.Y(
-        "value:Q", title=chart["axis"], scale=scale, axis=alt.Axis(tickCount=5, labelFlush=False, grid=not chart["log"])
-    )
+    ends = {"domain": chart["domain"]} if chart.get("domain") else {}
+    scale = alt.Scale(type="log", nice=True) if chart["log"] else alt.Scale(zero=False, nice=True, **ends)
+    up = alt.Y("value:Q", title=chart["axis"], scale=scale, axis=alt.Axis(tickCount=5, labelFlush=False, grid=True))
+    columns = max(1, min(len(series), width // LEGEND_COLUMN)) if max(map(len, series), default=0) > 24 else 2
     legend = alt.Legend(
-        title=None, orient="bottom", columns=1, labelLimit=WIDTH - 20, symbolFillColor="transparent", symbolSize=60
+        title=None,
+        orient="bottom",
+        columns=columns,
+        labelLimit=width // columns - 30,
+        symbolFillColor="transparent",
+        symbolSize=70,
+        rowPadding=4,
+        columnPadding=24,
     )
     colour = alt.Color("series:N", scale=alt.Scale(domain=series, range=list(COLOURS[: len(series)])), legend=legend)
     shape = alt.Shape("series:N", scale=alt.Scale(domain=series, range=list(SHAPES[: len(series)])), legend=legend)
-    ran = "datum.method == 'measured'"
+    ran, answer = "datum.method == 'measured'", f"datum.series == {json.dumps(chart.get('focus') or '')}"
 
     def of(rows: Sequence[Mapping[str, Any]]) -> Any:
         return alt.Chart(alt.Data(values=list(rows))).encode(x=across)
 
     base = of(chart["points"]).encode(y=up, color=colour)
+    broad = alt.condition(answer, alt.value(3), alt.value(1.6))
     layers = [
-        base.transform_filter(when).mark_line(strokeWidth=1.5, strokeDash=dash).encode(detail="series:N")
-        for when, dash in ((ran, [1, 0]), (f"!({ran})", [5, 3]))
+        base.transform_filter(when).mark_line(strokeDash=dash).encode(detail="series:N", strokeWidth=broad)
+        for when, dash in ((ran, [1, 0]), (f"!({ran})", [6, 3]))
     ]
     dotted = of(chart["dotted"]).encode(y=up, color=colour)
     layers.append(dotted.mark_line(strokeWidth=1.5, strokeDash=[1, 3]))
-    layers.append(dotted.mark_point(size=14, strokeWidth=1).encode(shape=shape))
+    if chart["dotted"]:
+        last = max(chart["dotted"], key=lambda row: (row["tokens"], row["value"]))
+        named: dict[str, Any] = {"align": "right", "baseline": "bottom", "dy": -5, "fontSize": FONT_SIZE, "color": INK}
+        layers.append(of([last | {"words": "bound"}]).mark_text(**named).encode(y=up, text="words:N"))
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5)
     layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     fill = alt.condition(ran, alt.value(1), alt.value(0))
-    layers.append(
-        base.mark_point(size=55, strokeWidth=1.5).encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill)
-    )
+    points = base.mark_point(size=60, strokeWidth=1.8)
+    layers.append(points.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=described()))
     crosses = of(chart["crosses"]).encode(y=up, color=colour)
     layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
     layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))
     layers.append(of(chart["stars"]).encode(y=up).mark_text(text="★", fontSize=14, color=INK))
     for rule in chart["rules"]:
         line = alt.Chart(alt.Data(values=[rule])).encode(y=up)
-        layers.append(line.mark_rule(color=INK, strokeWidth=1.2, strokeDash=[6, 2]))
-        text: dict[str, Any] = {"align": "left", "baseline": "bottom", "dy": -2, "fontSize": 10, "color": INK}
-        layers.append(line.mark_text(x=2, **text).encode(text="words:N"))
-    return svg(alt.layer(*layers).properties(width=WIDTH - 42, height=CHART_PIXELS))
+        layers.append(line.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2], opacity=0.7))
+        text: dict[str, Any] = {"align": "left", "baseline": "bottom", "dy": -3, "fontSize": FONT_SIZE, "color": INK}
+        layers.append(line.mark_text(x=4, **text).encode(text="words:N"))
+    tall = 300 if width > PANEL else 240 if width == PANEL else 220
+    return svg(alt.layer(*layers).properties(width=width - 56, height=tall))

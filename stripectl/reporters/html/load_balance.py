@@ -3,26 +3,28 @@
 Figures 2 and 3 of Brandon et al. 2023, from the tiles that were counted.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
 
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import INK, WIDTH, chart, chart_table, section, svg
+from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, PANEL, chart, chart_table, section, svg
 from stripectl.results.measurement import Measurement
 
 TITLE = "Which device works in which round?"
 INTRO = (
-    "In a ring a round ends when its slowest device ends, so a cell without work is a device that waits. The critical "
-    "path is the most tiles that any device has in a round, summed over rounds. Tiles are counted in the forward pass; "
-    "a backward pass goes round the same way. Charts of one group share a colour scale. Where a layout was timed with "
-    "several tiles, the fastest stands here."
+    "Tiles that a device computes in each round of the forward pass. A round ends when its slowest device ends, so a "
+    "device waits where its cell is emptier than others in the same column. All layouts share one scale."
 )
 ABSENT = "No plan of several devices has its tiles counted in this run."
 MAX_GROUPS_AND_CHARTS = 2, 6  # groups, and charts of each
 MAX_CELLS = 16  # devices or rounds drawn; of more, every k-th
-MIN_NUMBERED_PIXELS = 19  # pixels of a cell that holds a number
+MIN_CELL, MAX_CELL, MAX_TALL, MIN_NUMBERED_PIXELS = 14, 40, 30, 30  # pixels of a cell, and of one with a number
+FAINTEST, FULLEST = 0.12, 0.95  # opacity of cells
+DARK = 0.6  # share of the most tiles above which a number takes the other ink
+PIXELS = 4  # the size of a Vega symbol whose path is in pixels
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -40,10 +42,16 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
             group[plan.scheme, plan.layout] = m
     made = []
     for (title, mesh), group in groups.items():
-        counts = [(m, m.tiles["per_round"]) for m in group.values() if m.tiles]
+        counts = [(m, m.tiles["per_round"]) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
         most = max(max(map(max, per_round)) for _, per_round in counts)
         made.append({"title": f"{title}, {mesh}", "charts": [_chart(m, each, most) for m, each in counts]})
     return section("work", "Work", TITLE, INTRO, made, ABSENT, MAX_GROUPS_AND_CHARTS)
+
+
+def _as_in_papers(item: tuple[tuple[str, str], Measurement]) -> tuple[bool, str, str]:
+    """The layouts of the ring first."""
+    scheme, layout = item[0]
+    return scheme != "ring", scheme, layout
 
 
 def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dict[str, Any]:
@@ -85,39 +93,56 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
     )
 
 
-def draw(chart: Mapping[str, Any]) -> str:
-    """SVG: devices down, rounds across, a cell's colour and number the tiles it computes; no work is no colour."""
-    most = chart["most"]
-    cells = [
-        {"device": device, "round": at, "tiles": count, "text": _short(count), "ink": _ink(count, most)}
-        for device, counts in chart["rows"]
-        for at, count in zip(chart["rounds"], counts, strict=True)
+def draw(chart: Mapping[str, Any], width: int) -> str:
+    """SVG: devices down, rounds across, a cell the fuller the more tiles it computes; one without work is an outline.
+    All cells with as many tiles are one path: a mark for each would make a page of megabytes."""
+    most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
+    cell = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(rounds), 1)))
+    tall = min(cell, MAX_TALL)
+    places: dict[int, list[tuple[int, int]]] = {}
+    for down, (_, counts) in enumerate(chart["rows"]):
+        for across, count in enumerate(counts):
+            places.setdefault(count, []).append((across * cell + 1, down * tall + 1))
+    box = f"h{cell - 2}v{tall - 2}h{2 - cell}Z"
+    marks = [
+        {
+            "x": 0,
+            "y": 0,
+            "path": "".join(f"M{x},{y}{box}" for x, y in found),
+            "share": count and FAINTEST + (FULLEST - FAINTEST) * count / most,
+        }
+        for count, found in places.items()
     ]
-    rounds = len(chart["rounds"])
-    cell = max(12, min(31, (WIDTH - 42) // max(rounds, 1)))
-    numbered = cell >= MIN_NUMBERED_PIXELS
-    keys = sorted({-(-most * quarter // 4) for quarter in (1, 2, 3, 4)} - {0})
-    legend = alt.Legend(type="symbol", symbolType="square", orient="bottom", values=keys, symbolStrokeWidth=0)
-    colour = alt.Color("tiles:Q", title="tiles", scale=alt.Scale(scheme="cividis", domain=[0, most]), legend=legend)
-    gaps = alt.Scale(paddingInner=0.06)
-    base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("round:O", title="round (forward)", axis=alt.Axis(labelAngle=0, labelOverlap=True), scale=gaps),
-        y=alt.Y("device:O", title="device", axis=alt.Axis(labelOverlap=True), scale=gaps),
-    )
-    working, idle = "datum.tiles > 0", "datum.tiles == 0"
-    squares = base.transform_filter(working).mark_rect(strokeWidth=0).encode(color=colour)
-    outlines = base.transform_filter(idle).mark_rect(fill="transparent", stroke=INK, strokeOpacity=0.35)
-    numbers = base.mark_text(fontSize=10 if cell > 24 else 8).encode(
-        text="text:N", color=alt.Color("ink:N", scale=None)
-    )
-    size = {"width": max(cell * rounds, WIDTH - 42), "height": alt.Step(cell)}
-    layers = alt.layer(squares, outlines, *([numbers] if numbered else [])).resolve_scale(color="independent")
-    return svg(layers.properties(**size))
+    numbers = [
+        {"x": x + cell / 2 - 1, "y": y + tall / 2 - 1, "text": _short(count), "dark": count > DARK * most}
+        for count, found in places.items()
+        for x, y in found
+        if count and cell >= MIN_NUMBERED_PIXELS
+    ]
+    wide, high = cell * len(rounds), tall * len(devices)
+    x = alt.X("x:Q", title="round", scale=alt.Scale(domain=[0, wide], nice=False), axis=_axis(rounds, cell))
+    y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
+    shape = alt.Shape("path:N", scale=None)
+    cells = alt.Chart(alt.Data(values=marks)).encode(x=x, y=y, shape=shape)
+    full: dict[str, Any] = {"size": PIXELS, "opacity": 1, "strokeWidth": 0, "fill": COLOURS[0]}
+    idle: dict[str, Any] = {"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4}
+    layers = [
+        cells.transform_filter("datum.share > 0")
+        .mark_point(**full)
+        .encode(fillOpacity=alt.FillOpacity("share:Q", scale=None)),
+        cells.transform_filter("datum.share == 0").mark_point(**idle),
+    ]
+    text = alt.Chart(alt.Data(values=numbers)).encode(x=x, y=y, text="text:N")
+    for when, ink in (("datum.dark", "var(--on-c1)"), ("!datum.dark", INK)):
+        layers.append(text.transform_filter(when).mark_text(color=ink, fontSize=FONT_SIZE))
+    return svg(alt.layer(*layers).properties(width=wide, height=high))
 
 
-def _ink(count: int, most: int) -> str:
-    """What is legible on the cell: cividis goes from dark to light."""
-    return INK if count == 0 else "black" if count > 0.45 * most else "white"
+def _axis(names: Sequence[int], cell: int) -> alt.Axis:
+    """The names of devices or rounds at the middles of their cells."""
+    middles = [(at + 0.5) * cell for at in range(len(names))]
+    found = f"{json.dumps(list(names))}[floor(datum.value / {cell})]"
+    return alt.Axis(values=middles, labelExpr=found, grid=False, labelAngle=0, labelOverlap=True)
 
 
 def _short(count: int) -> str:

@@ -21,7 +21,7 @@ MAX_NAMED_PLANS = 200  # plans that were refused alike
 WHY_NOT = {  # of a cell that says n/a
     "time": "the compiler or a datasheet lacks a figure that a time needs",
     "samples": "only what ran has samples",
-    "speed-up": "one device has none, nor has a plan that no other of as many devices was timed beside",
+    "speed-up": "one device has none, nor has a plan without another plan on the same number of devices",
     "bound": "it is known of layouts under one mask, over the contiguous layout of the same scheme",
     "layer bound": "only a whole model has one",
     "vs one": "one device was not timed by the same method, or is the row itself",
@@ -32,7 +32,7 @@ WHY_NOT = {  # of a cell that says n/a
     "memory": "the memory of a plan that was refused for another reason is not known",
     "rate": "it takes a time",
     "MFU": "nobody publishes a peak rate of this hardware and dtype",
-    "simulation is off by": "only what was measured and simulated has an error",
+    "simulation is off by": "only plans that were measured and simulated has an error",
 }
 
 
@@ -179,7 +179,7 @@ def _figures(m: Measurement) -> list[tuple[str, str]]:
     if disturbed := disturbances(m):
         found.append(("disturbed", "; ".join(disturbed)))
     if known.get("source"):
-        found.append(("stands on", str(known["source"]).replace("_", " ")))
+        found.append(("costs from", str(known["source"]).replace("_", " ")))
     if m.compile_s is not None:
         found.append(("compiled in", duration(m.compile_s)))
     if m.status != "ok":

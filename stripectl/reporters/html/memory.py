@@ -7,8 +7,9 @@ from typing import Any
 
 from stripectl.core.workload import format_length
 from stripectl.reporters.html.bar_chart import bar
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.line_chart import MAX_SERIES
+from stripectl.reporters.html.times import short_labels
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, flags_text
 from stripectl.util.files import utf8
@@ -16,17 +17,17 @@ from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of
 
 TITLE = "Does it fit, and at which length?"
 INTRO = (
-    "The memory that a device needs at once: the compiler's word for a compiled plan, the program's own for a measured "
-    "plan, the sum of the arrays that the scheme keeps for a simulated plan. The dashed rule is the memory of a "
-    "device. A cross marks a plan that was refused because it does not fit."
+    "The memory that a device needs at once, against the memory that it has (the dashed line): the compiler's figure "
+    "for a compiled plan, the program's for a measured one, the sum of the arrays that are kept for a simulated one. ✕ "
+    "marks a plan that was refused because it does not fit."
 )
 ABSENT = "No plan of this run has its memory known. Try: stripectl bench --target v5e:4x4."
-PARTS_TITLE = "What fills the memory in a training step?"
+PARTS_TITLE = "Which parts fill the memory in a training step?"
 PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
 MAX_STACKS = 6
 COLUMNS = ("plan", "tokens", "method", "a device needs", "of", "status")
 MAX_BARS = 12
-LEFT_OUT = "{} more are not drawn; they stand in the table of measurements."
+LEFT_OUT = "{} more are not drawn; the table of measurements has them."
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
         total = sum(memory.values())
         for part, needs in sorted(memory.items(), key=lambda each: -each[1]):
             names += [part] * (part not in names)
-            said = {"order": at, "name": utf8(plan_label(m)), "part": part}
+            said = {"order": at, "name": utf8(plan_label(m)), "part": part, "tip": tip(f"{part}: {nbytes(needs)}")}
             segments.append(said | {"low": low / size, "high": (low + needs) / size})
             rows.append((plan_label(m), part, nbytes(needs), f"{needs / total:.0%}"))
             low += needs
@@ -149,6 +150,9 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
             "low": None,
             "high": None,
             "status": m.status,
+            "tip": tip(
+                f"{plan_label(m)} at {format_length(m.workload.seq_len)} tokens: {nbytes(m.peak_bytes)}, {m.method}"
+            ),
         }
         for m in drawn
     ]
@@ -166,8 +170,8 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
 
 def _bars(members: Sequence[Measurement], size: float) -> dict[str, Any]:
     drawn = sorted(members, key=lambda m: m.peak_bytes or 0)[:MAX_BARS]
-    bars = []
+    bars, names = [], short_labels(drawn)
     for at, m in enumerate(drawn):
-        words = f"{m.method}: {nbytes(m.peak_bytes)}" + ", refused" * (m.status != "ok")
-        bars.append(bar(at, plan_label(m), m, (m.peak_bytes or 0) / size, words))
+        words = nbytes(m.peak_bytes) + " ✕" * (m.status != "ok")
+        bars.append(bar(at, names[id(m)], m, (m.peak_bytes or 0) / size, words, best=at == 0 and m.status == "ok"))
     return {"members": drawn, "left_out": len(members) - len(drawn), "bars": bars}

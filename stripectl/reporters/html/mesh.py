@@ -14,7 +14,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import MeshPlacement, TorusLink, is_torus, place_mesh
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target, target_of
-from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, chart, chart_table, section, svg
+from stripectl.reporters.html.charts import COLOURS, INK, chart, chart_table, section, svg
 from stripectl.reporters.html.times import time_bars
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement
@@ -22,10 +22,9 @@ from stripectl.util.units import BYTES, digits, nbytes, unit_of
 
 TITLE, LINKS_TITLE = "Which mesh is fastest?", "What do the links carry?"
 INTRO = (
-    "The best plan of every mesh, and how the best of them lie on the target: dots are chips or devices by their place "
-    "in the mesh, a grey bar is a switch, a network or the memory of one machine. A line between chips is as broad as "
-    "what one run sends over it, both ways together; one to a grey bar as what is sent from that side. Bytes are those "
-    "of the compiled program where there is one, else those of the program on clocks."
+    "The best plan of each mesh, and where the fastest meshes lie on the target. A dot is a chip or device with its "
+    "place in the mesh; a line is as thick as the bytes that one run sends over that link, both directions together; a "
+    "grey bar is a switch or a network."
 )
 ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
 MAX_MESHES, MAX_DRAWN_MESHES, MAX_WORKLOADS = 12, 3, 2
@@ -225,7 +224,7 @@ def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -
     }
 
 
-def draw(chart: Mapping[str, Any]) -> str:
+def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG. `dots` are {x, y, name} in steps from chip to chip, `lines` {x, y, x2, y2, broad, used} between them,
     `boxes` {x, y, x2, y2} switches and networks, and `keys` {broad, words} say what lines are as broad."""
     ends = [
@@ -235,7 +234,7 @@ def draw(chart: Mapping[str, Any]) -> str:
     if not ends:
         return ""
     (left, right), (low, high) = ((min(each) - 0.4, max(each) + 0.4) for each in zip(*ends, strict=True))
-    step = min(84.0, (WIDTH + 20) / (right - left))
+    step = min(84.0, (width - 20) / (right - left))
     x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[left, right], nice=False))
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[high, low], nice=False))
 
@@ -248,9 +247,9 @@ def draw(chart: Mapping[str, Any]) -> str:
     busy = rules.transform_filter("datum.used").mark_rule(color=COLOURS[0], strokeCap="round")
     busy = busy.encode(strokeWidth=alt.StrokeWidth("broad:Q", scale=None))
     dots = of(chart["dots"]).mark_point(
-        filled=True, shape="circle", size=min(330.0, step * 6), color="white", stroke=INK, opacity=1
+        filled=True, shape="circle", size=min(330.0, step * 6), color="var(--page)", stroke=INK, opacity=1
     )
-    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color="black").encode(text="name:N")
+    names = of(chart["dots"]).mark_text(fontSize=10 if step > 34 else 8, color=INK).encode(text="name:N")
     picture = alt.layer(boxes, idle, busy, dots, names).properties(
         width=step * (right - left), height=step * (high - low)
     )
@@ -260,5 +259,5 @@ def draw(chart: Mapping[str, Any]) -> str:
         x=alt.value(8), x2=alt.value(40), strokeWidth=alt.StrokeWidth("broad:Q", scale=None)
     )
     words = key.mark_text(align="left", color=INK, fontSize=11).encode(x=alt.value(50), text="words:N")
-    legend = alt.layer(line, words).properties(width=WIDTH - 42, height=alt.Step(18))
+    legend = alt.layer(line, words).properties(width=200, height=alt.Step(18))
     return svg(alt.vconcat(picture, legend, spacing=6) if keys else picture)

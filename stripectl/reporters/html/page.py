@@ -22,6 +22,7 @@ from stripectl.reporters.html import (
     accuracy,
     bar_chart,
     by_length,
+    first_screen,
     heatmap,
     history,
     line_chart,
@@ -33,19 +34,21 @@ from stripectl.reporters.html import (
     recommendation,
     roofline,
     run_archive,
+    scheme_map,
     side_by_side,
     speedup,
     stacked_bars,
     tiles,
     timeline,
     times,
+    workloads,
 )
-from stripectl.reporters.html.charts import chart_table, grouped_by
+from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.terminal import footnotes, tables
 from stripectl.results.environment import VERSION
 from stripectl.results.labels import plan_label
-from stripectl.results.measurement import Measurement
+from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
 from stripectl.util.progress import Say, quiet
@@ -57,6 +60,7 @@ DRAWINGS = {
     "grid": heatmap.draw,
     "hops": timeline.hop_chart,
     "links": mesh.draw,
+    "regions": scheme_map.draw,
     "roofline": roofline.draw,
     "scatter": accuracy.draw,
     "stack": stacked_bars.draw,
@@ -66,10 +70,11 @@ DRAWINGS = {
 }
 MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
 # In the order of the page.
-SECTIONS = (speedup, times, tiles, load_balance, memory, mesh, by_length, roofline, accuracy)
+SECTIONS = (speedup, by_length, times, load_balance, tiles, memory, mesh, roofline, accuracy)
 TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
 CHECKS = ("plan", "pass", "error", "allowed", "against")
 MAX_COST_SOURCES = 24  # calibrations
+MAX_FAILURES = 4  # reasons on the first screen
 MAX_LISTED_ROWS = 200  # rows of what the compiler says, and of checks
 
 
@@ -85,14 +90,17 @@ def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | N
 def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
     """The page. It loads nothing and is whole without its script; text that UTF-8 cannot hold is replaced."""
     said = page_context(run, past)
-    traced = [each for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
-    return _page("report.html", said, [*charts_of(said["sections"].values()), *traced], say)
+    figures = figures_of(said["sections"].values())
+    figures += [[each] for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
+    if said["first"]:
+        figures.insert(0, [said["first"]["chart"]])
+    return _page("report.html", said, figures, say)
 
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page of runs side by side."""
     said = side_by_side.side_by_side_context([run.readable() for run in runs])
-    return _page("several.html", said, charts_of([said["part"]]), say)
+    return _page("several.html", said, figures_of([said["part"]]), say)
 
 
 def page_markdown(runs: Sequence[Run]) -> str:
@@ -110,15 +118,32 @@ def page_json(runs: Sequence[Run]) -> dict[str, Any]:
     return found[0] if len(found) == 1 else {"runs": found}
 
 
-def charts_of(sections: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [chart for part in sections for group in part["groups"] for chart in group["charts"]]
+Figure = Sequence[dict[str, Any]]  # the panels of a figure
 
 
-def _page(template: str, said: Mapping[str, Any], charts: Sequence[dict[str, Any]], say: Say) -> str:
-    for done, chart in enumerate(charts):
-        say(f"drawing: {chart['title']}", done, len(charts))
-        chart["svg"] = Markup(DRAWINGS[chart["kind"]](chart))
+def figures_of(sections: Iterable[Mapping[str, Any]]) -> list[Figure]:
+    return [group["charts"] for part in sections for group in part["groups"]]
+
+
+def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say: Say) -> str:
+    done, total = 0, sum(map(len, figures))
+    for panels in figures:
+        for chart in panels:
+            say(f"drawing: {chart['title']}", done, total)
+            chart["drawings"] = drawings(chart, alone=len(panels) == 1)
+            done += 1
     return utf8(_templates().get_template(template).render(said))
+
+
+def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
+    """SVGs by the class that says on which screens they are shown: the only chart of a figure is drawn for wide and for
+    narrow screens; one of several panels fits both."""
+    draw = DRAWINGS[chart["kind"]]
+    widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
+    if not alone or chart.get("one_size"):
+        widths = (("panel", PANEL),)
+    found = [(name, Markup(draw(chart, width))) for name, width in widths]
+    return [(name, text) for name, text in found if text]
 
 
 @functools.cache
@@ -132,6 +157,7 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["breakable"] = lambda plan: Markup("<wbr>").join(map(escape, re.split(r"(?<=[@,/])", plan)))
+    made.filters["unbroken"] = lambda text: re.sub(r"(?<=\d) x (?=\d)", "\u00a0x\u00a0", text)
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
         made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
@@ -148,10 +174,12 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     """Everything the page says, as plain data in the order of the page."""
     run = run.readable()
     shown = run.measurements
-    cards = recommendation.recommendation_cards(found := recommend(run))
+    found = recommend(run)
+    cards = recommendation.recommendation_cards(found)
     packed, left_out = run_archive.archive_of_run(replace(run, recommendation=found))
     listed = run_archive.shown_measurements(shown)
     sections = [*(part.of_run(shown) for part in SECTIONS), history.of_run(past)]
+    paired = pairs_of([each for each in sections if each["groups"]])
     traced = profiles.profile_sections(shown)
     lacking = [{"title": each["title"], "why": each["absent"]} for each in sections if not each["groups"]]
     if not traced["profiles"] and not traced["others"]["rows"]:
@@ -161,10 +189,12 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "created": run.created,
         "command": run.command,
         "stripectl": VERSION,
-        "recommended": cards[:1],
-        "other_cards": grouped_by(cards[1 : run_archive.MAX_OTHER_RECOMMENDATIONS + 1], "cards"),
-        "cards_left_out": len(cards[run_archive.MAX_OTHER_RECOMMENDATIONS + 1 :]),
-        "sections": {each["id"]: each for each in sections},
+        "first": first_screen.first_screen(found, shown) if found else None,
+        "matrix": workloads.workload_matrix((found, *found["others"])) if found else None,
+        "cards": cards[: workloads.MAX_DETAILS],
+        "cards_left_out": len(cards[workloads.MAX_DETAILS :]),
+        "failures": failures(shown) if not found else [],
+        "sections": {each["id"]: each | {"half": each["id"] in paired} for each in sections},
         "lacking": lacking if shown else [],
         "tables": measurements.measurement_tables(listed, shown),
         "unlisted": len(shown) - len(listed),
@@ -186,6 +216,25 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "run_data": packed,
         "run_left_out": left_out,
     }
+
+
+def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The sections that lie two in a row on a wide screen: neighbours whose figures have one panel each."""
+    found, at = set[str](), 0
+    while at + 1 < len(sections):
+        if all(each["panels"] == 1 for each in sections[at : at + 2]):
+            found |= {each["id"] for each in sections[at : at + 2]}
+            at += 1
+        at += 1
+    return found
+
+
+def failures(shown: Sequence[Measurement]) -> list[str]:
+    """Why no plan of a run has a time: how many plans were refused or failed, and the reason that they share."""
+    return [
+        f"{len(those)} plan{'s' * (len(those) > 1)} {those[0].status}: {those[0].reason or 'no reason was given'}"
+        for those in refusals_and_failures(shown)[:MAX_FAILURES]
+    ]
 
 
 def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:

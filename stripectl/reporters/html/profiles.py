@@ -17,12 +17,13 @@ from stripectl.util.units import SECONDS, duration, unit_of
 
 TITLE = "How much of the communication hides?"
 STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
-ABSENT = "No profile was captured. stripectl bench --profile captures one, stripectl trace reads those of others."
+ABSENT = "No profile was captured. stripectl bench --profile captures one; stripectl trace --read PATH reads any other."
 # Columns that hold no number.
 TEXT_COLUMNS = (*profile_text.TEXT_COLUMNS, "plan", "workload", "what the profile says", "kind")
 STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
 HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
 MAX_PROFILES = 6  # shown whole; of the others, the share that hides
+MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; of more, once for both
 MAX_LANES = 16  # devices drawn; of more, every k-th
 MAX_SEGMENTS = 100  # of a step that is printed as a table
 
@@ -114,6 +115,7 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
         unit=unit,
         end=end_s / size,
         lanes=lanes,
+        one_size=sum(len(lane["parts"]) for lane in lanes) > MAX_TWICE,
     )
 
 
@@ -140,11 +142,11 @@ def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
         HOPS_TITLE,
         f"hops, {plan}",
         ["measured"],
-        f"What hides and what shows of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
+        f"Hidden and exposed time of {len(shown)} hops. The longest: {duration(max(map(sum, figures)))}.",
         chart_table(
             profile_text.HOPS, [profile_text.hop_cells(hop, trace["devices"]) for hop in shown], TEXT_COLUMNS, total
         ),
-        "Each on the device where most of it is exposed.",
+        "Each hop on the device that exposes most.",
         keys=HOP_KEYS,
         unit=unit,
         names=[utf8(str(hop["hop"])) for hop in shown],

@@ -9,7 +9,7 @@ from stripectl.results.labels import workload_label
 from stripectl.results.measurement import flags_text
 from stripectl.util.units import NOTHING, nbytes, rate, times, with_interval
 
-UNKNOWN = f"{NOTHING}: no simulation of it says so"
+UNKNOWN = f"{NOTHING}: the run has no simulation of this plan"
 
 
 def recommendation_cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -24,6 +24,7 @@ def recommendation_card(found: Mapping[str, Any]) -> dict[str, Any]:
         "group": workload_label(work),
         "pass": work.passes,
         "headline": found["headline"],
+        "answer": found["answer"],
         "plan": found["plan"] + flags_text(found["flags"]),
         "target": found["target"],
         "method": found["method"],
@@ -57,14 +58,15 @@ def bound_text(found: Mapping[str, Any] | None) -> str | None:
     if not found:
         return None
     layer = f", {times(found['layer'])} for a layer" if found["layer"] else ""
-    reached = f"; {found['reached']:.0%} of it is reached" if found["reached"] else ""
+    reached = f"; {found['reached']:.0%} of the bound is reached" if found["reached"] else ""
+    reached += f": {found['above']}" if found.get("above") else ""
     return f"{times(found['attention_only'])} by the balance of tiles{layer}{reached}"
 
 
 def bound_by_text(found: Mapping[str, Any]) -> str:
     """The part of the machine that limits it, and by how much."""
     limits, first = found["bottleneck_shares"], found["bound_by"]
-    return f"{first}, {limits[first]:.0%} less time were it twice as fast" if limits else UNKNOWN
+    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time" if limits else UNKNOWN
 
 
 def memory_text(found: Mapping[str, Any]) -> str:

@@ -13,16 +13,18 @@ from stripectl.core.plan import kernels
 from stripectl.core.workload import STEP, format_length
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.reporters.html.charts import (
+    COLOURS,
+    FONT_SIZE,
     INK,
-    METHOD_COLOURS,
-    METHOD_SHAPES,
-    WIDTH,
+    PANEL,
     chart,
     chart_table,
+    described,
     grouped_by,
-    method_channel,
+    method_shape,
     section,
     svg,
+    tip,
 )
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
@@ -31,15 +33,14 @@ from stripectl.util.units import PREFIXES, rate, unit_of
 
 TITLE = "Is the kernel limited by compute or by memory?"
 INTRO = (
-    "A mark is the rate that a plan reaches on each device, over the FLOPs that a tile does for every byte it "
-    "moves. The lines are the published roofs: what memory feeds, and what matrix units do. Far below both, "
-    "something else limits: waiting for hops or peers, or a kernel that does not keep its units busy."
+    "A mark is the rate that a plan reaches on each device, over the FLOPs that a tile computes per byte it moves. Far "
+    "below both published roofs a plan waits for hops or for other devices, or its kernel leaves units idle."
 )
 ABSENT = (
-    "It takes a peak rate and a memory bandwidth, and nobody publishes those of this hardware, or no attention was "
-    "timed. stripectl topology --measure writes a profile of the machine at hand."
+    "A roofline needs a peak rate and a memory bandwidth, which nobody publishes for this hardware, or no attention "
+    "was timed. stripectl topology --measure writes a profile of the machine at hand."
 )
-COLUMNS = ("plan", "method", "FLOPs a byte", "a device reaches", "of the roof")
+COLUMNS = ("plan", "method", "FLOPs per byte", "a device reaches", "of the roof")
 MAX_MARKS = 40  # marks
 
 
@@ -79,6 +80,10 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
             "rate": (m.flops_per_s_per_device or 0.0) / size,
             "method": m.method,
             "roof": min(peak, memory * (_intensity(m) or 0.0)) / size,
+            "tip": tip(
+                f"{plan_label(m)}, {format_length(m.workload.seq_len)} tokens: "
+                f"{rate(m.flops_per_s_per_device, 'FLOP/s')} per device, {m.method}"
+            ),
         }
         for m in drawn
     ]
@@ -101,11 +106,11 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
         TITLE,
         f"{work.passes} on {members[0].target.hardware}",
         [m.method for m in drawn],
-        f"Rates of plans beside the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
-        f"{rows[0][3]}, {rows[0][4]} of the roof, which is that of {side}.",
+        f"Rates of plans and the roofs of {rate(peak, 'FLOP/s')} and {rate(memory, 'B/s')}. The fastest reaches "
+        f"{rows[0][3]}, {rows[0][4]} of the roof of {side}.",
         chart_table(COLUMNS, rows, ("plan", "method")),
         f"Matrix units do {rate(peak, 'FLOP/s')}, memory moves {rate(memory, 'B/s')}: tiles with more than "
-        f"{peak / memory:,.0f} FLOPs a byte are limited by compute.",
+        f"{peak / memory:,.0f} FLOPs per byte are limited by compute.",
         group=workload_label(work, "several" if len({m.workload.seq_len for m in members}) > 1 else None),
         marks=marks,
         roof=roof,
@@ -113,24 +118,33 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
     )
 
 
-def draw(chart: dict[str, Any]) -> str:
+def draw(chart: dict[str, Any], width: int) -> str:
     """SVG, both axes by their logarithms."""
     x = alt.X(
         "intensity:Q",
-        title="FLOPs a byte moved",
+        title="FLOPs per byte moved",
         scale=alt.Scale(type="log", nice=False),
         axis=alt.Axis(tickCount=4, grid=False, format="~s"),
     )
     y = alt.Y("rate:Q", title=chart["axis"], scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=4, format="~g"))
-    roof = alt.Chart(alt.Data(values=chart["roof"])).encode(x=x, y=y).mark_line(color=INK, strokeWidth=1.5)
-    marks = alt.Chart(alt.Data(values=chart["marks"])).mark_point(size=55, strokeWidth=1.5)
-    ran = alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0))
+    below = alt.Chart(alt.Data(values=chart["roof"])).encode(x=x, y=y)
+    roof = below.mark_line(color=INK, strokeWidth=2)
+    ridge = alt.Chart(alt.Data(values=[chart["roof"][1]])).encode(x=x)
+    marks = alt.Chart(alt.Data(values=chart["marks"])).mark_point(size=80, strokeWidth=1.8, color=COLOURS[0])
     marks = marks.encode(
         x=x,
         y=y,
-        color=method_channel(alt.Color, METHOD_COLOURS),
-        fill=method_channel(alt.Fill, METHOD_COLOURS),
-        fillOpacity=ran,
-        shape=method_channel(alt.Shape, METHOD_SHAPES),
+        fill=alt.value(COLOURS[0]),
+        fillOpacity=alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0.25)),
+        shape=method_shape(),
+        description=described(),
     )
-    return svg(alt.layer(roof, marks).properties(width=WIDTH - 42, height=170))
+    said: dict[str, Any] = {"fontSize": FONT_SIZE, "color": INK, "y": 12}
+    layers = [
+        ridge.mark_rule(color=INK, strokeDash=[2, 3], opacity=0.6),
+        ridge.mark_text(align="right", dx=-6, text="limited by memory", **said),
+        ridge.mark_text(align="left", dx=6, text="limited by compute", **said),
+        roof,
+        marks,
+    ]
+    return svg(alt.layer(*layers).properties(width=width - 60, height=260 if width > PANEL else 220))

@@ -1,6 +1,7 @@
 """Several runs side by side: what each recommends, what differs around them, and who is faster at what."""
 
 import string
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,12 +24,13 @@ from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which run is faster, at what?"
 INTRO = (
-    "Of every run the best plan of each scheme and layout, for each workload that two of them have. The letter is the "
-    "run's. Runs may stand on other machines, tiles and methods: the words at each bar say which."
+    "The best plan of each scheme and layout in every run, for each workload that two runs have. The letter names the "
+    "run. Runs may differ in machine, tiles and method: the table has them."
 )
 ABSENT = "No two of the runs have a time of the same workload."
 CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
 THRESHOLD = 0.05  # a change within it is the same, as in `stripectl compare`
+VERDICTS = ("BROKEN", "MISSING", "SLOWER", "FASTER", "AMBIGUOUS", "SAME")  # what changed first
 MAX_BARS = 18
 
 
@@ -42,8 +44,27 @@ def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
         "differing": chart_table(("", *letters), differing, ("", *letters), most=200),
         "alike": alike,
         "part": section("faster", "Faster", TITLE, INTRO, grouped_by(_charts(letters, runs)), ABSENT),
-        "changes": chart_table(CHANGES, common_measurements(letters, runs), {*CHANGES} - {"A", "other"}, most=500),
+        "answer": answer_line(letters, changes := common_measurements(letters, runs)),
+        "changes": chart_table(CHANGES, sorted(changes, key=_notable), {*CHANGES} - {"A", "other"}, most=500),
     }
+
+
+def answer_line(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
+    """How many measurements changed from the first run to each other one."""
+    said = []
+    for letter in letters[1:]:
+        counts = Counter(row[-1] for row in changes if row[4] == letter)
+        words = [f"{counts[verdict]} {verdict.lower()}" for verdict in VERDICTS if counts[verdict]]
+        if words:
+            said.append(f"{', '.join(words)} in {letter}")
+    if not said:
+        return f"No measurement of run {letters[0]} is in another run: plan, workload, target and method must be equal."
+    return f"Against run {letters[0]}: {'; '.join(said)}."
+
+
+def _notable(row: Sequence[str]) -> int:
+    """Changes first, the worst of them before all."""
+    return VERDICTS.index(row[-1]) if row[-1] in VERDICTS else len(VERDICTS)
 
 
 def _letter(at: int) -> str:
@@ -115,8 +136,7 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
         ),
         group=workload_label(work),
         bars=[
-            time_bar(at, m, size, f"{letter}  {plan_label(m)}", f", {m.workload.dtype}")
-            for at, (letter, m) in enumerate(shown)
+            time_bar(at, m, size, f"{letter}  {plan_label(m)}", best=m is best) for at, (letter, m) in enumerate(shown)
         ],
         axis=f"time ({unit})",
         rule=None,

@@ -14,7 +14,7 @@ from stripectl.analysis.striped_attention_paper import PublishedComparison, publ
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import STEP, format_length
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.line_chart import MAX_SERIES
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, attention_bound
@@ -24,10 +24,8 @@ from stripectl.util.units import NOTHING, times
 
 TITLE = "How much faster is it, at which length?"
 INTRO = (
-    "Speed-ups over the plan that stands at 1. Points of lengths that were measured are filled, with their 95 % "
-    "interval; of what was compiled or simulated they are hollow. A dotted line is what the balance of tiles allows "
-    "the layout of its mark, were tiles that the mask cuts as dear as whole ones; it counts no communication. Stars "
-    "are what a paper measured."
+    "Speed-ups over the plan at 1. A filled mark was measured, a hollow one is predicted; the dotted line is the bound "
+    "of the layout, from the balance of its tiles; a star is a published measurement."
 )
 ABSENT = (
     "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
@@ -45,8 +43,18 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for ranking in found:
         firsts.setdefault(without_length(ranking), ranking)
     wanted = ((ranking, mesh) for ranking in firsts.values() for mesh in _meshes(ranking, found, papers))
-    charts = [made for ranking, mesh in wanted if (made := _chart(ranking, found, papers, mesh))]
-    return section("speedup", "Speed-up", TITLE, INTRO, grouped_by(charts), ABSENT, MAX_GROUPS_AND_CHARTS)
+    charts = [made for ranking, mesh in wanted if (made := speed_up_chart(ranking, found, papers, mesh))]
+    for group in (groups := grouped_by(charts)):
+        shared = [value for each in group["charts"] for value in drawn_values(each)]
+        for each in group["charts"]:
+            each["domain"] = [min(shared), max(shared)]
+    return section("speedup", "Speed-up", TITLE, INTRO, groups, ABSENT, MAX_GROUPS_AND_CHARTS)
+
+
+def drawn_values(chart: Mapping[str, Any]) -> list[float]:
+    """Everything that the vertical axis of a chart must hold."""
+    rows = [row for kind in ("points", "dotted", "stars", "rules") for row in chart[kind]]
+    return [row[name] for row in rows for name in ("value", "low", "high") if row.get(name) is not None]
 
 
 def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison]) -> list[Mesh | None]:
@@ -59,7 +67,7 @@ def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[Publish
 
 def _beside(ranking: Ranking) -> str:
     hardware, model = ranking.best.target.hardware, ranking.workload.model
-    return f"model {model} on {hardware}, beside Brandon et al. 2023"
+    return f"model {model} on {hardware}, compared with Brandon et al. 2023"
 
 
 def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
@@ -67,7 +75,7 @@ def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
     return [each for each in found if without_length(each) == without_length(ranking)]
 
 
-def _chart(
+def speed_up_chart(
     ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison], mesh: Mesh | None
 ) -> dict[str, Any] | None:
     points, named = curves(ranking, found)
@@ -80,15 +88,21 @@ def _chart(
     if len(points) < 2:
         return None
     last = {name: seconds for name, seconds in points[-1].seconds.items() if name in rivals}
-    fastest = sorted((name for name in last if name != base), key=lambda name: last[name])[:MAX_SERIES]
+    winners = (
+        min((n for n in p.seconds if n in rivals and n != base), key=p.seconds.__getitem__, default=base)
+        for p in points
+    )
+    order = sorted((name for name in last if name != base), key=lambda name: last[name])
+    fastest = [name for name in dict.fromkeys([*winners, *order]) if name != base][:MAX_SERIES]
     if not fastest:
         return None
     names = sorted(fastest)  # so that a plan has its colour in all charts
-    short = {name: utf8(_short(name, (base, *last))) for name in names}
+    every = list(dict.fromkeys([base, *last, *names]))
+    short = {name: utf8(_short(name, every)) for name in names}
     rows = [row for name in names for row in _rows(points, name, base, rivals, papers)]
     tokens = [point.seq_len for point in points]
-    drawn = [{**row, "series": short[row["name"]]} for row in rows]
-    left_out = len(last) - 1 - len(names)
+    drawn = [{**row, "series": short[row["name"]], "tip": _tip(row)} for row in rows]
+    left_out = len(every) - 1 - len(names)
     first, final = (format_length(each) for each in (tokens[0], tokens[-1]))
     best = max(rows, key=lambda row: (row["tokens"], row["value"]))
     return chart(
@@ -98,14 +112,16 @@ def _chart(
         [point.method for point in points],
         f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
         chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
-        f"Over {base}." + f" The {len(names)} fastest at {final}; {left_out} more are not drawn." * (left_out > 0),
+        f"Over {base}."
+        + f" The {len(names)} fastest plans at {final}; {left_out} more are not drawn." * (left_out > 0),
         group=workload_label(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
         series=list(short.values()),
         points=drawn,
         dotted=[row | {"value": row["bound"]} for row in drawn if row["bound"]],
         crosses=[],
         stars=[row | {"value": row["published"]} for row in drawn if row["published"]],
-        rules=[{"value": 1.0, "words": ""}],
+        rules=[{"value": 1.0, "words": utf8(_short(base, every))}],
+        focus=short[best["name"]],
         axis="speed-up (times)",
         log=False,
     )
@@ -181,6 +197,11 @@ def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence
     mesh = f"ring={plan.size('ring')},tensor={plan.size('tensor')}"
     own = m.target.hardware, m.workload.model, mesh, seq_len
     return next((e.published for e in papers if (e.hardware, e.model, e.mesh, e.seq_len) == own), None)
+
+
+def _tip(row: Mapping[str, Any]) -> str:
+    bound = f", bound {times(row['bound'])}" if row["bound"] else ""
+    return tip(f"{row['name']} at {format_length(row['tokens'])} tokens: {times(row['value'])}{bound}, {row['method']}")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

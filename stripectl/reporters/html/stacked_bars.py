@@ -8,12 +8,12 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, WIDTH, svg
+from stripectl.reporters.html.charts import COLOURS, INK, described, svg
 
 BAR_PIXELS = 40  # pixels of a bar and its name
 
 
-def draw(chart: Mapping[str, Any]) -> str:
+def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG. `segments` are {order, name, part, low, high} in the unit of `axis`; `parts` their names in order; `rule` is
     {value, words} or None."""
     base = alt.Chart(alt.Data(values=chart["segments"])).encode(
@@ -24,15 +24,18 @@ def draw(chart: Mapping[str, Any]) -> str:
         "part:N",
         title=None,
         scale=alt.Scale(domain=chart["parts"], range=list(COLOURS)),
-        legend=alt.Legend(orient="bottom", columns=3),
+        legend=alt.Legend(orient="bottom", columns=max(2, width // 160)),
     )
-    bars = base.mark_bar(height=12, yOffset=9).encode(
-        x=alt.X("low:Q", title=chart["axis"], scale=alt.Scale(zero=True), axis=axis), x2="high:Q", color=colour
+    bars = base.mark_bar(height=14, yOffset=9).encode(
+        x=alt.X("low:Q", title=chart["axis"], scale=alt.Scale(zero=True), axis=axis),
+        x2="high:Q",
+        color=colour,
+        description=described(),
     )
     first = base.transform_filter("datum.low == 0")
-    names = first.mark_text(dy=-8, fontSize=11, align="left", x=0, color=INK, limit=0).encode(text="name:N")
+    names = first.mark_text(dy=-8, fontSize=12, align="left", x=0, color=INK, limit=0).encode(text="name:N")
     layers = [bars, names]
     if chart["rule"]:
         limit = alt.Chart(alt.Data(values=[chart["rule"]])).encode(x=alt.X("value:Q"))
-        layers.append(limit.mark_rule(color=INK, strokeWidth=1.5, strokeDash=[6, 2]))
-    return svg(alt.layer(*layers).properties(width=WIDTH, height=alt.Step(BAR_PIXELS)))
+        layers.append(limit.mark_rule(color=COLOURS[1], strokeWidth=2, strokeDash=[6, 3]))
+    return svg(alt.layer(*layers).properties(width=width - 40, height=alt.Step(BAR_PIXELS)))

@@ -7,7 +7,7 @@ from typing import Any
 from stripectl.analysis.ranking import strength
 from stripectl.core.layout import Tile
 from stripectl.errors import BadInput
-from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
+from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section, tip
 from stripectl.reporters.html.heatmap import fullness
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import Measurement, flags_text
@@ -15,9 +15,8 @@ from stripectl.util.units import NOTHING, duration, with_interval
 
 TITLE = "Which tile is fastest?"
 INTRO = (
-    "Queries of a tile down, keys across. A cell is the fuller the faster its tile is, and holds its time over the "
-    "best one's by the same method; the best has an outline. A time with ~ stands on a short run that a search made "
-    "before it left the tile behind. A cell with ✕ was refused or failed: the table says why."
+    "A cell is the fuller the faster its tile is, and holds its time over the best time by the same method; the best "
+    "has an outline. ~ marks a short run, after which a search gave the tile up; ✕ a tile that was refused or failed."
 )
 ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-tiles."
 COLUMNS = ("tile", "method", "time", "over the best", "why not")
@@ -104,5 +103,6 @@ def _cell(tile: Tile, m: Measurement, best_s: float | None, wins: bool) -> dict[
         "second": duration(m.median_s) if ratio else m.status,
         "reason": "" if ratio else m.reason or "no reason was given",
         "fullness": fullness(ratio, wins, SATURATED_RATIO),
+        "tip": tip(f"{tile}: " + (f"{with_interval(m.median_s, m.ci95_s)}, {m.method}" if ratio else m.status)),
         "wins": wins,
     }

@@ -10,54 +10,54 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS as HUES
-from stripectl.reporters.html.charts import INK, WIDTH, svg
+from stripectl.reporters.html.charts import INK, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
-TALL, TEXT_AT, SMALL = 30, 6, 9  # pixels of a device, down to its name, of text: a step is drawn small and shown large
+TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
 LANES = {  # by colour: the kinds of moments drawn, pixels down to the lane's middle, its width
-    "compute": (("compute", "hidden"), 16, 7),
-    "hidden": (("hidden",), 23, 7),
-    "exposed": (("exposed",), 23, 7),
-    "skew": (("skew",), 23, 1.5),
+    "compute": (("compute", "hidden"), 21, 11),
+    "hidden": (("hidden",), 33, 11),
+    "exposed": (("exposed",), 33, 11),
+    "skew": (("skew",), 33, 1.5),
 }
 PIXELS = 4  # the size of a Vega symbol whose path is in pixels
-BARS_TALL, WIDEST_BAR = 150, 26
+BARS_TALL, WIDEST_BAR = 220, 30
 BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is hollow
 
 
-def step_chart(chart: Mapping[str, Any]) -> str:
+def step_chart(chart: Mapping[str, Any], width: int) -> str:
     """SVG: a device's name and below it its lanes, time from left to right."""
-    tall = TALL * len(chart["lanes"])
+    tall, wide = TALL * len(chart["lanes"]), width - 20
     axis = alt.Axis(tickCount=6, labelFlush=True, labelFontSize=SMALL, titleFontSize=SMALL)
     time = alt.Scale(domain=[0, chart["end"]], nice=False)
     left = alt.X("x:Q", title=f"time ({chart['unit']})", axis=axis, scale=time)
     down = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[tall, 0], nice=False))
     layers = []
     for kind, (kinds, middle, width) in LANES.items():
-        paths = (_path(lane["parts"], kinds, chart["end"]) for lane in chart["lanes"])
+        paths = (_path(lane["parts"], kinds, chart["end"], wide) for lane in chart["lanes"])
         rows = [{"x": 0, "y": at * TALL + middle, "path": path} for at, path in enumerate(paths) if path]
         look: dict[str, Any] = {"filled": False, "color": COLOURS[kind], "strokeWidth": width, "opacity": 1}
         strokes = alt.Chart(alt.Data(values=rows)).mark_point(size=PIXELS, strokeCap="butt", **look)
         layers.append(strokes.encode(x=left, y=down, shape=alt.Shape("path:N", scale=None)))
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
-    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": WIDTH}
+    text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide}
     layers.append(alt.Chart(alt.Data(values=names)).mark_text(**text).encode(y=down, text="name:N"))
-    return svg(alt.layer(*layers).properties(width=WIDTH, height=tall))
+    return svg(alt.layer(*layers).properties(width=wide, height=tall))
 
 
-def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float) -> str:
+def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide: float) -> str:
     """One path for all parts of these kinds: a mark for each would make a page of megabytes."""
     drawn: list[tuple[float, float]] = []
     for kind, start, stop in parts:
         if kind in kinds:
             touches = drawn and drawn[-1][1] == start
             drawn.append((drawn.pop()[0] if touches else start, stop))
-    return "".join(f"M{WIDTH * a / end:.1f},0L{WIDTH * b / end:.1f},0" for a, b in drawn)
+    return "".join(f"M{wide * a / end:.1f},0L{wide * b / end:.1f},0" for a, b in drawn)
 
 
-def hop_chart(chart: Mapping[str, Any]) -> str:
+def hop_chart(chart: Mapping[str, Any], width: int) -> str:
     """SVG: a bar a hop in the order in which they begin; what hides is narrow, what shows is broad, waiting hollow."""
-    room = WIDTH - 42
+    room = width - 50
     wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
     hop = alt.X("hop:N", title="hop", sort=chart["names"], axis=alt.Axis(labelAngle=0, labelOverlap=True))
     time = alt.Y("low:Q", title=f"time ({chart['unit']})", scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5))

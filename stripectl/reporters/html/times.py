@@ -1,23 +1,22 @@
-"""Which plan is fastest: a bar a plan, a chart for every workload and kind of hardware; of many plans the fastest."""
+"""Which plan is fastest: a bar for each plan, the fastest first, a chart for every workload and kind of hardware; of
+many plans the fastest. A plan that was measured and simulated has one row."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from stripectl.analysis.ranking import contenders, strength
+from stripectl.core.plan import Plan
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.results.labels import plan_label, workload_label
-from stripectl.results.measurement import Measurement
+from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_of
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which plan is fastest?"
 MAX_BARS = 12
-INTRO = (
-    "A full bar was measured; an empty, dashed one is compiled or simulated. The line on a measured bar is the 95 % "
-    "interval of its median. Plans that a search timed roughly, and those that a stronger method refuses, have no bar."
-)
-LEFT_OUT = "The fastest of the strongest method, {}; {} more stand in the table of measurements."
-ABSENT = "No plan gave a time; the table of measurements says why."
+INTRO = "A full bar was measured, a pale one is predicted; ◇ in the row of a measured plan is its simulation."
+LEFT_OUT = "The fastest {} are drawn; the table of measurements has {} more."
+ABSENT = "No plan has a time; the table of measurements gives the reasons."
 COLUMNS = ("plan", "target", "method", "time", "95 % interval")
 
 
@@ -26,39 +25,82 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     for m in contenders(shown):
         groups.setdefault((m.workload, m.target.hardware), []).append(m)
     charts = [time_bars(TITLE, members, MAX_BARS) for members in groups.values()]
-    return section("time", "Time", TITLE, INTRO, grouped_by(charts), ABSENT)
+    return section("time", "Plans", TITLE, INTRO, grouped_by(charts), ABSENT)
 
 
 def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
-    """A chart of the fastest members, those of the strongest method first, which have a workload in common, in the
-    order in which their plans first come."""
+    """A chart of the fastest members, which have a workload in common; those of the strongest method first."""
     several = [m for m in members if m.devices > 1]
-    alone, members = [m for m in members if several and m.devices == 1], several or members
-    fastest = sorted(members, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
-    order = {plan: at for at, plan in reversed(list(enumerate(m.plan for m in members)))}
-    shown = sorted(fastest, key=lambda m: (order[m.plan], m.method))
+    alone, members = [m for m in members if several and m.devices == 1], measurement_set(several or members)
+    twins = {id(m): simulation_of(m, members) for m in members}
+    drawn_beside = {id(twin) for twin in twins.values() if twin}
+    rows = [m for m in members if id(m) not in drawn_beside]
+    shown = sorted(rows, key=lambda m: (strength(m.method), m.median_s or 0.0))[:most]
     unit, size = unit_of(max(m.median_s or 0.0 for m in shown), SECONDS)
-    best, left_out = fastest[0], len(members) - len(shown)
-    rows = [(plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m)) for m in shown]
+    best, left_out, names = shown[0], len(rows) - len(shown), short_labels(shown)
+    table = [
+        (plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m))
+        for row in shown
+        for m in (row, twins[id(row)])
+        if m
+    ]
     return chart(
         "bars",
         title,
         f"{best.workload.passes} on {best.target.hardware}",
         [m.method for m in shown],
         f"Times of plans. The best of the strongest method: {best.plan}, {best.method}, {duration(best.median_s)}.",
-        chart_table(COLUMNS, rows, ("plan", "target", "method", "95 % interval")),
+        chart_table(COLUMNS, table, ("plan", "target", "method", "95 % interval")),
         " ".join([*map(_alone, alone), *([LEFT_OUT.format(len(shown), left_out)] if left_out else [])]),
         group=workload_label(best.workload),
         seq_len=best.workload.seq_len,
-        bars=[time_bar(at, m, size) for at, m in enumerate(shown)],
+        bars=[
+            time_bar(
+                at, m, size, names[id(m)], best=m is best, predicted=(twin.median_s or 0.0) / size if twin else None
+            )
+            for at, m in enumerate(shown)
+            for twin in (twins[id(m)],)
+        ],
         axis=f"time ({unit})",
         rule=None,
     )
 
 
+def short_labels(members: Sequence[Measurement]) -> dict[int, str]:
+    """Names of plans by their `id`, without the kernel, the mesh and the tile where all plans have the same."""
+    plans = {id(m): m.plan for m in members}
+    parts = {
+        key: (plan.kernel, mesh_text(m.plan), options_text(m.plan))
+        for m in members
+        for key, plan in ((id(m), plans[id(m)]),)
+    }
+    same = [len(set(values)) == 1 for values in zip(*parts.values(), strict=True)]
+    found = {}
+    for m in members:
+        plan, (kernel, mesh, options) = plans[id(m)], parts[id(m)]
+        name = f"{plan.scheme}/{plan.layout}" + f"/{kernel}" * (not same[0])
+        rest = ",".join(text for text, hidden in ((mesh, same[1]), (options, same[2])) if text and not hidden)
+        alone = " (one device)" * (m.devices == 1 and len(members) > 1)
+        found[id(m)] = name + f"@{rest}" * bool(rest) + flags_text(m.flags) + alone
+    if len(set(found.values())) < len({m.printed_plan for m in members}):
+        return {id(m): plan_label(m) for m in members}
+    return found
+
+
+def mesh_text(plan: Plan) -> str:
+    """The axes of a plan, as it is printed."""
+    return ",".join(f"{axis}={size}" for axis, size in plan.axes.items())
+
+
+def options_text(plan: Plan) -> str:
+    """The tile and the options of a plan, as it is printed."""
+    parts = str(plan).partition("@")[2].split(",")
+    return ",".join(part for part in parts if part and part.partition("=")[0] not in plan.axes)
+
+
 def _alone(m: Measurement) -> str:
     """One device, whose bar would leave the others no room."""
-    return f"One device, {m.method}: {duration(m.median_s)}."
+    return f"One device takes {duration(m.median_s)} ({m.method})."
 
 
 def interval_text(m: Measurement) -> str:

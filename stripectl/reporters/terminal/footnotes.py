@@ -30,7 +30,7 @@ TABLED = {
 }
 MAX_NOTES = 3  # lines of a kind under a table
 MAX_REASONS = 6  # for which plans of a search were refused
-PUBLISHED_TITLE = "training steps: striped over contiguous, beside Brandon et al. 2023"
+PUBLISHED_TITLE = "training steps: striped over contiguous, compared with Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
 
@@ -71,7 +71,7 @@ def _calibration(m: Measurement) -> Iterator[str]:
     elif known.get("source") == "few_layers":
         few, many = known["layers_run"]
         each = f"{duration(known['layer_s'])} a layer"
-        yield f"steps of {known['layers']} layers from {few} and {many} that ran in turns: {each}"
+        yield f"steps of {known['layers']} layers from {few} and {many} that ran interleaved: {each}"
     elif known.get("source") in TABLED:
         made_by = known.get("made_by") or (m.compiled_program or {}).get("compiler")
         of = "" if known["source"] == "published" else f" ({made_by})"

@@ -59,7 +59,7 @@ def hop_table(trace: Mapping[str, Any], width: int) -> Iterator[Table | Text]:
     yield narrowed_table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown), width)
     left = len(trace["hops"]) - len(shown) + (trace.get("hops_left_out") or 0)
     if left:
-        yield Text(f"  {left} more hops stand in the report", style="dim")
+        yield Text(f"  {left} more hops are in the report", style="dim")
 
 
 def drawn_timeline(trace: Mapping[str, Any], width: int) -> Iterator[Text]:

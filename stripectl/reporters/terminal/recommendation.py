@@ -34,7 +34,7 @@ def recommendation_panel(found: Mapping[str, Any], width: int, where: str) -> Re
     titles = ", ".join(each["title"] for each in found["use"].values())
     told = [*panel_rows(found), ("use", f"{titles}: {where}"), *other_workload_rows(found)]
     if width >= UNLIMITED_COLUMNS:
-        lines = [Text(f"recommended for {title}", style="bold")]
+        lines = [Text(found["answer"], style="bold"), Text(f"  {title}")]
         return Group(*lines, *(Text(f"  {name:{LABEL}}{value}") for name, value in told))
     inner = min(width, MAX_PANEL_COLUMNS)
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
@@ -42,10 +42,8 @@ def recommendation_panel(found: Mapping[str, Any], width: int, where: str) -> Re
     table.add_column(overflow="fold")
     for name, value in told:
         table.add_row(name, Text(value, style="bold" if name in ("plan", "") else ""))
-    head = "\n".join(textwrap.wrap(title, inner - 4))
-    return Panel(
-        Group(Text(head, style="bold"), table), title="recommended", title_align="left", width=inner, box=box.ROUNDED
-    )
+    head, about = ("\n".join(textwrap.wrap(words, inner - 4)) for words in (found["answer"], title))
+    return Panel(Group(Text(head, style="bold"), Text(about, style="dim"), table), width=inner, box=box.ROUNDED)
 
 
 def panel_title(found: Mapping[str, Any]) -> str:
@@ -72,16 +70,17 @@ def gain_line(found: Mapping[str, Any]) -> str:
     if not gain:
         return NOTHING
     interval = f" [{gain['ci95'][0]:.2f}, {gain['ci95'][1]:.2f}]" if gain["ci95"] else ""
-    most = f"; {times(bound['attention_only'])} by the balance of tiles alone" if bound.get("reached") else ""
+    most = f"; {times(bound['attention_only'])} is the bound by the balance of tiles" if bound.get("reached") else ""
+    most = f", {bound['above']} ({times(bound['attention_only'])})" if bound.get("above") else most
     return f"{times(gain['value'])}{interval} over {gain['over']}{most}"
 
 
 def limits_text(found: Mapping[str, Any]) -> str:
     limits, first = found["bottleneck_shares"], found["bound_by"]
     if not limits:
-        return f"{NOTHING}: no simulation of it says so"
+        return f"{NOTHING}: the run has no simulation of this plan"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
-    return f"{first}: {limits[first]:.0%} less time were it twice as fast ({found['limits_method']}); {rest}"
+    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time ({found['limits_method']}); {rest}"
 
 
 def margin_line(found: Mapping[str, Any]) -> str:
@@ -119,7 +118,13 @@ def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     refused = sum(len(group["plans"]) for group in found["refused"])
     told += [("margin", margin_line(found)), ("crossover", crossover_phrase(found) or NOTHING)]
     told += [("left out", f"{refused} plan{'s' * (refused > 1)} without a time")] if refused else []
-    return [*told, ("confidence", f"{found['confidence']['word']}. {found['confidence']['sentence']}")]
+    return [
+        *told,
+        (
+            "confidence",
+            f"{found['confidence']['grade']} ({found['confidence']['word']}). {found['confidence']['sentence']}",
+        ),
+    ]
 
 
 def other_workload_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -128,6 +133,6 @@ def other_workload_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     told = []
     for each in others[:MAX_OTHER_WORKLOADS]:
         speed = f", {times(each['gain']['value'])}" if each["gain"] else ""
-        told.append(("also", f"{other_workload_label(each, found)}: {each['headline']}, {time_line(each)}{speed}"))
+        told.append(("also", f"{other_workload_label(each, found)}: {each['names']}, {time_line(each)}{speed}"))
     left = len(others) - MAX_OTHER_WORKLOADS
     return [*told, ("", f"{left} more in the report")] if left > 0 else told

@@ -1,8 +1,11 @@
 """What a terminal shows: a run as a table, and progress."""
 
+import math
+import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -12,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stripectl.analysis.comparison import Comparison
+from stripectl.core.method import METHODS
+from stripectl.core.workload import PASSES
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import (
     Measurement,
@@ -30,12 +35,17 @@ UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console as wide as what it writes to; what is piped is never wrapped or cut."""
+def console(*, stderr: bool = False, wide: bool = False) -> Console:
+    """A console as wide as what it writes to; what is piped, or asked to be `wide`, is never wrapped or cut."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(
-        stderr=stderr, width=None if stream.isatty() else UNLIMITED_COLUMNS, highlight=False, soft_wrap=False
-    )
+    width = None if stream.isatty() and not wide else UNLIMITED_COLUMNS
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+
+
+def path_text(path: Path, screen: Console) -> Text:
+    """A path, which a terminal that can opens as a link."""
+    uri = path.resolve().as_uri()
+    return Text(str(path), style=f"link {uri}" if screen.is_terminal else "")
 
 
 def speedup_cell(m: Measurement) -> str:
@@ -69,15 +79,17 @@ COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "til
 PAIR_COLUMNS = ("simulation",)
 COMPILED_COLUMNS = ("memory", "hidden")
 MAX_REFUSED_ROWS = 3  # that have a row and a line each
+NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is no plan
 MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
 TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
 METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
 
 
-def run_tables(run: Run, width: int) -> list[Table | Text]:
-    """A table for every workload, both passes in one, in the order of the run, with as many columns as fit. The
-    simulation of what was measured is a column of it, not a row."""
+def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
+    """A table for every workload, all passes in one, the fastest plans of each pass first, with as many columns as
+    fit. Without `every` plan: the best one of each scheme, and the plan that speed-ups are over. The simulation of a
+    measured plan is a column, not a row."""
     measurements = with_speedups(run.measurements)
     twins = {id(simulation_of(m, measurements)) for m in measurements}
     groups: dict[tuple[str, str], list[Measurement]] = {}
@@ -90,14 +102,42 @@ def run_tables(run: Run, width: int) -> list[Table | Text]:
         extra = ["memory"] * any(m.method == "compiled" for m in members) + ["hidden"] * any(m.overlap for m in members)
         columns = [*COLUMNS[:MIN_COLUMNS], *PAIR_COLUMNS * pairs, *extra, *COLUMNS[MIN_COLUMNS:]]
         told = refusals(members)
-        cells = [measurement_row(m, measurements) for m in told.others(members)]
+        listed = sorted(told.others(members), key=_by_pass_and_time)
+        rows = listed if every else best_of_schemes(listed)
+        cells = [measurement_row(m, measurements) for m in rows]
         if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as of a CPU
             columns.remove("MFU")
         made = fitted_table(columns, cells, width)
-        left_out = [name for name in columns if name not in [column.header for column in made.columns]]
+        lacking = [name for name in columns if name not in [column.header for column in made.columns]]
         shown += [Text(f"{title} on {members[0].target}", style="bold"), made, *refusal_lines(told)]
-        shown += [Text(f"  too narrow for: {', '.join(left_out)}", style="dim")] * bool(left_out) + [Text("")]
+        hidden = len(listed) - len(rows)
+        more = [f"{plural(hidden, 'more plan')}: --all-plans"] * bool(hidden)
+        more += [f"columns {', '.join(lacking)}: --wide"] * bool(lacking)
+        shown += [Text(f"  {'; '.join(more)}", style="dim")] * bool(more) + [Text("")]
     return shown
+
+
+def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
+    """Passes in their order, the strongest method first, the fastest first; plans without a time last."""
+    passes = PASSES.index(m.workload.passes) if m.workload.passes in PASSES else len(PASSES)
+    return passes, METHODS.index(m.method) if m.method in METHODS else len(METHODS), m.median_s or math.inf
+
+
+def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
+    """Of plans in order the first of each pass, method, target and scheme, those that speed-ups are over, and all that
+    failed."""
+    over = {(m.workload, m.method, m.speedup["over"]) for m in listed if m.speedup}
+    seen, found = set[Hashable](), list[Measurement]()
+    for m in listed:
+        key = m.workload, m.method, m.target, m.plan.scheme
+        if m.status != "ok" or key not in seen or (m.workload, m.method, str(m.plan)) in over:
+            found.append(m)
+        seen.add(key)
+    return found
+
+
+def plural(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def fitted_table(
@@ -173,26 +213,35 @@ class Refusals(NamedTuple):
 
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
-    """Those of a table; reasons that differ in numbers only are alike."""
-    alike = refusals_and_failures(members)
-    many = {id(those) for those in alike if those[0].status == "refused" and len(those) > MAX_REFUSED_ROWS}
-    alone = [m for those in alike if id(those) not in many for m in those]
-    return Refusals(alone, [those for those in alike if id(those) in many])
+    """Those of a table, together where their reasons differ in numbers only."""
+    same = [those for those in refusals_and_failures(members) if those[0].status == "refused"]
+    many = [those for those in same if len(those) > MAX_REFUSED_ROWS and not NO_AXIS.match(those[0].reason or "")]
+    no_axis = [m for those in same if NO_AXIS.match(those[0].reason or "") for m in those]
+    together = {id(m) for those in (*many, no_axis) for m in those}
+    alone = [m for m in members if m.status != "ok" and id(m) not in together]
+    return Refusals(alone, [*many, *([no_axis] if no_axis else [])])
 
 
 def refusal_lines(told: Refusals) -> list[Text]:
     """A line for each plan or group."""
     style = {"refused": "yellow"}
     alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
-    groups = [
-        ("refused", f"{refused_alike(those)} {those[0].workload.passes}: {those[0].reason}") for those in told.groups
-    ]
+    groups = [("refused", refused_group(those)) for those in told.groups]
     return [Text(f"  {status}: {text}", style=style.get(status, "red")) for status, text in (*alone, *groups)]
 
 
+def refused_group(those: Sequence[Measurement]) -> str:
+    """Plans that were refused for one reason; those of a grid that have no such axis, by scheme and axis."""
+    lacking = [NO_AXIS.match(m.reason or "") for m in those]
+    if not all(lacking):
+        return f"{refused_alike(those)} {those[0].workload.passes}: {those[0].reason}"
+    pairs = dict.fromkeys(f"{found['scheme']} on {found['axis']}" for found in lacking if found)
+    return f"{plural(len(those), 'combination')} of schemes and meshes that do not exist: {', '.join(pairs)}"
+
+
 def refused_alike(those: Sequence[Measurement]) -> str:
-    """Plans that were refused alike, by the first of them."""
-    return f"{len(those)} plans, as {those[0].plan}"
+    """Plans that were refused for the same reason, by the first of them."""
+    return f"{plural(len(those), 'plan')}, as {those[0].plan}"
 
 
 class ProgressDisplay:

@@ -10,6 +10,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
 from stripectl.hardware.target import Target
+from stripectl.reporters.terminal.tables import plural
 from stripectl.util.units import duration, rate
 
 MAX_HOSTS = 8  # hosts whose devices are shown; --json has them all
@@ -21,8 +22,8 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
     kind = f" of {target.hardware.device_kinds[0]}" if target.hardware.device_kinds else ""
     hosts = f"{target.hosts} host{'s' * (target.hosts > 1)}"
     yield (
-        f"target   {target}{sold if target.cloud_name else ''}: {target.devices} devices{kind}, {hosts}, "
-        f"{here} devices here"
+        f"target   {target}{sold if target.cloud_name else ''}: {plural(target.devices, 'device')}{kind}, "
+        f"{hosts}, {plural(here, 'device')} here"
     )
     if not is_torus(target):
         yield f"links    any of {target.slice_devices} devices {'of a node ' * (target.slices > 1)}reaches any other"

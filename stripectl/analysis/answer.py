@@ -1,0 +1,162 @@
+"""The question that a run asks and its answer, each as a sentence that a person would say.
+
+Plans that cannot be told apart are one answer with several names: "striped or zigzag ring attention".
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.analysis.ranking import Ranking
+from stripectl.core.layout import Tile
+from stripectl.core.plan import WORD_OPTIONS, Plan, parse_plan
+from stripectl.core.scheme import schemes
+from stripectl.core.workload import STEP, Workload, format_length
+from stripectl.results.measurement import Measurement, flags_text
+from stripectl.util.units import duration, times
+
+MAX_TIES = 6  # plans that are compared with the best
+MAX_NAMES = 3  # names of plans that cannot be told apart; of more their number is given
+MIN_GAIN = 1.005  # below it two plans are equally fast
+ABOVE_BOUND = 1.0005  # share of a bound from which a gain exceeds it as it is printed
+PASS_WORDS = {
+    "forward": "a forward pass of attention",
+    "forward-backward": "a forward and a backward pass of attention",
+    STEP: "a training step",
+}
+
+
+def question(workload: Workload, target: str, devices: int) -> str:
+    """What was asked: the work, its model and length, and the machine."""
+    tokens = f"{format_length(workload.seq_len)} tokens"
+    if workload.query_len:
+        count = workload.query_len
+        tokens = f"{format_length(count)} new {'query' if count == 1 else 'queries'} and {tokens} of keys"
+    model = f" of model {workload.model}" if workload.model else ""
+    what = PASS_WORDS.get(workload.passes, workload.passes)
+    many = f"{devices} device{'s' * (devices != 1)}"
+    return f"Which plan is fastest for {what}{model} over {tokens} on {target} ({many})?"
+
+
+def tied(ranking: Ranking) -> list[Measurement]:
+    """The best plan, and the next ones that may be as fast; without those that differ in tiles alone, of which the best
+    stands for all."""
+    same_but_tiles = {id(m) for m in ranking.alike}
+    found = [ranking.best]
+    for m in ranking.rivals[1 : MAX_TIES + 1]:
+        if id(m) in same_but_tiles:
+            continue
+        if not ranking.too_close(ranking.best, m):
+            break
+        found.append(m)
+    return found
+
+
+def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
+    """Which plan to use, and how much faster it is than which other."""
+    best, equals = ranking.best, tied(ranking)
+    name = plans_phrase(equals, ranking.rivals)
+    if best.devices == 1:
+        return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device."
+    if len(ranking.rivals) == 1:
+        return f"Only {name} has a time: {duration(best.median_s)}."
+    if gain and gain["value"] >= MIN_GAIN:
+        return f"Use {name}: {times(gain['value'])} faster than {base_phrase(best, gain['over'])}."
+    others = [m for m in ranking.rivals[1:] if all(m is not each for each in equals)]
+    if not others or not best.median_s or not others[0].median_s:
+        return f"Use {name}: no plan of this run is faster."
+    behind = others[0].median_s / best.median_s - 1
+    return f"Use {name}: {plan_phrase(others[0], [best, others[0]])} takes {behind:.0%} longer."
+
+
+def base_phrase(best: Measurement, over: str) -> str:
+    """The plan that a gain is over."""
+    plan, base = best.plan, parse_plan(over)
+    bare = replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh, softmax=base.softmax)
+    if bare == base:
+        parts = ["mesh"] * (plan.mesh != base.mesh)
+        parts += ["tiles"] * ((plan.tile, plan.backward) != (base.tile, base.backward))
+        return f"the same scheme with its default {' and '.join(parts) or 'options'}"
+    other_mesh = base.scheme == plan.scheme and base.mesh != plan.mesh
+    return scheme_phrase(base) + f" on a mesh of {mesh_words(base)}" * other_mesh
+
+
+def scheme_phrase(plan: Plan) -> str:
+    """A scheme and its layout in words: "striped ring attention"."""
+    scheme = schemes[plan.scheme]
+    title = scheme.title or plan.scheme.replace("_", " ")
+    return f"{plan.layout} {title}" if scheme.layouts is None or len(scheme.layouts) > 1 else title
+
+
+def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
+    """A plan in words, with the tiles, the mesh and the options in which it differs from others."""
+    return plans_phrase([m], others)
+
+
+def plans_phrase(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
+    """Plans that cannot be told apart, in words: what they share is said once."""
+    plans, rivals = [m.plan for m in equals], [m.plan for m in others]
+
+    def differs(part: Callable[[Plan], Any]) -> bool:
+        return len({part(plan) for plan in rivals}) > 1
+
+    if len({plan.scheme for plan in plans}) > 1:
+        return joined(list(dict.fromkeys(map(scheme_phrase, plans))))
+    words = [joined_schemes(plans)]
+    if differs(lambda plan: plan.kernel):
+        words.append(f"with the {joined(list(dict.fromkeys(plan.kernel for plan in plans)))} kernel")
+    if tiles := list(dict.fromkeys(tile_words(plan.tile) for plan in plans if plan.tile)):
+        backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
+        also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
+        words.append(f"with tiles of {joined(tiles)}{also}")
+    if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
+        words.append(f"on a mesh of {joined(list(dict.fromkeys(map(mesh_words, plans))))}")
+    if differs(options_words) and (options := list(dict.fromkeys(filter(None, map(options_words, plans))))):
+        words.append(f"and {joined(options)}")
+    flags = list(dict.fromkeys(filter(None, (flags_text(m.flags).strip() for m in equals))))
+    return " ".join([*words, *([f"and {joined(flags)}"] if flags else [])])
+
+
+def joined_schemes(plans: Sequence[Plan]) -> str:
+    """Names of schemes and layouts; one scheme in several layouts is named once."""
+    by_scheme: dict[str, list[Plan]] = {}
+    for plan in plans:
+        by_scheme.setdefault(plan.scheme, []).append(plan)
+    names = []
+    for members in by_scheme.values():
+        phrase = scheme_phrase(members[0])
+        layouts = list(dict.fromkeys(plan.layout for plan in members))
+        names.append(phrase.replace(layouts[0], joined(layouts), 1) if phrase.startswith(layouts[0]) else phrase)
+    return joined(names)
+
+
+def tile_words(tile: Tile) -> str:
+    """Queries by keys."""
+    return f"{tile.block_q} x {tile.block_kv}"
+
+
+def mesh_words(plan: Plan) -> str:
+    return ", ".join(f"{axis}={size}" for axis, size in plan.axes.items()) or "one device"
+
+
+def options_words(plan: Plan) -> str:
+    """Options that are not the usual ones."""
+    said = [f"unroll={plan.unroll}"] * (plan.unroll != 1) + [f"parts={plan.parts}"] * (plan.parts != 1)
+    said += [f"chunk={plan.chunk}"] * (plan.chunk is not None)
+    return ", ".join(
+        [*said, *(f"{key}={value}" for key in WORD_OPTIONS if (value := getattr(plan, key)) != WORD_OPTIONS[key][0])]
+    )
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names with "or" before the last; of many the first, and how many others."""
+    if len(names) > MAX_NAMES:
+        return f"{names[0]} or one of {len(names) - 1} others"
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def why_above_bound(bound: Mapping[str, Any] | None) -> str | None:
+    """Why a gain is larger than its bound; None where it is not."""
+    if not bound or (bound["reached"] or 0.0) <= ABOVE_BOUND:
+        return None
+    return "above its bound, which counts all tiles as equally expensive and no waiting for hops"

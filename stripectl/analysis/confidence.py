@@ -1,0 +1,26 @@
+"""How sure a recommendation is: a level, a word and the reason.
+
+Levels say how the time of the best plan is known, from published figures alone to many samples on the devices
+themselves; that two plans cannot be told apart is part of the answer and not of the level.
+"""
+
+from stripectl.analysis.ranking import Ranking, speedup_error
+
+LEVELS = ("low", "fair", "good", "high")
+WIDE_INTERVAL = 0.05  # half an interval over its median
+NEAR = 0.15  # error of predictions up to which they are good
+
+
+def confidence_level(ranking: Ranking, known_error: float | None) -> int:
+    """From 1 to 4; `known_error` is how far such predictions are off published measurements, where that is known."""
+    best = ranking.best
+    if best.method == "measured":
+        if not best.ci95_s or not best.median_s:
+            return 2
+        half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
+        return 4 if half <= WIDE_INTERVAL else 3
+    errors = [error for error in (speedup_error(ranking.pairs), known_error) if error is not None]
+    source = str((best.cost_source or {}).get("source"))
+    if source == "datasheet":
+        return 1
+    return 3 if errors and min(errors) <= NEAR else 2

@@ -1,0 +1,178 @@
+"""The first screen: the question, its answer, the figures that matter with how each is known, how sure the answer is, a
+chart of the plans that matter and what limits the best one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from stripectl.analysis.confidence import LEVELS
+from stripectl.analysis.ranking import Ranking, contenders, rankings
+from stripectl.analysis.striped_attention_paper import published_comparisons
+from stripectl.core.workload import STEP, Workload
+from stripectl.reporters.html.bar_chart import time_bar
+from stripectl.reporters.html.charts import chart, chart_table
+from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
+from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
+from stripectl.results.labels import plan_label, workload_label
+from stripectl.results.measurement import Measurement, attention_bound, measurement_set, simulation_of
+from stripectl.simulate.cost_model import PARTS
+from stripectl.util.units import NOTHING, SECONDS, duration, nbytes, rate, times, unit_of, with_interval
+
+MAX_PLANS = 6  # of the chart
+HERO = 760  # pixels of its drawing on a wide screen
+MIN_SHARE = 0.005  # of a part that is drawn
+
+
+class Fact(NamedTuple):
+    """A figure: what it is, its value, the method it is known by, and a line on it."""
+
+    name: str
+    value: str
+    method: str | None
+    note: str
+
+
+def first_screen(found: Mapping[str, Any], shown: Sequence[Measurement]) -> dict[str, Any]:
+    """Everything that the first screen shows of a recommendation `found` in the measurements of a run."""
+    ranked = rankings(shown)
+    work = Workload.from_json(found["workload"])
+    ranking = next(each for each in ranked if each.workload == work and str(each.best.target) == found["target"])
+    return {
+        "question": found["question"],
+        "answer": found["answer"],
+        "plan": found["plan"],
+        "workload": workload_label(work),
+        "facts": list(facts(found)),
+        "confidence": found["confidence"] | {"levels": LEVELS},
+        "limits": limits(found),
+        "chart": hero(ranking, ranked, shown) | {"wide": HERO},
+        "use": found["use"],
+        "reasons": found["reasons"],
+    }
+
+
+def facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+    """Time, gain and memory."""
+    yield Fact(
+        "time",
+        with_interval(found["median_s"], found["ci95_s"]),
+        found["method"],
+        rate(found["tokens_per_s"], "tokens/s"),
+    )
+    gain, bound = found["gain"], found["bound"] or {}
+    if gain:
+        note = f"95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f}" if gain["ci95"] else ""
+        if bound.get("above"):
+            note = f"{bound['above']} ({times(bound['attention_only'])})"
+        elif bound.get("reached"):
+            note = "; ".join(filter(None, [note, f"bound {times(bound['attention_only'])}"]))
+        yield Fact("gain", times(gain["value"]), found["method"], note or f"over {gain['over'].partition('@')[0]}")
+    else:
+        yield Fact("gain", NOTHING, None, "the other plans are compared with this plan")
+    needs, has = found["peak_bytes"], found["hbm_bytes"]
+    if needs:
+        of = f"{needs / has:.0%} of the {nbytes(has)} of a device" if has else "per device"
+        yield Fact("memory", nbytes(needs), found["method"], of)
+    else:
+        yield Fact("memory", NOTHING, None, "neither measured nor compiled here")
+
+
+def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The parts of the machine by the time that each would save were it twice as fast, as shares of their sum; `parts`
+    of a training step by their time."""
+    shares, steps = found["bottleneck_shares"] or {}, found["step_parts"] or {}
+    total = sum(shares.values())
+    if not total:
+        return None
+    first = found["bound_by"]
+    segments, low = [], 0.0
+    for part in PARTS:
+        share = shares.get(part, 0.0)
+        if share / total >= MIN_SHARE:
+            segments.append({"part": part, "low": 100 * low, "share": 100 * share / total, "saves": f"{share:.0%}"})
+            low += share / total
+    took = sum(steps.values())
+    return {
+        "first": first,
+        "sentence": f"Twice as fast {first} would save {shares[first]:.0%} of the time.",
+        "segments": segments,
+        "method": found["limits_method"],
+        "steps": ", ".join(
+            f"{name.replace('_', ' ')} {seconds / took:.0%}" for name, seconds in steps.items() if seconds
+        ),
+    }
+
+
+def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measurement]) -> dict[str, Any]:
+    """Speed-ups over the lengths of the run where it has several, else the plans that matter with their bound."""
+    work = ranking.workload
+    lengths = {each.workload.seq_len for each in ranked if each.workload.without("seq_len") == work.without("seq_len")}
+    if len(lengths) > 1:
+        mesh = ranking.best.plan.mesh if work.passes == STEP and work.model else None
+        papers = published_comparisons(shown)
+        drawn = speed_up_chart(ranking, ranked, papers, mesh if papers else None)
+        if drawn:
+            values = drawn_values(drawn)
+            return drawn | {"domain": [min(values), max(values)]}
+    return plans_chart(ranking)
+
+
+def plans_chart(ranking: Ranking) -> dict[str, Any]:
+    """The best plan, those that may be as fast, what speed-ups are over and the best plan of each scheme and layout."""
+    best, run = ranking.best, measurement_set(ranking.members)
+    chosen = plans_that_matter(ranking)
+    twins = [simulation_of(m, run) for m in chosen]
+    unit, size = unit_of(max(m.median_s or 0.0 for m in chosen), SECONDS)
+    names = short_labels(chosen)
+    table = [
+        (plan_label(m), str(m.target), m.method, duration(m.median_s), interval_text(m))
+        for row in zip(chosen, twins, strict=True)
+        for m in row
+        if m
+    ]
+    return chart(
+        "bars",
+        "Which plan is fastest?",
+        f"{best.workload.passes} on {best.target}",
+        [m.method for m in chosen],
+        f"Times of the plans that matter. The fastest: {best.plan}, {best.method}, {duration(best.median_s)}.",
+        chart_table(COLUMNS, table, ("plan", "target", "method", "95 % interval")),
+        group=workload_label(best.workload),
+        bars=[
+            time_bar(
+                at,
+                m,
+                size,
+                names[id(m)],
+                best=m is best or ranking.too_close(best, m),
+                predicted=(twin.median_s or 0.0) / size if twin else None,
+            )
+            for at, (m, twin) in enumerate(zip(chosen, twins, strict=True))
+        ],
+        axis=f"time ({unit})",
+        rule=bound_rule(ranking, size),
+    )
+
+
+def plans_that_matter(ranking: Ranking) -> list[Measurement]:
+    """Fastest first; of each scheme and layout the fastest plan alone, since tiles have a chart of their own."""
+    kinds: dict[Any, Measurement] = {}
+    for m in ranking.rivals:
+        kinds.setdefault((m.plan.scheme, m.plan.layout), m)
+    several = len(kinds) > 1
+    found = list(kinds.values())[:MAX_PLANS] if several else list(ranking.rivals[:MAX_PLANS])
+    over = ranking.best.speedup and ranking.best.speedup["over"]
+    base = next((m for m in ranking.rivals if str(m.plan) == over), None)
+    if base is not None and all(m is not base for m in found):
+        found = [*found[: MAX_PLANS - 1], base]
+    return sorted(found, key=lambda m: (m is not ranking.best, m.median_s or 0.0))
+
+
+def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
+    """The least time that the balance of tiles allows the best plan, from the time of the plan its gain is over."""
+    best = ranking.best
+    over = best.speedup["over"] if best.speedup else None
+    base = next((m for m in contenders(ranking.members) if str(m.plan) == over), None)
+    most = (best.bound or {}).get("layer") if best.workload.passes == STEP else attention_bound(best)
+    if not base or not base.median_s or not most or base.plan.mesh != best.plan.mesh:
+        return None
+    return {"value": base.median_s / most / size, "words": f"bound {times(most)}: {duration(base.median_s / most)}"}

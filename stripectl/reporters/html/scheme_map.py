@@ -1,0 +1,97 @@
+"""Which scheme to use at which length, as regions: lengths from left to right, a strip for each pass, a region for each
+answer. Schemes that tie share a region, which has both names."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from stripectl.analysis.by_length import SchemesByLength
+from stripectl.core.workload import format_length
+from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, chart, chart_table, described, svg, tip
+from stripectl.reporters.html.line_chart import TOKENS
+from stripectl.reporters.terminal import by_length
+
+TITLE = "Which scheme to use, by length"
+COLUMNS = ("pass", "from", "to", "scheme")
+STRIP_PIXELS = 76  # of a pass
+CHARACTER = 7  # pixels of a letter in a region's name
+
+
+def scheme_map(contests: Sequence[SchemesByLength]) -> dict[str, Any]:
+    """The regions of contests that differ in their pass alone."""
+    regions = [region for contest in contests for region in _regions(contest)]
+    lengths = sorted({each.seq_len for contest in contests for each in contest.lengths})
+    return chart(
+        "regions",
+        by_length.QUESTION,
+        TITLE,
+        [each.best.method for contest in contests for each in contest.lengths if each.best],
+        " ".join(f"{contest.workload.passes}: {by_length.answer_line(contest)}" for contest in contests),
+        chart_table(COLUMNS, [(r["pass"], r["first"], r["last"], r["name"]) for r in regions], COLUMNS),
+        "Regions end halfway between two lengths of the run.",
+        regions=regions,
+        lengths=lengths,
+        schemes=list(dict.fromkeys(r["scheme"] for r in regions))[: len(COLOURS)],
+        passes=[contest.workload.passes for contest in contests],
+    )
+
+
+def _regions(contest: SchemesByLength) -> list[dict[str, Any]]:
+    lengths = [each.seq_len for each in contest.lengths]
+    steps = [1 / math.sqrt(lengths[1] / lengths[0]), *(math.sqrt(b / a) for a, b in itertools.pairwise(lengths))]
+    steps.append(steps[-1])
+    found, at = [], 0
+    for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
+        count = len(list(group))
+        first, last = lengths[at], lengths[at + count - 1]
+        names = " or ".join(leaders[:2]) + " ..." * (len(leaders) > 2) if leaders else "no plan has a time"
+        region = {
+            "pass": contest.workload.passes,
+            "first": format_length(first),
+            "last": format_length(last),
+            "low": first * steps[0] if at == 0 else first / steps[at],
+            "high": last * steps[at + count],
+            "middle": math.sqrt(first * last),
+            "scheme": leaders[0] if leaders else "",
+            "name": names,
+        }
+        span = format_length(first) + (f" to {format_length(last)}" if count > 1 else "")
+        found.append(region | {"tip": tip(f"{region['pass']}, {span} tokens: {names}")})
+        at += count
+    return found
+
+
+def draw(chart: Mapping[str, Any], width: int) -> str:
+    """SVG. `regions` are as `_regions` makes them, `schemes` in the order of their colours."""
+    regions, wide = chart["regions"], width - 20
+    ends = [min(each["low"] for each in regions), max(each["high"] for each in regions)]
+    scale = alt.Scale(type="log", base=2, domain=ends, nice=False)
+    ticks = chart["lengths"][:: -(-len(chart["lengths"]) // max(2, width // 70))]
+    axis = alt.Axis(values=ticks, labelExpr=TOKENS, grid=False)
+    across = alt.X("low:Q", title="sequence length (tokens)", scale=scale, axis=axis)
+    rows = alt.Y("pass:N", title=None, sort=chart["passes"], axis=None, scale=alt.Scale(paddingInner=0))
+    per_pixel = math.log(ends[1] / ends[0]) / wide
+    named = [
+        each | {"short": each["name"] if fits else each["scheme"][: int(room // CHARACTER)]}
+        for each in regions
+        for room in (math.log(each["high"] / each["low"]) / per_pixel,)
+        for fits in (len(each["name"]) * CHARACTER <= room,)
+    ]
+    base = alt.Chart(alt.Data(values=named)).encode(y=rows)
+    colour = alt.Scale(domain=chart["schemes"], range=list(COLOURS[: len(chart["schemes"])]))
+    boxes = base.mark_bar(height=34, yOffset=10, fillOpacity=0.3, strokeWidth=1.5).encode(
+        x=across,
+        x2="high:Q",
+        color=alt.Color("scheme:N", scale=colour, legend=None),
+        stroke=alt.Stroke("scheme:N", scale=colour, legend=None),
+        description=described(),
+    )
+    text: dict[str, Any] = {"color": INK, "fontSize": FONT_SIZE + 1}
+    names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text="short:N")
+    firsts = [each for at, each in enumerate(regions) if at == 0 or each["pass"] != regions[at - 1]["pass"]]
+    passes = alt.Chart(alt.Data(values=firsts)).encode(y=rows).mark_text(x=0, yOffset=-20, align="left", **text)
+    layers = alt.layer(boxes, names, passes.encode(text="pass:N"))
+    return svg(layers.properties(width=wide, height=alt.Step(STRIP_PIXELS)))

@@ -1,0 +1,65 @@
+"""All workloads of a run in one matrix: lengths down, passes, models and targets across; a cell is the answer, its gain
+and how that is known, and leads to the details."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stripectl.core.model_config import MODEL_SIZES
+from stripectl.core.workload import Workload, format_length
+from stripectl.results.labels import workload_label
+from stripectl.util.units import duration, times
+
+MAX_DETAILS = 25  # workloads that have details; of the others the matrix has the answer
+
+
+def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The matrix of what is recommended, the workload that the run is about first; None where that is all."""
+    if len(found) < 2:
+        return None
+    works = [Workload.from_json(each["workload"]) for each in found]
+    lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
+    shapes = shape_labels(works, [each["target"] for each in found])
+    passes = [work.passes for work in works]
+    by_length = list(zip(lengths, (joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
+    by_shape = list(zip((joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
+    places = min(by_length, by_shape, key=lambda each: len({row for row, _ in each}) * len({name for _, name in each}))
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
+        each, (row, name) = found[at], places[at]
+        rows.setdefault(row, {})[name] = {
+            "names": each["names"],
+            "gain": times(each["gain"]["value"]) if each["gain"] else None,
+            "time": duration(each["median_s"]),
+            "method": each["method"],
+            "anchor": workload_anchor(at) if at < MAX_DETAILS else None,
+            "chosen": at == 0,
+        }
+    columns = sorted({name for cells in rows.values() for name in cells})
+    return {
+        "columns": columns,
+        "rows": [{"length": row, "cells": [cells.get(name) for name in columns]} for row, cells in rows.items()],
+    }
+
+
+def workload_anchor(at: int) -> str:
+    """The name in the page of the details of a workload."""
+    return f"w{at}"
+
+
+def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]:
+    """What tells each workload from others of its length and pass: the model or the shape, and the target."""
+    models = [f"model {work.model}" if work.model else f"{work.heads} heads of {work.head_dim}" for work in works]
+    whole = [workload_label(replace(work, seq_len=works[0].seq_len)) for work in works]
+    same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1
+    places = targets if len(set(targets)) > 1 else [""] * len(works)
+    for names in ([""] * len(works) if same_shape else models, whole):
+        labels = [joined(*each) for each in zip(names, places, strict=True)]
+        keys = {(work.seq_len, work.passes, label) for work, label in zip(works, labels, strict=True)}
+        if len(keys) == len(works):
+            break
+    return labels
+
+
+def joined(*words: str) -> str:
+    return ", ".join(filter(None, words))
