@@ -61,7 +61,9 @@ def entry(
     """What is recommended for one workload and target."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
-    limits = limits_of_measurement(best, run)
+    limits, bound, gain = limits_of_measurement(best, run), layout_bound(best), layout_gain(ranking)
+    if bound and gain and best.speedup and gain["over"] != best.speedup["over"]:  # the bound is of another gain
+        bound |= {"reached": None, "above": None}
     found = {
         "workload": best.workload.to_json(),
         "target": str(best.target),
@@ -70,7 +72,7 @@ def entry(
         "method": best.method,
         "headline": recommendation_headline(ranking),
         "question": question(best.workload, str(best.target), best.devices),
-        "answer": answer(ranking, gain := layout_gain(ranking)),
+        "answer": answer(ranking, gain),
         "tied": [m.printed_plan for m in tied(ranking)[1:]],
         "names": layout_names(ranking),
         "median_s": best.median_s,
@@ -81,7 +83,7 @@ def entry(
         "bottleneck_shares": limits,
         "limits_method": limits and ("simulated" if best.method == "measured" else best.method),
         "bound_by": max(limits, key=lambda part: limits[part]) if limits else None,
-        "bound": layout_bound(best),
+        "bound": bound,
         "runner_up": second and second.printed_plan,
         "margin": second and margin_of(best, second),
         "too_close": ranking.too_close(best, second) if second else None,

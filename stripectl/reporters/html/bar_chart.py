@@ -39,6 +39,7 @@ def bar(
         "tip": tip(f"{plan_label(m)}: {words} {mark} {METHOD_WORDS.get(m.method, m.method)} on {m.target}"),
         "method": utf8(m.method),
         "value": value,
+        "end": max(value, high or 0.0),
         "low": low,
         "high": high,
         "best": best,
@@ -82,7 +83,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         .transform_filter("datum.best")
         .encode(text="name:N"),
         base.mark_text(dy=-6, fontSize=12, **text).transform_filter("!datum.best").encode(text="name:N"),
-        base.mark_text(yOffset=11, dx=7, align="left", fontSize=12, color=INK).encode(x=value, text="words:N"),
+        base.mark_text(yOffset=11, dx=7, align="left", fontSize=12, color=INK).encode(x=alt.X("end:Q"), text="words:N"),
     ]
     if rule:
         limit = alt.Chart(alt.Data(values=[rule])).encode(x=alt.X("value:Q"))

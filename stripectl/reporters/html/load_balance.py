@@ -124,7 +124,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     y = alt.Y("y:Q", title="device", scale=alt.Scale(domain=[high, 0], nice=False), axis=_axis(devices, tall))
     shape = alt.Shape("path:N", scale=None)
     cells = alt.Chart(alt.Data(values=marks)).encode(x=x, y=y, shape=shape)
-    full: dict[str, Any] = {"size": PIXELS, "opacity": 1, "strokeWidth": 0, "fill": COLOURS[0]}
+    full: dict[str, Any] = {"size": PIXELS, "opacity": 1, "filled": True, "color": COLOURS[0]}
     idle: dict[str, Any] = {"size": PIXELS, "strokeWidth": 1, "color": INK, "strokeDash": [2, 2], "opacity": 0.4}
     layers = [
         cells.transform_filter("datum.share > 0")

@@ -73,6 +73,7 @@ MARKS = tables.MARKS | {"counted": "∑", "published": "★"}
 SECTIONS = (speedup, by_length, times, load_balance, tiles, memory, mesh, roofline, accuracy)
 TRANSFERS = ("plan", "pass", "transfer", "sent each time", "times", "scheduled", "beside", "changed by the compiler")
 CHECKS = ("plan", "pass", "error", "allowed", "against")
+SMALL = 0.8  # of the width that a drawing was given
 MAX_COST_SOURCES = 24  # calibrations
 MAX_FAILURES = 4  # reasons on the first screen
 MAX_LISTED_ROWS = 200  # rows of what the compiler says, and of checks
@@ -141,9 +142,14 @@ def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
     draw = DRAWINGS[chart["kind"]]
     widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
     if not alone or chart.get("one_size"):
-        widths = (("panel", PANEL),)
-    found = [(name, Markup(draw(chart, width))) for name, width in widths]
-    return [(name, text) for name, text in found if text]
+        widths = (("panel-size", PANEL),)
+    found = ((name, draw(chart, width), width) for name, width in widths)
+    return [(name + " small" * is_small(text, width), Markup(text)) for name, text, width in found if text]
+
+
+def is_small(drawing: str, width: int) -> bool:
+    """Whether a drawing needs much less room than it was given, so that it keeps its size."""
+    return float(drawing.partition(' width="')[2].partition('"')[0]) < SMALL * width
 
 
 @functools.cache
