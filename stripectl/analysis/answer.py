@@ -55,7 +55,7 @@ def tied(ranking: Ranking) -> list[Measurement]:
 def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
     """Which plan to use, and how much faster it is than which other."""
     best, equals = ranking.best, tied(ranking)
-    name = plans_phrase(equals, ranking.rivals)
+    name = named_plans(equals, ranking.rivals)
     if best.devices == 1:
         return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device."
     if len(ranking.rivals) == 1:
@@ -90,10 +90,10 @@ def scheme_phrase(plan: Plan) -> str:
 
 def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
     """A plan in words, with the tiles, the mesh and the options in which it differs from others."""
-    return plans_phrase([m], others)
+    return named_plans([m], others)
 
 
-def plans_phrase(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
+def named_plans(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
     """Plans that cannot be told apart, in words: what they share is said once."""
     plans, rivals = [m.plan for m in equals], [m.plan for m in others]
 

@@ -16,10 +16,10 @@ from stripectl.reporters.html.charts import (
     SHAPES,
     chart,
     chart_table,
-    described,
     section,
     svg,
     tip,
+    tip_channel,
 )
 from stripectl.reporters.terminal import tables
 from stripectl.results.labels import workload_label
@@ -157,7 +157,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         bars.mark_rule(color=INK, strokeWidth=1.5),
         marks.mark_point(
             color=COLOURS[0], fill=COLOURS[0], fillOpacity=0.25, shape=SHAPES[2], size=75, strokeWidth=1.5
-        ).encode(description=described()),
+        ).encode(description=tip_channel()),
     ]
     side = min(width - 60, 340)
     return svg(alt.layer(*layers).properties(width=max(side, width - 120) if width > NARROW else side, height=side))

@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, QUIET, described, svg, tip
+from stripectl.reporters.html.charts import COLOURS, INK, QUIET, svg, tip, tip_channel
 from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread_cell
 from stripectl.results.labels import plan_label
 from stripectl.results.measurement import Measurement
@@ -68,7 +68,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     ran = "datum.method == 'measured'"
     ink = alt.condition("datum.best", alt.value(COLOURS[0]), alt.value(QUIET))
     boxes = base.mark_bar(height=14, yOffset=11).encode(
-        x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=described()
+        x=value, color=ink, fillOpacity=alt.condition(ran, alt.value(1), alt.value(0.5)), description=tip_channel()
     )
     text: dict[str, Any] = {"align": "left", "x": 0, "color": INK, "limit": width}
     known, twins = base.transform_filter("isValid(datum.low)"), base.transform_filter("isValid(datum.predicted)")

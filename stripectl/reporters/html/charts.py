@@ -211,7 +211,7 @@ def tip(words: str) -> str:
     return TIP + utf8(words)
 
 
-def described(field: str = "tip:N") -> Any:
+def tip_channel(field: str = "tip:N") -> Any:
     """The channel of a mark's words."""
     return alt.Description(field)
 

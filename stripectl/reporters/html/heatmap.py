@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, described, svg
+from stripectl.reporters.html.charts import COLOURS, INK, svg, tip_channel
 
 WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
 FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's ink stays legible on both
@@ -39,7 +39,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         fillOpacity=alt.FillOpacity("fullness:Q", scale=None),
         strokeWidth=alt.condition("datum.wins", alt.value(2), alt.value(0.5)),
         strokeOpacity=alt.condition("datum.wins", alt.value(1), alt.value(0.2)),
-        description=described(),
+        description=tip_channel(),
     )
     names = max((len(str(name)) for name in down["order"]), default=0) * 6 + 30
     step = min(WIDEST, max(NARROWEST, (width - names) // max(1, len(across["order"]))))

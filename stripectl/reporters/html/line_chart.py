@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, NARROW, PANEL, SHAPES, described, svg
+from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, NARROW, PANEL, SHAPES, svg, tip_channel
 
 MAX_SERIES = len(COLOURS)
 MAX_TICKS = 8
@@ -75,7 +75,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
     layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     fill = alt.condition(ran, alt.value(1), alt.value(0))
     points = base.mark_point(size=60, strokeWidth=1.8)
-    layers.append(points.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=described()))
+    layers.append(points.encode(shape=shape, fill=colour.copy(deep=True), fillOpacity=fill, description=tip_channel()))
     crosses = of(chart["crosses"]).encode(y=up, color=colour)
     layers.append(crosses.mark_point(size=55, strokeWidth=1.5).encode(shape=shape))
     layers.append(crosses.mark_text(text="✕", fontSize=13, fontWeight="bold"))

@@ -144,10 +144,10 @@ def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
     if not alone or chart.get("one_size"):
         widths = (("panel-size", PANEL),)
     found = ((name, draw(chart, width), width) for name, width in widths)
-    return [(name + " small" * is_small(text, width), Markup(text)) for name, text, width in found if text]
+    return [(name + " small" * keeps_its_size(text, width), Markup(text)) for name, text, width in found if text]
 
 
-def is_small(drawing: str, width: int) -> bool:
+def keeps_its_size(drawing: str, width: int) -> bool:
     """Whether a drawing needs much less room than it was given, so that it keeps its size."""
     return float(drawing.partition(' width="')[2].partition('"')[0]) < SMALL * width
 

@@ -19,12 +19,12 @@ from stripectl.reporters.html.charts import (
     PANEL,
     chart,
     chart_table,
-    described,
     grouped_by,
     method_shape,
     section,
     svg,
     tip,
+    tip_channel,
 )
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
@@ -137,7 +137,7 @@ def draw(chart: dict[str, Any], width: int) -> str:
         fill=alt.value(COLOURS[0]),
         fillOpacity=alt.condition("datum.method == 'measured'", alt.value(1), alt.value(0.25)),
         shape=method_shape(),
-        description=described(),
+        description=tip_channel(),
     )
     said: dict[str, Any] = {"fontSize": FONT_SIZE, "color": INK, "y": 12}
     layers = [

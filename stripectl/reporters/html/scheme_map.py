@@ -10,7 +10,7 @@ import altair as alt
 
 from stripectl.analysis.by_length import SchemesByLength
 from stripectl.core.workload import format_length
-from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, chart, chart_table, described, svg, tip
+from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, chart, chart_table, svg, tip, tip_channel
 from stripectl.reporters.html.line_chart import TOKENS
 from stripectl.reporters.terminal import by_length
 
@@ -87,7 +87,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         x2="high:Q",
         color=alt.Color("scheme:N", scale=colour, legend=None),
         stroke=alt.Stroke("scheme:N", scale=colour, legend=None),
-        description=described(),
+        description=tip_channel(),
     )
     text: dict[str, Any] = {"color": INK, "fontSize": FONT_SIZE + 1}
     names = base.mark_text(yOffset=10, fontWeight="bold", **text).encode(x=alt.X("middle:Q"), text="short:N")

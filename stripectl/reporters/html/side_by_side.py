@@ -44,12 +44,12 @@ def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
         "differing": chart_table(("", *letters), differing, ("", *letters), most=200),
         "alike": alike,
         "part": section("faster", "Faster", TITLE, INTRO, grouped_by(_charts(letters, runs)), ABSENT),
-        "answer": answer_line(letters, changes := common_measurements(letters, runs)),
+        "answer": changes_sentence(letters, changes := common_measurements(letters, runs)),
         "changes": chart_table(CHANGES, sorted(changes, key=_notable), {*CHANGES} - {"A", "other"}, most=500),
     }
 
 
-def answer_line(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
+def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
     """How many measurements changed from the first run to each other one."""
     said = []
     for letter in letters[1:]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.reporters.html.charts import COLOURS, INK, described, svg
+from stripectl.reporters.html.charts import COLOURS, INK, svg, tip_channel
 
 BAR_PIXELS = 40  # pixels of a bar and its name
 
@@ -30,7 +30,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
         x=alt.X("low:Q", title=chart["axis"], scale=alt.Scale(zero=True), axis=axis),
         x2="high:Q",
         color=colour,
-        description=described(),
+        description=tip_channel(),
     )
     first = base.transform_filter("datum.low == 0")
     names = first.mark_text(dy=-8, fontSize=12, align="left", x=0, color=INK, limit=0).encode(text="name:N")

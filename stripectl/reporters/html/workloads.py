@@ -21,8 +21,8 @@ def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None
     lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
     shapes = shape_labels(works, [each["target"] for each in found])
     passes = [work.passes for work in works]
-    by_length = list(zip(lengths, (joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
-    by_shape = list(zip((joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
+    by_length = list(zip(lengths, (_joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
+    by_shape = list(zip((_joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
     places = min(by_length, by_shape, key=lambda each: len({row for row, _ in each}) * len({name for _, name in each}))
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
@@ -54,12 +54,12 @@ def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]
     same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1
     places = targets if len(set(targets)) > 1 else [""] * len(works)
     for names in ([""] * len(works) if same_shape else models, whole):
-        labels = [joined(*each) for each in zip(names, places, strict=True)]
+        labels = [_joined(*each) for each in zip(names, places, strict=True)]
         keys = {(work.seq_len, work.passes, label) for work, label in zip(works, labels, strict=True)}
         if len(keys) == len(works):
             break
     return labels
 
 
-def joined(*words: str) -> str:
+def _joined(*words: str) -> str:
     return ", ".join(filter(None, words))
