@@ -45,6 +45,11 @@ class Model:
     replaced: str = ""
 
     @property
+    def step_sizes(self) -> dict[str, Any]:
+        """The fields that the workload of its training step has in common with it."""
+        return {name: value for name, value in vars(self).items() if name not in ("name", "replaced")}
+
+    @property
     def value_dim(self) -> int:
         """Elements of a head of values."""
         return self.v_head_dim or self.head_dim

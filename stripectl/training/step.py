@@ -221,8 +221,7 @@ def make_training(
     """
     model = Model.load(model) if isinstance(model, str) else model
     plan = with_mesh(parse_plan(plan) if isinstance(plan, str) else plan, len(devices or jax.devices()))
-    sizes = {key: value for key, value in vars(model).items() if key != "name"}
-    workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **sizes)
+    workload = Workload(seq_len=seq_len, batch=batch, dtype=dtype, passes=STEP, model=model.name, **model.step_sizes)
     here = list(devices or jax.devices())
     kind = here[0].platform
     if reason := why_unsupported(plan, workload, kind, len(here)):

@@ -96,9 +96,7 @@ def test_every_example_is_a_suite_that_runs(capsys, path: Path) -> None:
 
 
 def step(plan: str, seconds: float, target: str, model: str, seq_len: int) -> Measurement:
-    sizes = Model.load(model)
-    shape = {name: getattr(sizes, name) for name in sizes.__dataclass_fields__ if name != "name"}
-    workload = Workload(seq_len=seq_len, model=model, passes="step", **shape)
+    workload = Workload(seq_len=seq_len, model=model, passes="step", **Model.load(model).step_sizes)
     return Measurement(
         workload=workload, plan=read_plan(plan), target=read_target(target), method="simulated", median_s=seconds
     )

@@ -28,8 +28,7 @@ ARRAY = 2**15 // 8 * 16 * 128 * 2  # bytes of queries, keys or values of one of 
 
 
 def step_of(name: str, seq_len: int, batch: int = 1) -> Workload:
-    sizes = {key: value for key, value in vars(Model.load(name)).items() if key != "name"}
-    return Workload(seq_len=seq_len, batch=batch, passes=STEP, model=name, **sizes)
+    return Workload(seq_len=seq_len, batch=batch, passes=STEP, model=name, **Model.load(name).step_sizes)
 
 
 def test_memory_counts_until_its_last_reference_is_gone() -> None:

@@ -49,7 +49,7 @@ class MemoryAccuracy(NamedTuple):
 
 def workload_of(case: dict[str, Any]) -> Workload:
     """The workload of a case of the file: a model's attention alone, or its step with a sequence per replica."""
-    sizes: dict[str, Any] = {key: value for key, value in vars(Model.load(case["model"])).items() if key != "name"}
+    sizes = Model.load(case["model"]).step_sizes
     if case["passes"] != STEP:
         sizes = {name: sizes[name] for name in ("heads", "kv_heads", "head_dim")}
     batch = parse_plan(case["plan"]).product(BATCH_AXES)
