@@ -104,7 +104,7 @@ def every(keys: ConfigKeys, period: int, others: str, last: str = "full_attentio
 
 
 class Experts(NamedTuple):
-    """Layers of experts: how many, how many of them a token meets, the feed-forward of each and of the shared ones
+    """Layers of experts: how many, how many of them compute a token, the feed-forward of each and of the shared ones
     together, in how many layers; the others have a feed-forward of `dense`."""
 
     count: int
@@ -117,7 +117,7 @@ class Experts(NamedTuple):
 
     @property
     def met(self) -> int:
-        """The feed-forward that a token meets."""
+        """The feed-forward that computes a token."""
         return self.chosen * self.size + self.shared
 
     def replaced(self, d: int, gates: int = 0) -> list[Replacement]:

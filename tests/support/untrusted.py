@@ -235,7 +235,8 @@ def command_line(words: Sequence[str], folder: Path) -> None:
     prepare(work, beside)
     every = [path for path in (*work.iterdir(), *beside.iterdir()) if path.is_file() and not path.is_symlink()]
     before = {path: path.read_bytes() for path in every}
-    name, *given = [word.replace("\0", "") for word in words]
+    # as a program gets words: bytes without a zero, by the encoding of the file system
+    name, *given = [os.fsdecode(word.replace("\0", "").encode("utf-8", "surrogatepass")) for word in words]
     given += {
         "bench": (*ALONE, "--seqlen", "4k") if sum(map(len, given)) % 16 == 0 else (*ALONE, "--dry-run"),
         "tune-tiles": (*ALONE, "--seqlen", "16k", "--dry-run"),
