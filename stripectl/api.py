@@ -30,7 +30,7 @@ from stripectl.results.lock import writing_in
 from stripectl.results.run import FILE, Run
 from stripectl.results.writer import RunWriter
 from stripectl.runner import bench as benching
-from stripectl.runner.options import RequestOptions
+from stripectl.runner.options import REPORT, TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.tuning import search as tuning
 from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
@@ -38,11 +38,9 @@ from stripectl.runner.tuning.successive_halving import STRATEGIES
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
-REPORT = "report.html"
 # Options of the command line whose values have another name here.
 NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
 REPEATED = ("plans", "meshes", "xla_flags")
-TRACE_BUDGET, TRACE_SAMPLES = "10s", 3  # of a plan beside its profile
 
 Run.renderer = staticmethod(page.render)
 
@@ -105,8 +103,8 @@ def trace(
         Missing: the devices are not here.
     """
     usual = {
-        "time_budget": TRACE_BUDGET,
-        "min_samples": TRACE_SAMPLES,
+        "time_budget": TRACE_TIME_BUDGET,
+        "min_samples": TRACE_MIN_SAMPLES,
         **options,
         "plan": str(plan),
         "method": "measured",

@@ -17,12 +17,11 @@ import click
 
 from stripectl.cli.multihost import cluster_here
 from stripectl.errors import BadInput, StripectlError
-from stripectl.runner.options import RUNS
+from stripectl.runner.options import REPORT, RUNS
 
 if TYPE_CHECKING:
     from stripectl.results.writer import RunWriter
 
-REPORT = "report.html"
 SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was tried, or there are many
 
 

@@ -15,7 +15,6 @@ from stripectl.cli import options, session
 from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
-TIME_BUDGET, MIN_SAMPLES = "10s", 3  # of a plan beside its profile
 MAX_DEVICES = 2**17  # of the largest target
 SIZE_OPTIONS = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
 READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
@@ -52,15 +51,15 @@ def command(plan: str | None, **given: Any) -> int:
         return show_profile(given)
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
-    from stripectl.runner.options import RequestOptions
+    from stripectl.runner.options import TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
     from stripectl.runner.parse import parse_request
 
     options = replace(
         RequestOptions.of({name: value for name, value in given.items() if name != "mesh"}),
         plans=(plan,),
         method="measured",
-        time_budget=TIME_BUDGET,
-        min_samples=MIN_SAMPLES,
+        time_budget=TRACE_TIME_BUDGET,
+        min_samples=TRACE_MIN_SAMPLES,
     )
     request = replace(parse_request(options), baseline=False, default_size=not named & SIZE_OPTIONS)
     return session.run_bench({**given, "plans": (plan,)}, [request], profile=True)

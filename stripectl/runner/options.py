@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 RUNS = Path("stripectl-runs")  # the folder of runs that nobody named
+REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
+TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
 
 
 @dataclass(frozen=True, kw_only=True)
