@@ -14,7 +14,6 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,10 @@ from stripectl.reporters.html import page
 from stripectl.reporters.terminal.tables import ProgressDisplay
 from stripectl.results.backend import Event
 from stripectl.results.environment import environment
-from stripectl.results.lock import writing_in
-from stripectl.results.run import FILE, Run
+from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from stripectl.runner import bench as benching
+from stripectl.runner.open_run import open_run
 from stripectl.runner.options import REPORT, TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
 from stripectl.runner.parse import parse_request
 from stripectl.runner.tuning import search as tuning
@@ -186,25 +185,11 @@ NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, in
 
 @contextlib.contextmanager
 def new_run(name: str, told: Mapping[str, Any], output: str | Path | None, by: str = "key") -> Iterator[RunWriter]:
-    """A run that a function makes, in its folder or in a temporary one.
-
-    Raises:
-        BadInput: the folder holds a run, or cannot be written.
-    """
-    now = datetime.now(UTC)
+    """A run that a function makes, in its folder or in a temporary one."""
     arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
-    run = Run(
-        now.strftime("%Y%m%d-%H%M%S"), now.isoformat(timespec="milliseconds"), f"{name}({arguments})", environment([])
-    )
     with contextlib.ExitStack() as stack:
-        if output is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-")))
-        else:
-            folder = Path(output)
-            stack.enter_context(writing_in(folder))
-            if (folder / FILE).exists():
-                raise BadInput(f"{folder} holds a run. Choose another output.")
-        kept = RunWriter(run, folder, by)
+        folder = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-"))
+        kept = stack.enter_context(open_run(f"{name}({arguments})", environment([]), Path(folder), by=by))
         try:
             yield kept
         finally:

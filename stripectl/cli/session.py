@@ -2,14 +2,11 @@
 an exit code."""
 
 import contextlib
-import itertools
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +14,7 @@ import click
 
 from stripectl.cli.multihost import cluster_here
 from stripectl.errors import BadInput, StripectlError
-from stripectl.runner.options import REPORT, RUNS
+from stripectl.runner.options import REPORT
 
 if TYPE_CHECKING:
     from stripectl.results.writer import RunWriter
@@ -33,7 +30,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with open_run(given) as kept:
+    with run_of(given) as kept:
         run, screen = kept.run, console(stderr=given["as_json"], wide=given["wide"])
         stopped: BaseException | None = None
         try:
@@ -87,55 +84,25 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
 
 
 @contextlib.contextmanager
-def open_run(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
-    """A new run in a folder for it, or with --resume the run to go on with, where nobody else writes meanwhile."""
+def run_of(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
+    """The run of this command: a new one, or with --resume the one to go on with."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
-    from stripectl.results.lock import writing_in
-    from stripectl.results.run import FILE, Run, newest_run
-    from stripectl.results.writer import RunWriter
-    from stripectl.util.files import remove_leftovers
+    from stripectl.runner.open_run import open_run
 
     if given["history"]:
         History(given["history"]).check_writable()
-    with contextlib.ExitStack() as stack:
-        if given["resume"]:
-            folder: Path = given["output"] or newest_run(RUNS).parent
-            stack.enter_context(writing_in(folder))
-            run = Run.load(folder)
-            check_plans(run, folder)
-            run.measurements = [retried(m) for m in run.measurements if m.status != "failed" or m.samples_s]
-        else:
-            now = datetime.now(UTC)
-            identity = now.strftime("%Y%m%d-%H%M%S")
-            folder = given["output"] or reserve_folder(RUNS / identity, stack)
-            stack.enter_context(writing_in(folder) if given["output"] else contextlib.nullcontext())
-            if os.path.exists(folder / FILE):
-                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --output.")
-            command_line = shlex.join(["stripectl", *sys.argv[1:]])
-            around = environment([])
-            if cluster := cluster_here():
-                around["hosts"] = cluster.places
-                around["warnings"] += cluster.differences()
-            run = Run(identity, now.isoformat(timespec="milliseconds"), command_line, around)
-        remove_leftovers(folder, FILE, REPORT)
-        yield RunWriter(run, folder, by, warn=lambda text: click.echo(f"warning: {text}", err=True))
+    around = environment([])
+    if cluster := cluster_here():
+        around["hosts"] = cluster.places
+        around["warnings"] += cluster.differences()
+    command = shlex.join(["stripectl", *sys.argv[1:]])
+    with open_run(command, around, given["output"], resume=given["resume"], by=by, warn=show_warning) as kept:
+        yield kept
 
 
-def check_plans(run: Any, folder: Path) -> None:
-    """Fail before anything is measured where a plan of a run that is resumed means nothing to this stripectl."""
-    from stripectl.core.plan import UnreadablePlan
-
-    for m in run.measurements:
-        if isinstance(m.plan, UnreadablePlan):
-            raise BadInput(f"{folder} cannot be gone on with: this stripectl cannot read a plan in it: {m.plan.reason}")
-
-
-def retried(m: Any) -> Any:
-    """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
-    from stripectl.measure.sampler import UNFINISHED
-
-    return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
+def show_warning(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
 
 
 def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
@@ -238,17 +205,6 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
         screen.print()
     if any("profile" in m.profile for m in traced):
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
-
-
-def reserve_folder(folder: Path, stack: contextlib.ExitStack) -> Path:
-    """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
-    from stripectl.results.lock import writing_in
-
-    for candidate in (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in itertools.count(1)):
-        with contextlib.suppress(FileExistsError):
-            stack.enter_context(writing_in(candidate, new=True))
-            break
-    return candidate
 
 
 def exit_code(run: Any, explicit: bool) -> int:

@@ -120,7 +120,7 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"], wide=given["wide"]), list[str]()
-    with session.open_run(given, by="identity") as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.run_of(given, by="identity") as kept:  # of a candidate, what is known of it last, by whatever method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None

@@ -172,7 +172,7 @@ BROKEN = {
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
     "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
-    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot be gone on with"),
+    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot go on with"),
     "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
 }
 
@@ -347,8 +347,8 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept() -> None:
 
 
 def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
-    from stripectl.cli.session import retried
     from stripectl.measure.sampler import UNFINISHED
+    from stripectl.runner.open_run import retried
 
     failed = replace(made(0, 1.0), status="failed", reason="process 1 was killed by SIGKILL", median_s=None)
     again = retried(failed)

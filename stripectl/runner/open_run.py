@@ -1,0 +1,78 @@
+"""A run in a folder of its own: a new one, or one to go on with, where nobody else writes meanwhile."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stripectl.core.plan import UnreadablePlan
+from stripectl.errors import BadInput
+from stripectl.measure.sampler import UNFINISHED
+from stripectl.results.lock import writing_in
+from stripectl.results.measurement import Measurement
+from stripectl.results.run import FILE, Run, newest_run
+from stripectl.results.writer import RunWriter
+from stripectl.runner.options import REPORT, RUNS
+from stripectl.util.files import remove_leftovers
+
+
+@contextlib.contextmanager
+def open_run(
+    command: str,
+    environment: dict[str, Any],
+    output: Path | None,
+    *,
+    resume: bool = False,
+    by: str = "key",
+    warn: Callable[[str], None] = print,
+) -> Iterator[RunWriter]:
+    """A new run of a command in `output`, or in a folder of `RUNS` by the time; with `resume` the run that is there, or
+    the newest. `warn` hears when the folder cannot be written.
+
+    Raises:
+        BadInput: the folder holds a run and none is resumed, somebody else writes there, it cannot be written, or the
+            run in it cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        if resume:
+            folder = output or newest_run(RUNS).parent
+            stack.enter_context(writing_in(folder))
+            run = _resumed(Run.load(folder), folder)
+        else:
+            now = datetime.now(UTC)
+            identity = now.strftime("%Y%m%d-%H%M%S")
+            folder = output or _reserved(RUNS / identity, stack)
+            stack.enter_context(writing_in(folder) if output else contextlib.nullcontext())
+            if (folder / FILE).exists():
+                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --output.")
+            run = Run(identity, now.isoformat(timespec="milliseconds"), command, environment)
+        remove_leftovers(folder, FILE, REPORT)
+        yield RunWriter(run, folder, by, warn=warn)
+
+
+def _resumed(run: Run, folder: Path) -> Run:
+    """The run; plans that failed before they were sampled are tried again."""
+    for m in run.measurements:
+        if isinstance(m.plan, UnreadablePlan):
+            raise BadInput(
+                f"cannot go on with {folder} because this stripectl cannot read a plan in it: {m.plan.reason}"
+            )
+    run.measurements = [retried(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+    return run
+
+
+def retried(m: Measurement) -> Measurement:
+    """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
+    return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
+
+
+def _reserved(folder: Path, stack: contextlib.ExitStack) -> Path:
+    """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
+    for candidate in (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in itertools.count(1)):
+        with contextlib.suppress(FileExistsError):
+            stack.enter_context(writing_in(candidate, new=True))
+            return candidate
+    raise AssertionError("names do not end")
