@@ -118,6 +118,7 @@ def action(tmp_path: Path) -> Iterator[Callable[..., Done]]:
     yield run
 
 
+@pytest.mark.hosts
 def test_the_action_benches_compares_and_comments(action: Callable[..., Done], tmp_path: Path) -> None:
     made = action(run=BENCH, extras="tpu")
     assert made.code == 0, made.out
@@ -157,6 +158,7 @@ def test_without_permission_to_comment_the_action_warns(action: Callable[..., Do
     assert not (tmp_path / "comment.md").exists()
 
 
+@pytest.mark.hosts
 def test_on_a_push_the_action_does_not_comment_and_words_are_no_shell(
     action: Callable[..., Done], tmp_path: Path
 ) -> None:

@@ -174,6 +174,7 @@ def test_bad_input_is_one_clear_line(
 
 
 @two_cores
+@pytest.mark.hosts
 def test_plans_that_run_here_are_raced(asked: list[tuple[str, dict]]) -> None:
     found: dict[tuple, Measurement] = {}
     for m in finals(tune(tuning(method="measured"), silent)):
@@ -207,6 +208,7 @@ def test_tiles_are_timed_once_for_every_layout(small_blocks: None, asked: list[t
 
 
 @two_cores
+@pytest.mark.hosts
 def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
     small_blocks: None, asked: list[tuple[str, dict]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +240,7 @@ def test_an_interrupt_keeps_what_was_timed_and_is_not_cached(
 
 
 @two_cores
+@pytest.mark.hosts
 @pytest.mark.parametrize("strategy", ["race", "exhaustive"])
 def test_a_search_that_is_resumed_loses_no_sample(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call = ["tune-tiles", "--target", "cpu:2", "--method", "measured", "--quiet", "--output", "run", "--no-cache"]
