@@ -124,7 +124,7 @@ def bench(tmp_path: Path):
 
 def numbers(run: Run) -> list[str]:
     """Of the steps that measured."""
-    return [str(int(str(m.plan).rpartition("unroll=")[2]) - 1) for m in run.measurements]
+    return [str(m.plan.unroll - 1) for m in run.measurements]
 
 
 def measured(said: list[str]) -> list[str]:
@@ -188,7 +188,7 @@ def test_a_disk_that_holds_nothing_is_said_before_anything_runs(bench, fault: st
 def test_where_nothing_can_be_written_all_is_shown(bench) -> None:
     ended = bench(["measure", "fill", "measure"], temporary="disk")
     assert ended.code == 2 and ended.plans == ["0"]
-    assert "unroll=1" in ended.shown and "unroll=3" in ended.shown
+    assert "tile=128x128 " in ended.shown and "unroll=3" in ended.shown
     assert "What was found since it last could be is not on disk." in ended.said[-1]
 
 
