@@ -117,7 +117,7 @@ def test_a_past_of_anybodys_making_is_text(text: str) -> None:
 def test_a_bench_draws_its_past_and_itself_though_it_began_in_the_same_second(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     begun = (datetime(2026, 11, 1, microsecond=at, tzinfo=UTC) for at in (1000, 2000))
-    monkeypatch.setattr("stripectl.cli.session.datetime", SimpleNamespace(now=lambda zone: next(begun)))
+    monkeypatch.setattr("stripectl.runner.open_run.datetime", SimpleNamespace(now=lambda zone: next(begun)))
     bench = ["bench", "--target", "v5p:8", "--method", "simulated", "--quiet", "--seqlen", "64k", "--pass", "forward"]
     for out in ("one", "two"):
         assert stripectl(*bench, "--history", "kept", "--output", out) == 0
