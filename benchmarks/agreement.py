@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import compiled_cost_model, scheduled
+from stripectl.compile.cost_model import compiled_cost_model, with_program_schedule
 from stripectl.core.defaults import with_tile
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, parse_plan
@@ -83,7 +83,7 @@ def with_times(row: dict[str, Any]) -> dict[str, Any]:
     times = {"simulated_s": simulate(work, plan, machine).seconds}
     if "refused" not in row:
         exposed = {read_transfer(text): share for text, share in row["exposed"].items()}
-        times["compiled_s"] = simulate(work, plan, scheduled(machine, exposed)).seconds
+        times["compiled_s"] = simulate(work, plan, with_program_schedule(machine, exposed)).seconds
     asked = ("target", "plan", "workload")
     return {key: row[key] for key in asked} | times | {key: row[key] for key in row if key not in (*asked, *times)}
 

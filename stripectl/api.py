@@ -6,8 +6,9 @@
     run.recommendation["plan"]
     pandas.DataFrame(run.rows())
 
-Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means what it means
-there; a list stands for its commas, or for the option repeated. JAX is not imported here: devices belong to workers.
+Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means the same as
+there; a list stands for a text with commas, or for the option repeated. JAX is not imported here: devices belong to
+workers.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from typing import Any
 
 from stripectl.analysis.comparison import Comparison, compare_runs
 from stripectl.analysis.recommendation import recommend
-from stripectl.core.plan import Plan, parse_tile
+from stripectl.core.plan import Plan
 from stripectl.errors import BadInput
 from stripectl.reporters.html import page
 from stripectl.reporters.terminal.tables import ProgressDisplay
@@ -29,66 +30,64 @@ from stripectl.results.run import Run
 from stripectl.results.writer import RunWriter
 from stripectl.runner import bench as benching
 from stripectl.runner.open_run import open_run
-from stripectl.runner.options import REPORT, TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
-from stripectl.runner.parse import parse_request
+from stripectl.runner.options import REPORT, SIZE_OPTIONS, RequestOptions
+from stripectl.runner.parse import parse_request, parse_trace
+from stripectl.runner.request import Request
 from stripectl.runner.tuning import search as tuning
-from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
+from stripectl.runner.tuning.candidates import TileSearch
 from stripectl.runner.tuning.successive_halving import STRATEGIES
+from stripectl.util.files import unknown_name, write_atomically
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
 # Options of the command line whose values have another name here.
 NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
 REPEATED = ("plans", "meshes", "xla_flags")
+NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
 
 Run.renderer = staticmethod(page.render)
 
 
-def bench(*, output: str | Path | None = None, progress: bool = True, **options: Any) -> Run:
+def bench(*, output: str | Path | None = None, resume: bool = False, progress: bool = True, **options: Any) -> Run:
     """Time plans side by side: `stripectl bench`.
 
-    With an `output` folder the run is kept there as it grows, and an interrupt leaves what was measured; without one it
-    is in memory alone.
+    With an `output` folder the run is kept there as it grows, and an interrupt leaves what was measured; `resume`
+    continues it. Without a folder the run is in memory alone.
 
     Raises:
         BadInput: an option or a value is not known, or nothing is left to run.
         Missing: the devices, or the compiler, are not here.
     """
     request = parse_request(request_options(options))
-    with new_run("stripectl.bench", options, output) as kept, display(progress) as say:
-        collect(kept, benching.bench(request, say))
-    return finished(kept)
+    with run_of_function("stripectl.bench", options, output, resume) as kept, progress_display(progress) as say:
+        collect(kept, benching.bench(with_previous(request, kept), say))
+    return with_recommendation(kept)
 
 
 def tune_tiles(
     *,
     strategy: str = "race",
-    refine: int | None = None,
     output: str | Path | None = None,
+    resume: bool = False,
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Search the tiles of the kernel, of the forward and the backward pass: `stripectl tune-tiles`.
+    """Search the tiles of the kernel, of the forward and the backward pass: `stripectl tune-tiles`. `output` and
+    `resume` are as in `bench`.
 
     Raises:
         BadInput: an option or a value is not known, or nothing is left to try.
         Missing: the devices, or the compiler, are not here.
     """
-    told = request_options({**options, "refine": refine})
     if strategy not in STRATEGIES:
         raise BadInput(f"{strategy!r} is not a strategy. Try {' or '.join(STRATEGIES)}.")
-    if told.seqlen == "max":
-        raise BadInput("tiles are searched at a length. Write seqlen='256k'.")
-    tiles = tuple(dict.fromkeys(map(parse_tile, told.tile.split(",")))) if told.tile else ()
-    search = TileSearch(
-        request=parse_request(replace(told, tile=None)),
-        tiles=tiles,
-        strategy=strategy,
-        refine_count=refine or DEFAULT_COMPILED_TILES,
-    )
-    with new_run("stripectl.tune_tiles", options, output, by="identity") as kept, display(progress) as say:
-        collect(kept, tuning.tune(search, say))
-    return finished(kept)
+    search = TileSearch.of(request_options(options), strategy)
+    with (
+        run_of_function("stripectl.tune_tiles", options, output, resume, by="identity") as kept,
+        progress_display(progress) as say,
+    ):
+        collect(kept, tuning.tune(replace(search, request=with_previous(search.request, kept)), say))
+    return with_recommendation(kept)
 
 
 def trace(
@@ -101,21 +100,14 @@ def trace(
         BadInput: an option or a value is not known.
         Missing: the devices are not here.
     """
-    usual = {
-        "time_budget": TRACE_TIME_BUDGET,
-        "min_samples": TRACE_MIN_SAMPLES,
-        **options,
-        "plan": str(plan),
-        "method": "measured",
-    }
-    request = parse_request(request_options(usual))
-    with contextlib.ExitStack() as stack:
-        folder = Path(output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-profile-")))
-        sampling = replace(request.sampling, profile_folder=folder, profile_steps=steps)
-        kept = stack.enter_context(new_run("stripectl.trace", usual, output))
-        say = stack.enter_context(display(progress))
-        collect(kept, benching.bench(replace(request, sampling=sampling, baseline=False), say))
-    return finished(kept)
+    request = parse_trace(request_options(options), str(plan), default_size=not SIZE_OPTIONS & options.keys())
+    with (
+        run_of_function("stripectl.trace", {"plan": str(plan), **options}, output) as kept,
+        progress_display(progress) as say,
+    ):
+        sampling = replace(request.sampling, profile_folder=kept.folder, profile_steps=steps)
+        collect(kept, benching.bench(replace(request, sampling=sampling), say))
+    return with_recommendation(kept)
 
 
 def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float = 0.05) -> list[Comparison]:
@@ -124,7 +116,7 @@ def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float
     Raises:
         BadInput: a run cannot be read, or the runs have no measurement in common.
     """
-    return compare_runs(loaded(base), loaded(new), max_regression)
+    return compare_runs(load_run(base), load_run(new), max_regression)
 
 
 def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
@@ -133,23 +125,21 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
     Raises:
         BadInput: a run cannot be read, or the page cannot be written.
     """
-    from stripectl.util.files import write_atomically
-
     if not runs:
         raise BadInput("a report needs a run. Try stripectl.report(run).")
-    found, path = list(map(loaded, runs)), Path(output)
+    found, path = list(map(load_run, runs)), Path(output)
     write_atomically(path, page.render(found[0]) if len(found) == 1 else page.render_several(found))
     return path
 
 
 def accuracy() -> dict[str, Any]:
-    """Predictions beside the published measurements that ship, as plain data: `stripectl accuracy --json`."""
-    from stripectl.analysis.accuracy.tables import accuracy_data
+    """Predictions and every published measurement that ships, as plain data: `stripectl accuracy --json`."""
+    from stripectl.analysis.accuracy.tables import accuracy_data  # predicts, which nothing else here needs
 
     return accuracy_data()
 
 
-def loaded(run: str | Path | Run) -> Run:
+def load_run(run: str | Path | Run) -> Run:
     """A run, or the one in a file or folder."""
     return run if isinstance(run, Run) else Run.load(Path(run)).readable()
 
@@ -163,15 +153,13 @@ def request_options(told: Mapping[str, Any]) -> RequestOptions:
     known = {each.name for each in fields(RequestOptions)} - set(NAMES.values()) | set(NAMES)
     for name in told:
         if name not in known:
-            from stripectl.util.files import unknown_name
-
             raise unknown_name("option", name, sorted(known))
     plain = {NAMES.get(name, name): value for name, value in told.items() if value is not None}
-    return RequestOptions(**{name: _typed(name, value) for name, value in plain.items()})
+    return RequestOptions(**{name: _as_typed(name, value) for name, value in plain.items()})
 
 
-def _typed(name: str, value: Any) -> Any:
-    """A value as the command line has it: texts of a list by commas, of a repeated option one by one."""
+def _as_typed(name: str, value: Any) -> Any:
+    """A value as somebody types it on the command line: a list with commas, or one text per repetition."""
     several = isinstance(value, Sequence) and not isinstance(value, str)
     if name in REPEATED:
         return tuple(map(str, value)) if several else (str(value),)
@@ -180,26 +168,32 @@ def _typed(name: str, value: Any) -> Any:
     return value if isinstance(value, bool) or name in NUMBERS else str(value)
 
 
-NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
-
-
 @contextlib.contextmanager
-def new_run(name: str, told: Mapping[str, Any], output: str | Path | None, by: str = "key") -> Iterator[RunWriter]:
-    """A run that a function makes, in its folder or in a temporary one."""
+def run_of_function(
+    name: str, told: Mapping[str, Any], output: str | Path | None, resume: bool = False, by: str = "key"
+) -> Iterator[RunWriter]:
+    """The run that a function makes or continues, in its folder or in a temporary one."""
+    if resume and output is None:
+        raise BadInput("cannot resume a run without its folder. Try output='FOLDER'.")
     arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
     with contextlib.ExitStack() as stack:
-        folder = output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-"))
-        kept = stack.enter_context(open_run(f"{name}({arguments})", environment([]), Path(folder), by=by))
+        folder = Path(output or stack.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-run-")))
+        kept = stack.enter_context(open_run(f"{name}({arguments})", environment([]), folder, resume=resume, by=by))
         try:
             yield kept
         finally:
             kept.save()
 
 
+def with_previous(request: Request, kept: RunWriter) -> Request:
+    """The request, with the measurements of the run that is resumed."""
+    return replace(request, previous=tuple(kept.run.measurements))
+
+
 @contextlib.contextmanager
-def display(progress: bool) -> Iterator[Say]:
+def progress_display(shown: bool) -> Iterator[Say]:
     """The progress of a command, on stderr."""
-    with interruptible(), ProgressDisplay(not progress) as reporter:
+    with interruptible(), ProgressDisplay(not shown) as reporter:
         yield reporter.say
 
 
@@ -208,7 +202,7 @@ def collect(kept: RunWriter, events: Iterator[Event]) -> None:
         kept.take(event)
 
 
-def finished(kept: RunWriter) -> Run:
+def with_recommendation(kept: RunWriter) -> Run:
     """The run, with its speed-ups and its recommendation."""
     run = kept.gathered().readable()
     run.recommendation = recommend(run)

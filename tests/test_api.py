@@ -44,6 +44,17 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, monkeypatch) -> No
     with pytest.raises(KeyboardInterrupt):
         stripectl.bench(target="v5e:4x4", method="compiled", output=tmp_path / "run", **SMALL)
     assert {m.plan.layout for m in Run.load(tmp_path / "run").measurements} == {"contiguous", "striped"}
+    monkeypatch.setattr("stripectl.runner.bench.LocalBackends", FakeBackends)
+    run = stripectl.bench(target="v5e:4x4", method="compiled", output=tmp_path / "run", resume=True, **SMALL)
+    assert {m.plan.layout for m in run.measurements} == {"contiguous", "striped", "zigzag"}
+    with pytest.raises(BadInput, match="cannot resume a run without its folder"):
+        stripectl.bench(resume=True, **SMALL)
+
+
+def test_a_trace_takes_the_small_size_on_cpu_where_nobody_names_one() -> None:
+    run = stripectl.trace("ring/striped/xla@ring=4", target="cpu:4", pass_="forward", progress=False)
+    (found,) = run.measurements
+    assert (found.workload.seq_len, found.workload.heads, found.method) == (2**14, 4, "measured")
 
 
 def test_tiles_are_searched_and_the_page_of_a_run_is_written_and_shown(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stripectl.core.plan import WORD_OPTIONS, Plan, parse_plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import STEP, Workload, format_length
 from stripectl.results.measurement import Measurement, flags_text
-from stripectl.util.units import duration, times
+from stripectl.util.units import duration, plural, times
 
 MAX_TIES = 6  # plans that are compared with the best
 MAX_NAMES = 3  # names of plans that cannot be told apart; of more their number is given
@@ -34,11 +34,10 @@ def question(workload: Workload, target: str, devices: int) -> str:
         tokens = f"{format_length(count)} new {'query' if count == 1 else 'queries'} and {tokens} of keys"
     model = f" of model {workload.model}" if workload.model else ""
     what = PASS_WORDS.get(workload.passes, workload.passes)
-    many = f"{devices} device{'s' * (devices != 1)}"
-    return f"Which plan is fastest for {what}{model} over {tokens} on {target} ({many})?"
+    return f"Which plan is fastest for {what}{model} over {tokens} on {target} ({plural(devices, 'device')})?"
 
 
-def tied(ranking: Ranking) -> list[Measurement]:
+def ties(ranking: Ranking) -> list[Measurement]:
     """The best plan, and the next ones that may be as fast; without those that differ in tiles alone, of which the best
     stands for all."""
     same_but_tiles = {id(m) for m in ranking.alike}
@@ -54,8 +53,8 @@ def tied(ranking: Ranking) -> list[Measurement]:
 
 def answer(ranking: Ranking, gain: Mapping[str, Any] | None) -> str:
     """Which plan to use, and how much faster it is than which other."""
-    best, equals = ranking.best, tied(ranking)
-    name = named_plans(equals, ranking.rivals)
+    best, equals = ranking.best, ties(ranking)
+    name = equal_plans_phrase(equals, ranking.rivals)
     if best.devices == 1:
         return f"{name[0].upper()}{name[1:]} takes {duration(best.median_s)} on one device."
     if len(ranking.rivals) == 1:
@@ -90,10 +89,10 @@ def scheme_phrase(plan: Plan) -> str:
 
 def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
     """A plan in words, with the tiles, the mesh and the options in which it differs from others."""
-    return named_plans([m], others)
+    return equal_plans_phrase([m], others)
 
 
-def named_plans(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
+def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
     """Plans that cannot be told apart, in words: what they share is said once."""
     plans, rivals = [m.plan for m in equals], [m.plan for m in others]
 
@@ -101,23 +100,23 @@ def named_plans(equals: Sequence[Measurement], others: Iterable[Measurement]) ->
         return len({part(plan) for plan in rivals}) > 1
 
     if len({plan.scheme for plan in plans}) > 1:
-        return joined(list(dict.fromkeys(map(scheme_phrase, plans))))
-    words = [joined_schemes(plans)]
+        return or_list(list(dict.fromkeys(map(scheme_phrase, plans))))
+    words = [schemes_phrase(plans)]
     if differs(lambda plan: plan.kernel):
-        words.append(f"with the {joined(list(dict.fromkeys(plan.kernel for plan in plans)))} kernel")
+        words.append(f"with the {or_list(list(dict.fromkeys(plan.kernel for plan in plans)))} kernel")
     if tiles := list(dict.fromkeys(tile_words(plan.tile) for plan in plans if plan.tile)):
         backward = {plan.backward for plan in plans if plan.backward and plan.backward != plan.tile}
         also = f" ({tile_words(backward.pop())} in the backward pass)" if len(backward) == 1 else ""
-        words.append(f"with tiles of {joined(tiles)}{also}")
+        words.append(f"with tiles of {or_list(tiles)}{also}")
     if len({plan.mesh for plan in (*rivals, *plans) if plan.scheme == plans[0].scheme}) > 1:
-        words.append(f"on a mesh of {joined(list(dict.fromkeys(map(mesh_words, plans))))}")
+        words.append(f"on a mesh of {or_list(list(dict.fromkeys(map(mesh_words, plans))))}")
     if differs(options_words) and (options := list(dict.fromkeys(filter(None, map(options_words, plans))))):
-        words.append(f"and {joined(options)}")
+        words.append(f"and {or_list(options)}")
     flags = list(dict.fromkeys(filter(None, (flags_text(m.flags).strip() for m in equals))))
-    return " ".join([*words, *([f"and {joined(flags)}"] if flags else [])])
+    return " ".join([*words, *([f"and {or_list(flags)}"] if flags else [])])
 
 
-def joined_schemes(plans: Sequence[Plan]) -> str:
+def schemes_phrase(plans: Sequence[Plan]) -> str:
     """Names of schemes and layouts; one scheme in several layouts is named once."""
     by_scheme: dict[str, list[Plan]] = {}
     for plan in plans:
@@ -126,8 +125,8 @@ def joined_schemes(plans: Sequence[Plan]) -> str:
     for members in by_scheme.values():
         phrase = scheme_phrase(members[0])
         layouts = list(dict.fromkeys(plan.layout for plan in members))
-        names.append(phrase.replace(layouts[0], joined(layouts), 1) if phrase.startswith(layouts[0]) else phrase)
-    return joined(names)
+        names.append(phrase.replace(layouts[0], or_list(layouts), 1) if phrase.startswith(layouts[0]) else phrase)
+    return or_list(names)
 
 
 def tile_words(tile: Tile) -> str:
@@ -148,7 +147,7 @@ def options_words(plan: Plan) -> str:
     )
 
 
-def joined(names: Sequence[str]) -> str:
+def or_list(names: Sequence[str]) -> str:
     """Names with "or" before the last; of many the first, and how many others."""
     if len(names) > MAX_NAMES:
         return f"{names[0]} or one of {len(names) - 1} others"

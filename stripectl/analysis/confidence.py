@@ -8,7 +8,7 @@ from stripectl.analysis.ranking import Ranking, speedup_error
 
 LEVELS = ("low", "fair", "good", "high")
 WIDE_INTERVAL = 0.05  # half an interval over its median
-NEAR = 0.15  # error of predictions up to which they are good
+MAX_GOOD_ERROR = 0.15  # of predictions
 
 
 def confidence_level(ranking: Ranking, known_error: float | None) -> int:
@@ -23,4 +23,4 @@ def confidence_level(ranking: Ranking, known_error: float | None) -> int:
     source = str((best.cost_source or {}).get("source"))
     if source == "datasheet":
         return 1
-    return 3 if errors and min(errors) <= NEAR else 2
+    return 3 if errors and min(errors) <= MAX_GOOD_ERROR else 2

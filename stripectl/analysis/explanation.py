@@ -6,7 +6,7 @@ from typing import Any
 from stripectl.analysis.ranking import Ranking, short_names
 from stripectl.core.workload import format_length
 from stripectl.results.measurement import SEARCH_PROBES, Measurement, simulation_of
-from stripectl.util.units import duration, nbytes, rate, times, worst_hop
+from stripectl.util.units import duration, nbytes, plural, rate, times, worst_hop
 
 BOUND_BY = {
     "compute": "Compute limits it",
@@ -153,7 +153,7 @@ def tiles_sentence(ranking: Ranking) -> str:
     many = len(ranking.alike)
     if not many:
         return ""
-    method, others = ranking.best.method, f"{many} other choice{'s' * (many > 1)} of tiles"
+    method, others = ranking.best.method, f"{plural(many, 'other choice')} of tiles"
     return (
         f"{others} {'are' if many > 1 else 'is'} as fast ({method}); its tiles are the nearest to the kernel's default."
     )

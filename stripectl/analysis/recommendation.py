@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stripectl.analysis.answer import answer, joined, question, tied, why_above_bound
+from stripectl.analysis.answer import answer, or_list, question, ties, why_above_bound
 from stripectl.analysis.confidence import LEVELS, WIDE_INTERVAL, confidence_level
 from stripectl.analysis.crossover import Curves, crossover
 from stripectl.analysis.explanation import plans_phrase, reasons
@@ -73,7 +73,7 @@ def entry(
         "headline": recommendation_headline(ranking),
         "question": question(best.workload, str(best.target), best.devices),
         "answer": answer(ranking, gain),
-        "tied": [m.printed_plan for m in tied(ranking)[1:]],
+        "ties": [m.printed_plan for m in ties(ranking)[1:]],
         "names": layout_names(ranking),
         "median_s": best.median_s,
         "ci95_s": list(best.ci95_s) if best.ci95_s else None,
@@ -114,13 +114,13 @@ def recommendation_headline(ranking: Ranking) -> str:
 def short_answer(ranking: Ranking) -> str:
     """The best plan by its short name, and those that may be as fast."""
     short = short_names(ranking.members)
-    return joined(list(dict.fromkeys(short[str(m.plan)] + flags_text(m.flags) for m in tied(ranking))))
+    return or_list(list(dict.fromkeys(short[str(m.plan)] + flags_text(m.flags) for m in ties(ranking))))
 
 
 def layout_names(ranking: Ranking) -> str:
     """The best plan by scheme and layout alone, and those that may be as fast."""
-    plans = [m.plan for m in tied(ranking)]
-    return joined(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
+    plans = [m.plan for m in ties(ranking)]
+    return or_list(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
 
 
 def layout_gain(ranking: Ranking) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
     from stripectl.workers.hosts import raise_host_lost
     from stripectl.workers.worker_group import interruptible
 
-    with run_of(given) as kept:
+    with run_of_command(given) as kept:
         run, screen = kept.run, console(stderr=given["as_json"], wide=given["wide"])
         stopped: BaseException | None = None
         try:
@@ -84,7 +84,7 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
 
 
 @contextlib.contextmanager
-def run_of(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
+def run_of_command(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
     """The run of this command: a new one, or with --resume the one to go on with."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History

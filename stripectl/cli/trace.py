@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
-SIZE_OPTIONS = {"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"}
 READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
 
 
@@ -32,7 +30,7 @@ READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what rea
 def command(plan: str | None, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
 
-    A length or heads that nobody gives are those of `bench`; on CPU 16k tokens and 4 heads. With --profile, a profile
+    A length or heads that nobody gives are those of `bench`; on CPU 16k tokens and 4 heads. With --read, a profile
     that any JAX program left (an xplane.pb file, or the folder given to jax.profiler.trace) is read instead.
 
     \b
@@ -51,17 +49,10 @@ def command(plan: str | None, **given: Any) -> int:
         return show_profile(given)
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
-    from stripectl.runner.options import TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
-    from stripectl.runner.parse import parse_request
+    from stripectl.runner.options import SIZE_OPTIONS, RequestOptions
+    from stripectl.runner.parse import parse_trace
 
-    options = replace(
-        RequestOptions.of({name: value for name, value in given.items() if name != "mesh"}),
-        plans=(plan,),
-        method="measured",
-        time_budget=TRACE_TIME_BUDGET,
-        min_samples=TRACE_MIN_SAMPLES,
-    )
-    request = replace(parse_request(options), baseline=False, default_size=not named & SIZE_OPTIONS)
+    request = parse_trace(RequestOptions.of(given), plan, default_size=not named & SIZE_OPTIONS)
     return session.run_bench({**given, "plans": (plan,)}, [request], profile=True)
 
 

@@ -75,21 +75,14 @@ def command(**given: Any) -> int:
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
     """What the options ask for; without a workload that of the newest run, where there is one."""
-    from stripectl.core.plan import parse_tile
     from stripectl.runner.options import RequestOptions
-    from stripectl.runner.parse import parse_request
-    from stripectl.runner.tuning.candidates import DEFAULT_COMPILED_TILES, TileSearch
+    from stripectl.runner.tuning.candidates import TileSearch
 
-    if given["seqlen"].strip() == "max":
-        raise BadInput("tiles are searched at a length. Write --seqlen 256k.")
-    tiles = tuple(dict.fromkeys(map(parse_tile, given["tile"].split(",")))) if given["tile"] else ()
-    request = parse_request(replace(RequestOptions.of(given), tile=None))
+    tuning = TileSearch.of(RequestOptions.of(given), given["strategy"])
     context = click.get_current_context()
     if all(context.get_parameter_source(name) == ParameterSource.DEFAULT for name in WORKLOAD_OPTIONS):
-        request = with_newest_workload(request)
-    return TileSearch(
-        request=request, tiles=tiles, strategy=given["strategy"], refine_count=given["refine"] or DEFAULT_COMPILED_TILES
-    )
+        return replace(tuning, request=with_newest_workload(tuning.request))
+    return tuning
 
 
 def with_newest_workload(request: Any) -> Any:
@@ -120,7 +113,9 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"], wide=given["wide"]), list[str]()
-    with session.run_of(given, by="identity") as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.run_of_command(
+        given, by="identity"
+    ) as kept:  # of a candidate, what is known of it last, by whatever method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None

@@ -54,7 +54,7 @@ def compiled_cost_model(
         machine = table_cost_model(hardware, workload, plan, known, wiring)
         if differs := list(disagreements(hardware, workload, plan, facts, known)):
             shown["disagrees"] = differs
-        return scheduled(machine, exposed, shown)
+        return with_program_schedule(machine, exposed, shown)
     costs = estimated_costs(hardware, workload, plan, facts)
     if costs is None:
         machine = datasheet_cost_model(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
@@ -75,7 +75,7 @@ def compiled_cost_model(
     return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
 
 
-def scheduled(
+def with_program_schedule(
     machine: CostModel, exposed: Mapping[tuple[str, str, int], float], shown: Mapping[str, Any] | None = None
 ) -> CostModel:
     """The machine with what a plan's own program leaves exposed, in place of what the tables say of its scheme; `shown`

@@ -49,8 +49,7 @@ def decoder(
         found.append(Replacement("norms of queries and keys", NOTHING))
     if norms > 2:
         found.append(Replacement("norms behind attention and feed-forward", NOTHING))
-    if keys.flag("tie_word_embeddings"):
-        found.append(Replacement("one matrix for embedding and logits", "two", -d * vocabulary))
+    found += one_embedding(keys)
     masks = masks or ["causal"] * layers
     return ModelConfig(
         sizes={"hidden": d, "layers": layers, "vocabulary": vocabulary, **own, **attention_of(masks)},
@@ -58,6 +57,14 @@ def decoder(
         replaced=(*found, *replaced_windows(masks)),
         vector_parameters=vectors,
     )
+
+
+def one_embedding(keys: ConfigKeys) -> list[Replacement]:
+    """The matrix that embeds tokens where it also makes logits: stripectl has two."""
+    if not keys.flag("tie_word_embeddings"):
+        return []
+    size = keys.size("hidden_size") * keys.size("vocab_size")
+    return [Replacement("one matrix for embedding and logits", "two", -size)]
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:
@@ -116,7 +123,7 @@ class Experts(NamedTuple):
     dense: int = 0
 
     @property
-    def met(self) -> int:
+    def active(self) -> int:
         """The feed-forward that computes a token."""
         return self.chosen * self.size + self.shared
 
@@ -124,12 +131,22 @@ class Experts(NamedTuple):
         """By a feed-forward as large as a token's experts in every layer; `gates` are parameters a layer besides those
         of experts and router."""
         theirs = d * self.count + 3 * d * (self.count * self.size + self.shared) + gates
-        more = self.sparse_layers * (theirs - 3 * d * self.met) + 3 * d * self.dense_layers * (self.dense - self.met)
+        dense = 3 * d * self.dense_layers * (self.dense - self.active)
+        more = self.sparse_layers * (theirs - 3 * d * self.active) + dense
         shared = f" and shared ones of {self.shared}" if self.shared else ""
         part = f"{self.count} experts of {self.size}{shared}, {self.chosen} per token"
-        if self.dense_layers and self.dense != self.met:
+        if self.dense_layers and self.dense != self.active:
             part += f", but a feed-forward of {self.dense} in {self.dense_layers} layers"
-        return [Replacement(part, f"a feed-forward of {self.met}", more)]
+        return [Replacement(part, f"a feed-forward of {self.active}", more)]
+
+
+def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:
+    """The experts of a family whose first layers have a plain feed-forward; `count` is the key of their number."""
+    layers, size = keys.size("num_hidden_layers"), keys.size("moe_intermediate_size")
+    dense = min(layers, keys.size("first_k_dense_replace", 0))
+    shared = keys.size("n_shared_experts", 0) * size
+    chosen, plain = keys.size("num_experts_per_tok"), keys.size("intermediate_size")
+    return Experts(keys.size(count), chosen, size, shared, layers - dense, dense, plain)
 
 
 def matrices(d: int, sizes: Mapping[str, int]) -> int:

@@ -186,10 +186,10 @@ def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement
         order[slice, place] = index[slice, places[place]]
     # (outer axes, inner axes) -> outer and inner part of each axis side by side
     pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
-    return placed(target, mesh, order.reshape([*outer, *inner]).transpose(pairs).reshape(-1).tolist())
+    return place_in_order(target, mesh, order.reshape([*outer, *inner]).transpose(pairs).reshape(-1).tolist())
 
 
-def placed(target: Target, mesh: Sequence[tuple[str, int]], order: Sequence[int]) -> MeshPlacement:
+def place_in_order(target: Target, mesh: Sequence[tuple[str, int]], order: Sequence[int]) -> MeshPlacement:
     """The mesh with its devices in an order that is given."""
     grid = np.array(order).reshape([size for _, size in mesh])
     ways = [{axis: _crossed(target, grid, line, by) for line, (axis, _) in enumerate(mesh)} for by in (1, -1)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stripectl.core.intervals import busiest_device
-from stripectl.util.units import NOTHING, duration, nbytes, rate
+from stripectl.util.units import NOTHING, duration, nbytes, plural, rate
 
 DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", "stall", "idle")
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
@@ -36,7 +36,7 @@ def profile_source(trace: Mapping[str, Any], median_s: float | None) -> str:
     longest_s = max((device["step_s"] for device in trace.get("devices") or ()), default=0.0)
     slowed = longest_s / median_s - 1 if median_s else 0.0
     slower = f", {slowed:.0%} slower than without the profile" if slowed > SLOWED else ""
-    return f"{steps} step{'s' * (steps != 1)} of {module}{slower}"
+    return f"{plural(steps, 'step')} of {module}{slower}"
 
 
 def opening(logdir: str) -> str:

@@ -35,7 +35,7 @@ class Final:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchResult:
     """All plans that were simulated to find the best for a workload; of them only the notable ones are `Final`."""
 
     table: SearchTable
@@ -48,7 +48,7 @@ class Notice:
     text: str
 
 
-Event = DevicesFound | Partial | Final | Searched | Notice
+Event = DevicesFound | Partial | Final | SearchResult | Notice
 
 
 class Backend(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stripectl.errors import BadInput
-from stripectl.results.backend import DevicesFound, Event, Final, Notice, Partial, Searched
+from stripectl.results.backend import DevicesFound, Event, Final, Notice, Partial, SearchResult
 from stripectl.results.journal import FILE, MeasurementIndex, append
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
@@ -46,7 +46,7 @@ class RunWriter:
             case DevicesFound(devices):
                 known = self.run.environment["devices"]
                 known += [each for each in map(dict, devices) if each not in known]  # a run that is resumed has them
-            case Searched(table):
+            case SearchResult(table):
                 self.run.searches = table.replacing(self.run.searches)
             case Notice():
                 pass

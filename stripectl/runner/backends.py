@@ -52,7 +52,7 @@ class Simulated:
         yield from map(Final, found)
 
     def simulate(self, case: Measurement) -> Measurement:
-        return simulate_case(described(case, self.place.target), self.place, self.devices)
+        return simulate_case(with_static_facts_once(case, self.place.target), self.place, self.devices)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Compiled:
         for done, case in enumerate(cases):
             length = format_length(case.workload.seq_len)
             self.compilers.say(f"compile {case.workload.passes} of {case.plan} at {length}", done, len(cases))
-            yield Final(compile_case(described(case, self.target), self.target, self.compilers))
+            yield Final(compile_case(with_static_facts_once(case, self.target), self.target, self.compilers))
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class LocalBackends:
         return Measured(self.request, place, self.devices, self.tracer)
 
 
-def announcing(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
+def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
     """The events, and the devices as they are found."""
     count = 0
 
@@ -191,7 +191,7 @@ def announcing(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
     yield from found()
 
 
-def described(case: Measurement, target: Target) -> Measurement:
+def with_static_facts_once(case: Measurement, target: Target) -> Measurement:
     """The case with what arithmetic says of it, where it has not been asked yet."""
     return case if case.status != "ok" or case.tiles else with_static_facts(case, target.hardware)
 

@@ -21,11 +21,11 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.measure.sampler import UNFINISHED
-from stripectl.results.backend import Backend, Event, Final, Searched, finals
+from stripectl.results.backend import Backend, Event, Final, SearchResult, finals
 from stripectl.results.measurement import Measurement
 from stripectl.results.schema import MAX_ASKED_PLANS, MAX_SIMULATED_PLANS
 from stripectl.results.search_table import SearchTable
-from stripectl.runner.backends import Backends, LocalBackends, announcing
+from stripectl.runner.backends import Backends, LocalBackends, with_devices_found
 from stripectl.runner.max_length import max_length, max_length_cases
 from stripectl.runner.meshes import MAX_FULL_ROWS, notable_plans, promising_plans
 from stripectl.runner.request import SMALL_HEADS, SMALL_LEN, Request, make_case
@@ -69,7 +69,7 @@ def bench(request: Request, say: Say, cluster: Cluster | None = None) -> Iterato
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
     with LocalBackends(request, say, cluster) as backends:
-        yield from announcing(backends, run_request(request, backends, say))
+        yield from with_devices_found(backends, run_request(request, backends, say))
 
 
 def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Event]:
@@ -176,7 +176,7 @@ def run_search(request: Request, group: Sequence[Measurement], backends: Backend
         yield from backends.measured(place).run(chosen, budget_s)
     alone = one_device(request, place, ranked) if request.baseline else []
     yield from (Final(m) for m in finals(simulated.run(alone)) if not already_measured(request, m))
-    yield from [Searched(search)] if search else []
+    yield from [SearchResult(search)] if search else []
 
 
 def compile_promising(request: Request, left: Sequence[Measurement], compiled: Backend) -> Iterator[Event]:
@@ -236,10 +236,10 @@ def run_group(request: Request, every: Sequence[Measurement], backends: Backends
     elif request.method != "auto" or not here or (decided and "measured" not in decided):
         yield from ahead.run(group)
     else:
-        estimates = finals(explained(ahead, every))
+        estimates = finals(run_one_by_one(ahead, every))
         known = {estimate.identity: estimate for estimate in estimates}
         run = [each for case in every for each in with_fewer_layers(case)]
-        rest = finals(explained(ahead, [each for each in run if each.identity not in known]))
+        rest = finals(run_one_by_one(ahead, [each for each in run if each.identity not in known]))
         known |= {estimate.identity: estimate for estimate in rest}
         turn_s = sum(known[each.identity].median_s or 0.0 for each in run)
         if decided or turn_s * (request.sampling.min_samples + request.sampling.warmup) <= budget_s:
@@ -249,7 +249,7 @@ def run_group(request: Request, every: Sequence[Measurement], backends: Backends
             yield from (Final(estimate) for estimate in estimates if estimate.identity in asked)
 
 
-def explained(backend: Backend, cases: Sequence[Measurement]) -> Iterator[Event]:
+def run_one_by_one(backend: Backend, cases: Sequence[Measurement]) -> Iterator[Event]:
     """The cases one by one, so that each of many gets what limits it and how it scales."""
     return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
@@ -271,7 +271,7 @@ def small_ring(request: Request, backends: Backends, left_s: Callable[[], float]
         missing = [case for case in wanted if not already_measured(asked, case)]
         if begun and not missing and all((*case.identity, "simulated") in request.previous_by_key for case in wanted):
             return
-        expected = finals(explained(backends.simulated(local), wanted))
+        expected = finals(run_one_by_one(backends.simulated(local), wanted))
         turn_s = sum(each.median_s or 0.0 for each in expected)
         if expected and (begun or turn_s * turns <= SMALL_SHARE * left_s()):
             try:

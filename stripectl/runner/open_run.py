@@ -47,7 +47,7 @@ def open_run(
             folder = output or _reserved(RUNS / identity, stack)
             stack.enter_context(writing_in(folder) if output else contextlib.nullcontext())
             if (folder / FILE).exists():
-                raise BadInput(f"{folder} holds a run. Go on with it by --resume, or choose another --output.")
+                raise BadInput(f"{folder} holds a run. Try --resume to continue it, or another --output.")
             run = Run(identity, now.isoformat(timespec="milliseconds"), command, environment)
         remove_leftovers(folder, FILE, REPORT)
         yield RunWriter(run, folder, by, warn=warn)
@@ -60,11 +60,11 @@ def _resumed(run: Run, folder: Path) -> Run:
             raise BadInput(
                 f"cannot go on with {folder} because this stripectl cannot read a plan in it: {m.plan.reason}"
             )
-    run.measurements = [retried(m) for m in run.measurements if m.status != "failed" or m.samples_s]
+    run.measurements = [resume_from_samples(m) for m in run.measurements if m.status != "failed" or m.samples_s]
     return run
 
 
-def retried(m: Measurement) -> Measurement:
+def resume_from_samples(m: Measurement) -> Measurement:
     """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
     return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
 

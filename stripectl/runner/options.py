@@ -9,6 +9,7 @@ RUNS = Path("stripectl-runs")  # the folder of runs that nobody named
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
+SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"})
 
 
 @dataclass(frozen=True, kw_only=True)

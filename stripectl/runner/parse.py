@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stripectl.core.layout import MASKS
@@ -36,7 +36,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.profile import Hardware
 from stripectl.measure.sampler import SamplingOptions
 from stripectl.results.schema import MAX_ASKED_PLANS
-from stripectl.runner.options import RequestOptions
+from stripectl.runner.options import TRACE_MIN_SAMPLES, TRACE_TIME_BUDGET, RequestOptions
 from stripectl.runner.request import Request
 from stripectl.util.files import unknown_name
 
@@ -103,6 +103,18 @@ def parse_request(options: RequestOptions) -> Request:
         use_cache=options.cache,
         sampling=parse_effort(options),
     )
+
+
+def parse_trace(options: RequestOptions, plan: str, *, default_size: bool) -> Request:
+    """The request that measures one plan, to be profiled; with `default_size` nobody asked for a length or heads."""
+    own = replace(
+        options,
+        plans=(plan,),
+        method="measured",
+        time_budget=TRACE_TIME_BUDGET,
+        min_samples=TRACE_MIN_SAMPLES,
+    )
+    return replace(parse_request(own), baseline=False, default_size=default_size)
 
 
 def parse_linear(options: RequestOptions) -> dict[str, str]:

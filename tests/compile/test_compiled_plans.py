@@ -12,7 +12,7 @@ import pytest
 
 from stripectl.analysis.plausibility import why_implausible
 from stripectl.compile.compiler import CompilerPool
-from stripectl.compile.cost_model import DISAGREEMENT, scheduled
+from stripectl.compile.cost_model import DISAGREEMENT, with_program_schedule
 from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import Workload
 from stripectl.hardware.placement import place_mesh
@@ -45,7 +45,7 @@ class Compiled(NamedTuple):
         assert known
         wired = place_mesh(self.target, self.plan.mesh or ())
         machine = table_cost_model(hardware, self.workload, self.plan, known, wired)
-        own = scheduled(machine, {read_transfer(text): share for text, share in self.exposed.items()})
+        own = with_program_schedule(machine, {read_transfer(text): share for text, share in self.exposed.items()})
         simulated, compiled = (simulate(self.workload, self.plan, each).seconds for each in (machine, own))
         return simulated, compiled
 

@@ -348,10 +348,10 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_it_kept() -> None:
 
 def test_samples_of_a_plan_that_failed_are_gone_on_from() -> None:
     from stripectl.measure.sampler import UNFINISHED
-    from stripectl.runner.open_run import retried
+    from stripectl.runner.open_run import resume_from_samples
 
     failed = replace(made(0, 1.0), status="failed", reason="process 1 was killed by SIGKILL", median_s=None)
-    again = retried(failed)
+    again = resume_from_samples(failed)
     assert (again.status, again.reason, again.samples_s) == ("ok", UNFINISHED, failed.samples_s)
-    assert retried(made(0, 1.0)) == made(0, 1.0)
+    assert resume_from_samples(made(0, 1.0)) == made(0, 1.0)
     assert signal.SIGKILL.name in (failed.reason or "")

@@ -156,7 +156,7 @@ def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["--seqlen", "max"], 2, "searched at a length"),
+        (["--seqlen", "max"], 2, "search tiles for --seqlen max"),
         (["--tile", "axb"], 2, "is not a tile"),
         (["--strategy", "luck"], 2, "is not one of"),
         (["--refine", "0"], 2, "is not in the range"),

@@ -24,7 +24,7 @@ from scipy.stats import kendalltau
 from stripectl.analysis.accuracy.steps import step_workload
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan, make_mesh
-from stripectl.hardware.placement import MeshPlacement, placed
+from stripectl.hardware.placement import MeshPlacement, place_in_order
 from stripectl.hardware.target import parse_target
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.cost_tables import shipped_costs, table_cost_model
@@ -86,7 +86,7 @@ def published_plans() -> dict[Plan, dict[int, float]]:
 def as_jax_lays_it(plan: Plan) -> MeshPlacement:
     """The mesh of a measured plan where MaxText has it."""
     orders = json.loads((data_folder("profiles") / "published" / ORDER_FILE).read_text())
-    return placed(parse_target(TARGET), plan.mesh or (), orders[f"{plan.size('ring')}x{plan.size('ulysses')}"])
+    return place_in_order(parse_target(TARGET), plan.mesh or (), orders[f"{plan.size('ring')}x{plan.size('ulysses')}"])
 
 
 def simulated_step_s(plan: Plan, seq_len: int) -> float:

@@ -1,28 +1,28 @@
 """DeepSeek-V3 (DeepSeek-AI 2024, arXiv:2412.19437): latent attention and experts."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import LATENT, NOTHING, Experts, decoder, latent, latent_norms, matrices, usual_sizes
+from stripectl.core.decoder_config import (
+    LATENT,
+    NOTHING,
+    decoder,
+    experts_after_dense_layers,
+    latent,
+    latent_norms,
+    matrices,
+    usual_sizes,
+)
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     n, h, v, theirs = latent(keys)
     sizes = {"heads": n, "kv_heads": n, "head_dim": h, "v_head_dim": v}
-    size, dense = keys.size("moe_intermediate_size"), min(layers, keys.size("first_k_dense_replace", 0))
-    experts = Experts(
-        keys.size("n_routed_experts"),
-        keys.size("num_experts_per_tok"),
-        size,
-        keys.size("n_shared_experts", 0) * size,
-        layers - dense,
-        dense,
-        keys.size("intermediate_size"),
-    )
+    experts = experts_after_dense_layers(keys, "n_routed_experts")
     attention = f"latent attention of rank {keys.size('kv_lora_rank')}", f"{n} heads of {h} with values of {v}"
     ahead = keys.size("num_mtp_layers", 0)
     return decoder(
         keys,
-        feed_forward=experts.met,
+        feed_forward=experts.active,
         sizes=sizes,
         qkv_bias=False,
         replaced=[

@@ -11,7 +11,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     return decoder(
         keys,
         masks=layer_masks(keys, every(keys, 2, "sliding_attention")),
-        feed_forward=experts.met,
+        feed_forward=experts.active,
         replaced=[*experts.replaced(d), Replacement("attention sinks", NOTHING)],
         vectors=layers * (sinks + biases),
     )

@@ -4,8 +4,8 @@ from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacem
 from stripectl.core.decoder_config import (
     LATENT,
     LINEAR_STAND_IN,
-    Experts,
     decoder,
+    experts_after_dense_layers,
     latent,
     latent_norms,
     layer_masks,
@@ -30,22 +30,13 @@ def read(keys: ConfigKeys) -> ModelConfig:
             ("short_conv_kernel_size", "linear_conv_kernel_dim"),
         )
     )
-    size, dense = keys.size("moe_intermediate_size"), min(layers, keys.size("first_k_dense_replace", 0))
-    experts = Experts(
-        keys.size("num_local_experts"),
-        keys.size("num_experts_per_tok"),
-        size,
-        keys.size("n_shared_experts", 0) * size,
-        layers - dense,
-        dense,
-        keys.size("intermediate_size"),
-    )
+    experts = experts_after_dense_layers(keys, "num_local_experts")
     linear = 4 * d * ln * lh + 2 * lh * (d + ln * lh) + d * ln
     heads = f"{n} heads of {own['head_dim']}"
     return decoder(
         keys,
         masks=masks,
-        feed_forward=experts.met,
+        feed_forward=experts.active,
         sizes=own,
         qkv_bias=False,
         replaced=[

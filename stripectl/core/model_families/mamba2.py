@@ -1,7 +1,7 @@
 """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
-from stripectl.core.decoder_config import LINEAR_STAND_IN, attention_of, matrices
+from stripectl.core.decoder_config import LINEAR_STAND_IN, attention_of, matrices, one_embedding
 
 NO_FEED_FORWARD = 128  # of a layer without a feed-forward: a step's model has one, and `tensor` divides it
 
@@ -21,9 +21,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
     found = [
         Replacement(shared, f"{LINEAR_STAND_IN}, {own['heads']} heads of {own['head_dim']}", layers * more),
         Replacement("no feed-forward", f"one of {NO_FEED_FORWARD}"),
+        *one_embedding(keys),
     ]
-    if keys.flag("tie_word_embeddings"):
-        found.append(Replacement("one matrix for embedding and logits", "two", -d * vocabulary))
     convolved = width + 2 * groups * state
     biases = (2 * width + 2 * groups * state + n + d) * keys.flag("use_bias") + convolved * keys.flag("use_conv_bias")
     return ModelConfig(

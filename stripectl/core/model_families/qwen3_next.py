@@ -38,7 +38,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     return decoder(
         keys,
         masks=masks,
-        feed_forward=experts.met,
+        feed_forward=experts.active,
         query_key_norms="head",
         replaced=[
             *experts.replaced(d, gates=d),

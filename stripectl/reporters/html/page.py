@@ -52,7 +52,7 @@ from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
 from stripectl.util.progress import Say, quiet
-from stripectl.util.units import duration, nbytes
+from stripectl.util.units import duration, nbytes, plural
 
 DRAWINGS = {
     "bars": bar_chart.draw,
@@ -238,7 +238,7 @@ def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
 def failures(shown: Sequence[Measurement]) -> list[str]:
     """Why no plan of a run has a time: how many plans were refused or failed, and the reason that they share."""
     return [
-        f"{len(those)} plan{'s' * (len(those) > 1)} {those[0].status}: {those[0].reason or 'no reason was given'}"
+        f"{plural(len(those), 'plan')} {those[0].status}: {those[0].reason or 'no reason was given'}"
         for those in refusals_and_failures(shown)[:MAX_FAILURES]
     ]
 

@@ -13,7 +13,7 @@ from stripectl.core.workload import at_lengths, format_length
 from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, fitted_table, memory_cell, spread_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
-from stripectl.util.units import NOTHING, duration, times
+from stripectl.util.units import NOTHING, duration, plural, times
 
 QUESTION = "Which scheme wins at which length?"
 COLUMNS: tuple[str, ...] = ("tokens", "winner", "plan", "time", "margin", "memory", "next", "refused")
@@ -168,6 +168,6 @@ def reason_of(groups: Sequence[Sequence[Measurement]]) -> str:
     first = reason.split(". ")[0].rstrip(".")
     if len(first) > MAX_REASON_CHARACTERS:
         first = first[: MAX_REASON_CHARACTERS - 1] + "…"
-    text = f"{count} plan{'s' * (count > 1)}, {first}"
+    text = f"{plural(count, 'plan')}, {first}"
     others = len(groups) - 1
-    return text + (f", and {others} other reason{'s' * (others > 1)}" if others else "")
+    return text + (f", and {plural(others, 'other reason')}" if others else "")

@@ -16,7 +16,7 @@ from stripectl.core.workload import Workload, format_length
 from stripectl.reporters.terminal.tables import METHOD_WORDS, UNLIMITED_COLUMNS
 from stripectl.results.labels import workload_label
 from stripectl.results.measurement import flags_text
-from stripectl.util.units import NOTHING, nbytes, rate, times, with_interval
+from stripectl.util.units import NOTHING, nbytes, plural, rate, times, with_interval
 
 MAX_OTHER_WORKLOADS = 8  # other workloads of the run that get a line
 MAX_PANEL_COLUMNS = 130  # columns of a card, however wide the screen is: longer lines are hard to read
@@ -117,7 +117,7 @@ def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     told += [("memory", memory_line(found))] if found["peak_bytes"] else []
     refused = sum(len(group["plans"]) for group in found["refused"])
     told += [("margin", margin_line(found)), ("crossover", crossover_phrase(found) or NOTHING)]
-    told += [("left out", f"{refused} plan{'s' * (refused > 1)} without a time")] if refused else []
+    told += [("left out", f"{plural(refused, 'plan')} without a time")] if refused else []
     return [
         *told,
         (

@@ -29,7 +29,7 @@ from stripectl.results.measurement import (
     with_speedups,
 )
 from stripectl.results.run import Run
-from stripectl.util.units import NOTHING, duration, nbytes, rate, times, with_interval
+from stripectl.util.units import NOTHING, duration, nbytes, plural, rate, times, with_interval
 
 UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing is cut
 PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
@@ -134,10 +134,6 @@ def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
             found.append(m)
         seen.add(key)
     return found
-
-
-def plural(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def fitted_table(

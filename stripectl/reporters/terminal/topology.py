@@ -10,8 +10,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.placement import HopPath, MeshPlacement, is_torus
 from stripectl.hardware.profile import format_shape
 from stripectl.hardware.target import Target
-from stripectl.reporters.terminal.tables import plural
-from stripectl.util.units import duration, rate
+from stripectl.util.units import duration, plural, rate
 
 MAX_HOSTS = 8  # hosts whose devices are shown; --json has them all
 
@@ -20,7 +19,7 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
     """What the target is: devices, hosts, and how its axes close."""
     sold = f" ({target.cloud_name} each)" if target.slices > 1 else f" ({target.cloud_name})"
     kind = f" of {target.hardware.device_kinds[0]}" if target.hardware.device_kinds else ""
-    hosts = f"{target.hosts} host{'s' * (target.hosts > 1)}"
+    hosts = plural(target.hosts, "host")
     yield (
         f"target   {target}{sold if target.cloud_name else ''}: {plural(target.devices, 'device')}{kind}, "
         f"{hosts}, {plural(here, 'device')} here"

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from stripectl.core.defaults import tiles_for
 from stripectl.core.layout import Tile
-from stripectl.core.plan import Plan
+from stripectl.core.plan import Plan, parse_tile
 from stripectl.core.workload import Workload
+from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.measurement import Measurement
+from stripectl.runner.options import RequestOptions
+from stripectl.runner.parse import parse_request
 from stripectl.runner.request import Request, make_case
 from stripectl.runner.static_facts import why_refused
 from stripectl.runner.tuning.successive_halving import HOPELESS
@@ -29,6 +32,19 @@ class TileSearch:
     tiles: Sequence[Tile] = ()  # none: those of the kernel and the block
     strategy: str = "race"
     refine_count: int = DEFAULT_COMPILED_TILES
+
+    @classmethod
+    def of(cls, options: RequestOptions, strategy: str) -> "TileSearch":
+        """The search that options ask for.
+
+        Raises:
+            BadInput: an option is wrong, or the length is to be found too.
+        """
+        if options.seqlen.strip() == "max":
+            raise BadInput("cannot search tiles for --seqlen max because each length has other tiles. Try 256k.")
+        tiles = tuple(dict.fromkeys(map(parse_tile, options.tile.split(",")))) if options.tile else ()
+        request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
+        return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
 
 
 def forward_cases(

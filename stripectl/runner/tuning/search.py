@@ -17,10 +17,10 @@ from stripectl.core.plan import Plan
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import BadInput
 from stripectl.measure.device_pool import LocalTarget
-from stripectl.results.backend import Event, Final, Notice, Searched, finals
+from stripectl.results.backend import Event, Final, Notice, SearchResult, finals
 from stripectl.results.environment import PACKAGES, environment, version
 from stripectl.results.measurement import Measurement
-from stripectl.runner.backends import LocalBackends, announcing
+from stripectl.runner.backends import LocalBackends, with_devices_found
 from stripectl.runner.bench import bench_cases, compiling, run_search
 from stripectl.runner.request import Request
 from stripectl.runner.tuning.candidates import TileSearch, backward_cases, forward_cases
@@ -51,7 +51,7 @@ def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> Iterat
         Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
     """
     with LocalBackends(tuning.request, say, cluster) as backends:
-        yield from announcing(backends, run_tuning(tuning, backends))
+        yield from with_devices_found(backends, run_tuning(tuning, backends))
 
 
 def run_tuning(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
@@ -102,7 +102,7 @@ def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Even
         group = [case for case in bench_cases(request, place) if case.workload == workload]
         for event in run_search(without_baseline, group, backends, request.sampling.budget_s / 2):
             made += finals([event])
-            yield from [] if isinstance(event, Searched) else [event]
+            yield from [] if isinstance(event, SearchResult) else [event]
     if request.every_mesh:
         if not (ranked := rankings(made)):
             raise BadInput(f"no mesh is left to try. {made[0].plan}: {made[0].reason}")
