@@ -119,7 +119,7 @@ def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) 
         (PUBLISHED["Gemma-2-9B"].config | {"attn_logit_softcapping": "x"}, "must be a number or null"),
         (
             PUBLISHED["gpt-oss-20b"].config | {"layer_types": ["full_attention"]},
-            "it must be a list of 24, a layer each",
+            "it must be a list of 24 values, one per layer, each",
         ),
         (PUBLISHED["gpt-oss-20b"].config | {"layer_types": [[]] * 24}, "of full_attention or"),
         ({"model_type": "gemma3", "text_config": [1]}, "says text_config: .*a mapping"),
@@ -137,7 +137,7 @@ def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) 
         ({}, "model_type None is not known .*has no hidden_size, intermediate_size"),
         (
             {"model_type": "falcon", "hidden_size": 64, "n_head": 4, "vocab_size": 9},
-            r"It has no intermediate_size, num_hidden_layers. Try a YAML file: \{hidden: 64, feed_forward: \?, "
+            r"The file lacks intermediate_size, num_hidden_layers. Try a YAML file: \{hidden: 64, feed_forward: \?, "
             r"layers: \?, heads: 4, kv_heads: 4, head_dim: 16, vocabulary: 9\}",
         ),
         ({str(i): i for i in range(10**6)}, "larger than 256 KiB"),
@@ -183,10 +183,10 @@ def test_a_command_names_the_parts_that_are_replaced(tmp_path: Path, monkeypatch
     for model in (str(tmp_path), "gpt-oss-120b"):
         found = asked(*words, "--model", model)
         assert found.code == 0 and len(found.err.splitlines()) == 1
-        assert "128 experts of 2880, 4 per token (a feed-forward of 11520); attention sinks (left out)" in found.err
+        assert "128 experts of size 2880, 4 per token (a feed-forward of size 11520); attention sinks (" in found.err
     assert asked(*words, "--model", "llama3-8b").err == ""
     written(tmp_path, {"model_type": "falcon"})
     refusal = asked(*words, "--model", str(tmp_path))
     assert refusal.code == 2 and len(refusal.err.splitlines()) == 1
     listed = asked("list", "models").out
-    assert all(name in listed for name in profile_names("models")) and "attention sinks (left out)" in listed
+    assert all(name in listed for name in profile_names("models")) and "attention sinks (omitted)" in listed

@@ -60,8 +60,8 @@ def test_a_pattern_is_of_layers_again_and_again() -> None:
     [
         ({"attention": "LLLS"}, "Add --pass step"),
         ({"attention": "LLS", "passes": "step", **SIZES}, "Try --layers 9"),
-        ({"attention": "LLX"}, "a letter a layer of both"),
-        ({"attention": "LL"}, "a letter a layer of both"),
+        ({"attention": "LLX"}, "one letter per layer"),
+        ({"attention": "LL"}, "one letter per layer"),
         ({"attention": "softmax", "decay": "tnl"}, "Add --attention linear"),
         ({"attention": "linear", "features": "relu"}, "unknown feature map"),
     ],
@@ -77,7 +77,7 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     sizes = "".join(f"{name}: {size}\n" for name, size in {**SHAPE, **SIZES}.items() if name != "seq_len")
     own.write_text(f"{sizes}attention: LLS\n")
-    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are no whole number of LLS\. Try --layers 9"):
+    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are not a multiple of the pattern LLS\. Try --layers 9"):
         Model.load(str(own))
 
 

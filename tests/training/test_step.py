@@ -260,7 +260,7 @@ def test_every_mesh_is_ranked_and_each_refused_one_has_its_reason(here: Path, ca
         (("ring", 2), ("tensor", 4)),
         (("tensor", 8),),
     }
-    assert refused and all("batch do not divide" in (m.reason or "") for m in refused)
+    assert refused and all("a batch of" in (m.reason or "") for m in refused)
 
 
 @pytest.mark.parametrize(
