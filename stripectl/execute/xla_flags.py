@@ -1,4 +1,4 @@
-"""Flags of XLA's compilers: with the types that they want, and the nearest to a flag that they do not know."""
+"""Flags of XLA's compilers, with their types, and the nearest known flag to an unknown one."""
 
 import contextlib
 import difflib
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-# Where the flags of each platform's compiler stand: (module, file in it).
+# Where the flags of each platform's compiler are found: (module, file in it).
 LIBRARIES = {
     "cpu": ("jaxlib", "libjax_common.so"),
     "tpu": ("libtpu", "libtpu.so"),
@@ -18,7 +18,7 @@ UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
 
 
 def typed_flags(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
-    """Compiler flags with the types that some compilers insist on; None where there are none."""
+    """Compiler flags with the types that some compilers require; None where there are no flags."""
 
     def value(text: str) -> bool | int | float | str:
         if text.lower() in ("true", "false"):
@@ -32,17 +32,17 @@ def typed_flags(flags: Mapping[str, str]) -> dict[str, bool | int | float | str]
 
 
 def unknown_flag(message: str, platform: str) -> str | None:
-    """Where a compiler's message is that it does not know a flag: which, and the nearest that it does know."""
+    """The reason with the nearest known flags, where a compiler's message says that it does not know a flag."""
     found = UNKNOWN_FLAG.search(message)
     if not found:
         return None
     near = difflib.get_close_matches(found[1], flag_names(platform), n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"the {platform.upper()} compiler knows no flag {found[1]!r}.{hint}"
+    return f"the {platform.upper()} compiler does not know the flag {found[1]!r}.{hint}"
 
 
 def flag_names(platform: str) -> list[str]:
-    """The names in a compiler's library that look like flags; none where the library is not known or not here."""
+    """The names in a compiler's library that look like flags; empty where the library is unknown or not installed."""
     if platform not in LIBRARIES:
         return []
     module, file = LIBRARIES[platform]

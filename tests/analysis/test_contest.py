@@ -31,7 +31,7 @@ from stripectl.runner.meshes import promising_plans
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"
-FULL = "does not fit: 2.00 GiB more than there is. Out of memory."
+FULL = "does not fit: needs 2.00 GiB more memory. Out of memory."
 
 
 def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **given: Any) -> Measurement:

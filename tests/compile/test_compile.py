@@ -185,7 +185,7 @@ def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_
 
 def test_a_flag_of_a_compiler_that_nobody_has_listed_is_unknown_without_a_hint() -> None:
     said = "INVALID_ARGUMENT: No such compile option: 'xla_x'"
-    assert unknown_flag(said, "rocm") == "the ROCM compiler knows no flag 'xla_x'."
+    assert unknown_flag(said, "rocm") == "the ROCM compiler does not know the flag 'xla_x'."
     assert unknown_flag("INTERNAL: something else", "rocm") is None
 
 
@@ -327,7 +327,7 @@ def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
     done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-timeout", "0.2s", folder=tmp_path)
     assert done.returncode == 1
     reason = json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
-    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-timeout"
+    assert reason == "the compiler took longer than its limit of 0.2 s. Try a longer --compile-timeout"
 
 
 def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
     assert [hop[:2] for hop in expected] == [["forward", "kv"], ["backward", "dkv"], ["backward", "dkv"]]
     wrong = stripectl("trace", "--read", str(alone), "--mesh", "ring=3")
-    assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
+    assert wrong.returncode == 2 and "the mesh has 3 devices, but the program runs on 2" in wrong.stderr
 
 
 @pytest.mark.hosts
