@@ -83,7 +83,7 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
     for name in FRAMEWORKS:
         given, each = usage_of(m)[name], integrations[name]
         if given["text"]:
-            assert given["version"] and given["notes"][0].startswith("What was timed")
+            assert given["version"] and given["notes"][0].startswith("Timed (")
             continue
         reason, *offers = given["notes"]
         assert reason.endswith(".") and re.match(f"{each.title}|A sequence", reason)
@@ -147,7 +147,7 @@ def test_flags_of_maxtext_on_tpus() -> None:
     ("name", "plan", "target", "changes", "said"),
     [
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "fuses its backward pass (5 matmuls"),
-        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops, and the timed plan has one less"),
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops; the timed plan has one hop less"),
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "dq_reduction_steps=3"),
         ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {}, "2.12 and 2.13 break"),
         (
