@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, SequenceSharding, Tile
-from stripectl.core.scheme import HEADS, ROWS
 
 
 class Saved(NamedTuple):

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from stripectl.core.comm import HEADS
 from stripectl.core.linear_attention import FEATURES
-from stripectl.core.scheme import HEADS
 from stripectl.execute.attend import JaxAttend, Saved
 
 

@@ -6,10 +6,12 @@ backward pass is the transpose: gathers become reduce-scatters of dK/dV. All K/V
 window leaves unread.
 """
 
+from stripectl.core.attend import RowsAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     q, state = attend.query(q), attend.empty(q)
     pieces = [*attend.split(kv, comm.parts), None]

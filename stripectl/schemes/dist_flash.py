@@ -8,10 +8,12 @@ step some devices send keys and the others queries; both are counted, because a 
 skips the steps that it does not reach.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def steps(attend, comm, kv, queries):
+def steps(attend: PartialAttend, comm: Comm, kv, queries):
     """Each step as (step, whether any device helps, whether this device helps, the queries it computes, their shard,
     the keys, their shard)."""
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
@@ -38,7 +40,7 @@ def steps(attend, comm, kv, queries):
         here = arriving
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     state = attend.empty(q)
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, q):
@@ -54,7 +56,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     dq, dkv = attend.zeros(saved), None
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, saved):

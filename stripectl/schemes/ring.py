@@ -9,10 +9,12 @@ Packed documents do not end a ring early: their boundaries differ between batche
 window on the zigzag layout does not either, because its shards hold both ends of the sequence.
 """
 
+from stripectl.core.attend import Attend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def mover(comm, axis, by=1):
+def mover(comm: Comm, axis: str, by: int = 1):
     """How keys travel: move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one."""
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
@@ -29,7 +31,7 @@ def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
     return (last or meet)(rounds - 1, kv, state)
 
 
-def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
+def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
     """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = meet(hop, kv, dq) in every round; `last`
     replaces `meet` in the last round."""
 
@@ -52,7 +54,7 @@ def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
     return dq, move(dkv, "dkv", 1 - rounds)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, state):
@@ -61,7 +63,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, attend.rounds(), mover(comm, "ring"), meet, kv, attend.empty(q))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, dq):

@@ -5,10 +5,12 @@ the two rings, so memory grows with the length. Two rings of N-1 hops, one of K 
 ring of K/V. The backward pass is the transpose, so dK and dV travel, and are summed, in the dtype of K and V.
 """
 
+from stripectl.core.attend import ScoresAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: ScoresAttend, comm: Comm) -> Array:
     shards, me, rounds, (k, v) = comm.size("ring"), comm.index("ring"), attend.rounds(), kv
 
     def round_trip(x, what):

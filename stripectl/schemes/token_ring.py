@@ -6,15 +6,17 @@ and dK/dV are summed on their device. With grouped heads, queries and outputs ar
 Where a sliding window ends the ring, queries travel in the direction that reaches their keys first.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def journey(attend):
+def journey(attend: PartialAttend):
     """(rounds, the direction in which results return: 1 forward, -1 backward, where queries came from)."""
     return min((attend.rounds(back), back) for back in (-1, 1))
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(q, "ring", "q", by=-back) if rounds > 1 else q
     state = attend(q, kv, me, me, into=attend.empty(q))
@@ -27,7 +29,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(saved, "ring", "q", by=-back) if rounds > 1 else saved
     dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile, TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
-from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
