@@ -85,7 +85,7 @@ def async_advice(site: Site, told: Mapping[str, Any]) -> str:
         return "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true"
     if platform == "cpu":
         own = unroll_advice(told)
-        return f"{own}, with spare threads" if own else "use a TPU or GPU: XLA on CPU does not overlap this hop"
+        return f"{own}, with spare threads" if own else "a TPU or GPU: XLA on CPU does not overlap this hop"
     return "let the compiler run it asynchronously"
 
 

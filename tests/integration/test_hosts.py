@@ -159,7 +159,7 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
     for host, (code, nothing, said) in enumerate(others, 1):
         assert (code, nothing) == (0, "")
-        assert said == f"host {host} of {count} done: recommended {best}; all is on host 0, {hosts.address}.\n"
+        assert said == f"host {host} of {count} done: recommended {best}; the results are on host 0, {hosts.address}.\n"
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
 
 

@@ -117,7 +117,7 @@ BAD = {
     "both": (["ring/striped/xla@ring=2", "--read", "x"], "name a plan to run"),
     "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
-    "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps says how a plan runs"),
+    "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps is for running a plan"),
     "no such profile": (["--read", "nowhere"], "there is no file or folder"),
 }
 

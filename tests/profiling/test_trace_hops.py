@@ -199,7 +199,7 @@ def test_cause_link(tmp_path: Path) -> None:
     hop = caused(tmp_path, drawing, **LINKS)
     assert hop["cause"] == "link"
     assert hop["why"].startswith(
-        "it moves 1.91 MiB in 14.0 us (143 GB/s, a link has 200 GB/s), longer than the compute"
+        "it moves 1.91 MiB in 14.0 us (143 GB/s, a link has 200 GB/s), which is longer than the compute"
     )
     assert "8.00 us of compute follow it in its round" in hop["why"]
 

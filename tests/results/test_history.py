@@ -426,10 +426,10 @@ def test_runs_from_elsewhere_are_added(here: Path, capsys) -> None:
     [
         ([], "name the folder of a history"),
         (["nothing"], "there is no history in nothing/"),
-        (["kept", "run.json"], "To add runs: stripectl history kept --add run.json"),
+        (["kept", "run.json"], "To add runs, write stripectl history kept --add run.json"),
         (["kept", "--add"], "name the runs to add"),
-        (["kept", "--plan", "spiral"], "holds 1 runs, and none has a time of what was asked for"),
-        (["kept", "--metric", "mfu"], "none has a mfu"),
+        (["kept", "--plan", "spiral"], "holds 1 runs, but none that matches has the metric time"),
+        (["kept", "--metric", "mfu"], "none that matches has the metric mfu"),
         (["kept", "--metric", "tiem"], "is not one of"),
         (["kept", "--last", "0"], "not in the range"),
     ],
@@ -449,7 +449,7 @@ def test_a_profile_is_read_whatever_the_environment_names(here: Path, capsys, mo
     assert stripectl("trace", "--read", "nothing") == 2
     assert "--history" not in capsys.readouterr().err
     assert stripectl("trace", "--read", "nothing", "--history", "kept") == 2
-    assert "--history says how a plan runs" in capsys.readouterr().err
+    assert "--history is for running a plan" in capsys.readouterr().err
 
 
 def test_what_is_kept_is_json_and_numbers(history: History) -> None:

@@ -172,7 +172,7 @@ BROKEN = {
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
     "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
-    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot go on with"),
+    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot resume"),
     "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
 }
 

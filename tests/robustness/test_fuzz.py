@@ -149,7 +149,7 @@ def test_models_of_no_size(change: tuple[str, str], why: str) -> None:
     [
         (f"{{kind: tpu, torus_dims: 400, slices: ['{'x'.join(['9999'] * 400)}']}}", "at most 3"),
         ("{kind: tpu, torus_dims: 1, devices_per_chip: 4096, slices: ['4096']}", "from 1 to 8"),
-        ("{kind: tpu, figures: {clock_hz: {value: 1.0e-300, source: none}}}", "no positive number"),
+        ("{kind: tpu, figures: {clock_hz: {value: 1.0e-300, source: none}}}", "must be a positive number"),
     ],
     ids=["dimensions", "devices", "figures"],
 )
