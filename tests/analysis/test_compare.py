@@ -133,7 +133,10 @@ def test_different_environments_are_refused_by_name(tmp_path: Path, capsys: pyte
     new = saved(tmp_path, "new", run(sampled(2.0, seed=1)), versions={"jaxlib": "0.10.2"}, host={"cores": 8})
     assert cli("compare", base, new) == 2
     said = capsys.readouterr().err
-    assert "different environments: jaxlib 0.10.1 and 0.10.2. --allow-different" in said and said.count("\n") == 1
+    assert (
+        "environments of the runs differ: jaxlib 0.10.1 and 0.10.2. Try --allow-different" in said
+        and said.count("\n") == 1
+    )
     assert cli("compare", base, new, "--allow-different") == 1
     assert "SLOWER" in capsys.readouterr().out
 

@@ -122,7 +122,7 @@ def test_a_plan_that_does_not_cut_the_sequence_stands_for_no_scheme() -> None:
     found = contest(*crossing(), *whole)
     assert list(found.schemes) == [UNSHARDED, "ring", "all_gather"]
     assert found.lengths[0].winner == UNSHARDED and found.lengths[0].cells["ring"].ratio == pytest.approx(1.5 / 0.9)
-    assert matrix_notes(found) == ["unsharded: the sequence stays whole, and devices share out batch and heads alone"]
+    assert matrix_notes(found) == ["unsharded: each sequence stays on one device; devices share only batch and heads"]
     assert not schemes_by_length(whole) and not schemes_by_length([*whole, *crossing()[:3]])
 
 

@@ -377,7 +377,7 @@ def test_a_large_run_is_carried_without_what_was_refused(
     monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
     text = render(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
-    assert "run.json.gz, without what has no time" in text
+    assert "run.json.gz, without plans that have no time" in text
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:
