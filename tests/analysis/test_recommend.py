@@ -138,7 +138,7 @@ def test_measured_but_ambiguous() -> None:
     answer = found(timed("contiguous", around(3.0)), timed("striped", noisy[::-1]), timed("zigzag", noisy))
     assert answer["too_close"]
     assert answer["confidence"]["word"] == "ambiguous"
-    assert answer["confidence"]["sentence"].endswith("has an interval that holds zero.")
+    assert answer["confidence"]["sentence"].endswith("has an interval that contains zero.")
     assert answer["headline"].endswith("equally fast, as far as the run can tell")
 
 

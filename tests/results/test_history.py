@@ -176,7 +176,7 @@ def test_a_writer_that_does_not_end_is_told(history: History, monkeypatch) -> No
     other = sqlite3.connect(history.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for attempt in (lambda: history.add(night(1)), history.check_writable):
-        with pytest.raises(BadInput, match="another program has kept"):
+        with pytest.raises(BadInput, match="another program has held"):
             attempt()
     assert [run.id for run in history.runs()] == ["night 0"]  # readers need not wait
     other.close()
@@ -219,7 +219,7 @@ def test_a_newer_schema_is_refused(history: History) -> None:
     [
         ("CREATE TABLE runs (a, b)", "a database of another program"),
         (f"PRAGMA application_id={APPLICATION + 1}", "a database of another program"),
-        (f"PRAGMA application_id={APPLICATION}", "other tables than stripectl makes"),
+        (f"PRAGMA application_id={APPLICATION}", "tables that stripectl does not make"),
     ],
 )
 def test_a_database_that_is_no_history_is_left_alone(history: History, statement: str, why: str) -> None:
@@ -241,7 +241,7 @@ def test_nothing_in_a_database_runs(history: History, statement: str) -> None:
     history.add(night(0))
     sql(history, statement)
     for attempt in (history.runs, history.check_writable, lambda: history.add(night(1))):
-        with pytest.raises(BadInput, match="other tables than stripectl makes"):
+        with pytest.raises(BadInput, match="tables that stripectl does not make"):
             attempt()
 
 

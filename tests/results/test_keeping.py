@@ -81,7 +81,7 @@ def test_a_second_writer_is_told_who_writes_there(command: str, capsys: pytest.C
         assert listing(Path("run")) == before
     shown = capsys.readouterr()
     (line,) = shown.err.splitlines()
-    assert f"another stripectl writes in run: process {os.getpid()} on {os.uname().nodename}, since 20" in line
+    assert f"another stripectl process writes in run: process {os.getpid()} on {os.uname().nodename}, since 20" in line
     assert "choose another --output" in line and shown.out == ""
     assert LOCK not in listing(Path("run"))
 
