@@ -180,7 +180,8 @@ def test_flags_change_the_schedule_and_an_unknown_flag_is_refused(compilers: Com
     wrong = compile_case(
         case(plan, "v5e:2x2", FORWARD, flags=[{flag.replace("permute", "premute"): "1"}]), target, compilers
     )
-    assert wrong.status == "refused" and "does not know the flag 'xla_enable_async_collective_premute'" in str(wrong.reason)
+    assert wrong.status == "refused"
+    assert "does not know the flag 'xla_enable_async_collective_premute'" in str(wrong.reason)
 
 
 def test_only_the_message_about_an_unknown_flag_is_rewritten() -> None:
