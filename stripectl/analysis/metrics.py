@@ -51,8 +51,8 @@ class Metric:
         if not self.timed:
             return None
         if self.name == "speedup":
-            ends = (m.speedup or {}).get("ci95")
-            ends = ends if is_numbers(ends) and len(ends) == 2 else ()
+            given = (m.speedup or {}).get("ci95")
+            ends = given if isinstance(given, list) and is_numbers(given) and len(given) == 2 else ()
         else:
             ends = [self.of(replace(m, median_s=end)) for end in m.ci95_s or ()]
         known = [end for end in ends if end is not None]

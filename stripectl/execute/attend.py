@@ -44,20 +44,20 @@ class JaxAttend:
     """A kernel bound to a layout, a mask and tiles; `starts_BD` where there are documents."""
 
     kernel: ModuleType
-    pairing: SequenceSharding
+    sharding: SequenceSharding
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where it differs from the queries'
 
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
-        seq_len = self.pairing.rows * self.pairing.shards
+        seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
-        if self.pairing.shards == 1 and self.pairing.query_rows < self.pairing.rows:
-            me = src = 0  # not traced, so that a kernel can cut off the cached prefix before the program runs
-        return self.pairing.bands(me, src, part, documents)
+        if self.sharding.shards == 1 and self.sharding.query_rows < self.sharding.rows:
+            me = src = 0  # not traced: a kernel may cut off the cached prefix before the program runs
+        return self.sharding.bands(me, src, part, documents)
 
     def rounds(self, by: int = 1) -> int:
-        return self.pairing.rounds(by)
+        return self.sharding.rounds(by)
 
     def rates(self, kv) -> tuple:
         """The kernel's additional arguments for these keys and values."""

@@ -32,7 +32,7 @@ class JaxLinearAttend(JaxAttend):
 
     @property
     def sees_future(self) -> bool:
-        return self.pairing.window.sees_future
+        return self.sharding.window.sees_future
 
     def rates(self, kv) -> tuple:
         return (self.own_rates(kv[0].shape[HEADS]),)
@@ -67,7 +67,7 @@ class JaxLinearAttend(JaxAttend):
 
     def advance_state(self, state, own):
         rate_K = self.own_rates(own.shape[HEADS])[:, None, None]
-        return self.kernel.advance_state(state, own, rate_K, self.pairing.rows)
+        return self.kernel.advance_state(state, own, rate_K, self.sharding.rows)
 
     def state_before(self, states, me, by: int = 1):
         if self.sees_future:

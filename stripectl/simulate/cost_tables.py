@@ -216,7 +216,7 @@ def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[st
 
 
 def table_cost_model(
-    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], wiring: MeshPlacement | None
+    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], placement: MeshPlacement | None
 ) -> CostModel:
     """The machine with tile costs from tables, and hops from the datasheet.
 
@@ -246,4 +246,4 @@ def table_cost_model(
     detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
     made = CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed, blocking)
-    return with_links(hardware, made, wiring)
+    return with_links(hardware, made, placement)

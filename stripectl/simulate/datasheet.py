@@ -23,7 +23,7 @@ def datasheet_cost_model(
     hardware: Hardware,
     workload: Workload,
     tile: Tile,
-    wiring: MeshPlacement | None = None,
+    placement: MeshPlacement | None = None,
     backward: Tile | None = None,
     kernel: Kernel | None = None,
 ) -> CostModel:
@@ -47,18 +47,18 @@ def datasheet_cost_model(
     }
     forward, _ = roofline(workload, tile, rate, memory, kernel)
     _, back = roofline(workload, backward or tile, rate, memory, kernel)
-    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
+    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), placement)
 
 
-def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | None) -> CostModel:
+def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement | None) -> CostModel:
     """The machine with hops from the datasheet; its detail adds their cost, the source, and what is not included.
 
     Raises:
         BadInput: the profile lacks the rate of its links.
     """
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
-    latency, hops = hardware.figure("hop_latency_s"), wiring.hop_costs if wiring else {}
-    across = wiring is not None and any(crossed.network.any() for crossed in wiring.forward.values())
+    latency, hops = hardware.figure("hop_latency_s"), placement.hop_costs if placement else {}
+    across = placement is not None and any(crossed.network.any() for crossed in placement.forward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
     own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
     sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
@@ -70,7 +70,7 @@ def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | N
     known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
     known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
     return replace(
-        machine, **known, hops=hops, collective_spreads=wiring.collective_spreads if wiring else {}, detail=detail
+        machine, **known, hops=hops, collective_spreads=placement.collective_spreads if placement else {}, detail=detail
     )
 
 

@@ -213,8 +213,8 @@ def test_tiles_and_hops_are_timed_and_simulated_from() -> None:
 
 
 @pytest.mark.hosts
-def test_a_flag_that_the_compiler_does_not_know_is_refused_with_the_nearest() -> None:
+def test_a_flag_that_the_compiler_does_not_know_is_refused() -> None:
     flags = ({"xla_cpu_enable_fast_mth": "true"},)
     found = finals(bench(request(plans=PLANS[:1], flags=flags), silent))
     assert {m.status for m in found} == {"refused"}
-    assert all("Did you mean xla_cpu_enable_fast_math" in (m.reason or "") for m in found)
+    assert all("does not know the flag 'xla_cpu_enable_fast_mth'" in (m.reason or "") for m in found)
