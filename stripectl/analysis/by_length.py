@@ -1,9 +1,10 @@
 """The best scheme at each sequence length.
 
 There is one comparison for every workload (without its length) and target: the best plan of every scheme at every
-length of a run. The winner is that of the ranking. A scheme uses the strongest method that timed any of its plans, and
+length of a run. The ranking decides the winner. A scheme uses the strongest method that timed any of its plans, and
 its ratio is its time over the winner's by the same method, because measured and simulated times are not comparable. A
-plan that does not shard the sequence belongs to no scheme, because all schemes are equal there."""
+plan that does not shard the sequence belongs to no scheme, because all schemes are equal there.
+"""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ class LengthResult:
 
     @property
     def runner_up(self) -> str | None:
-        """The next scheme, where one can be compared: the fastest of those that the strongest method timed."""
+        """The next scheme, where one can be compared: the fastest other scheme that the strongest method timed."""
         known = [
             (strength(cell.best.method), cell.ratio, name) for name, cell in self.others() if cell.best and cell.ratio
         ]

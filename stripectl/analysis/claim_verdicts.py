@@ -4,7 +4,8 @@ A claim HOLDS where every measurement that it covers is on its side of the bound
 side, where a named plan was refused or failed, or where it covers no measurement. It is inconclusive (UNSURE) where the
 interval of a measured figure contains the bound. Two sides are compared for every workload, target, method and set of
 flags that have both, with equal scheme, layout and kernel where neither side names them; of the other differences, mesh
-and tiles, the fastest counts."""
+and tiles, the fastest counts.
+"""
 
 import difflib
 import operator

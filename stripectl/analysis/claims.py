@@ -6,10 +6,11 @@
       - {claim: zigzag peak < 30 GiB, at: 1M, on: "v5e:4x4", name: memory, why: room for the optimizer}
 
 A claim is `[PLANS] METRIC OP VALUE`, or `PLANS OP [NUMBER x] PLANS` (how many times as fast the first are as the
-second), or `[PLANS] fits`. PLANS is a `selector`, METRIC and VALUE are those of `metrics`, OP is one of >= > <= <.
+second), or `[PLANS] fits`. PLANS is a `selector`, `metrics` defines METRIC and VALUE, OP is one of >= > <= <.
 Clauses may stand anywhere between, once each, in any order, or be fields: `at 256k`, with lengths as for `--seqlen`;
 `on v5e:4x4`, a target, a kind of hardware, or `this machine`; `in forward`, a pass; `by compiled`, a method; `of 7b`, a
-model."""
+model.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

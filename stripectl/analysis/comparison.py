@@ -4,7 +4,8 @@ A change compares samples that were taken while the machine was equally fast (`p
 its bootstrap interval excludes zero and a rank test, corrected for the number of comparisons, rejects chance; where it
 is larger than the threshold; and where the machine does not explain it: by a different speed throughout, other
 programs, a drift within a run, or a throttled clock. Compiled and simulated values are exact: there every change
-counts."""
+counts.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Comparison:
 
 
 def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
-    """(the measurements that both runs have, in the order of the new run; those of the base that the new run lacks).
+    """(the measurements that both runs have, in the order of the new run; the measurements that only the base has).
 
     Raises:
         BadInput: they have none in common.

@@ -1,7 +1,8 @@
 """The confidence in a recommendation: a level, a word and the reason.
 
 Levels say how the time of the best plan is known, from published figures only to many samples on the devices
-themselves. Whether two plans can be distinguished is part of the answer, not of the level."""
+themselves. Whether two plans can be distinguished is part of the answer, not of the level.
+"""
 
 from stripectl.analysis.ranking import Ranking, speedup_error
 

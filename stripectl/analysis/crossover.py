@@ -2,7 +2,9 @@
 
 From the length at which a plan was chosen, towards shorter and towards longer lengths, this is the first length at
 which the plan is clearly slower. Times come from the lengths of the run, or, where it has only one, from the scaling of
-its plans. Between two lengths the logarithm of the ratio of times is assumed to be linear in that of the length."""
+its plans. Between two lengths the logarithm of the ratio of times is assumed to be linear in the logarithm of the
+length.
+"""
 
 import heapq
 import math

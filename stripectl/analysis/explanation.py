@@ -93,7 +93,7 @@ def parts_sentence(found: Mapping[str, Any]) -> str:
     if not parts or not total:
         return ""
     shares = (f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts.items())
-    return f"Of the step: {', '.join(shares)}."
+    return f"Parts of the step: {', '.join(shares)}."
 
 
 def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:

@@ -98,6 +98,6 @@ def communication_phrase(m: Measurement, seconds: float | None) -> str:
     length = format_length(m.workload.seq_len)
     said = [f"{duration(seconds)}, {seconds / (m.median_s or 1):.1%} of the time at {length}" if seconds else ""]
     if m.overlap and m.overlap.get("ratio") is not None:
-        said.append(f"{m.overlap['ratio']:.0%} of it hidden behind tiles")
+        said.append(f"{m.overlap['ratio']:.0%} hidden behind tiles")
     known = "; ".join(filter(None, said))
     return f" ({known})" if known else ""

@@ -1,7 +1,8 @@
 """The bytes that a device of a plan sends along each axis of its mesh, and the resulting load of the target's links.
 
 A collective over several axes is divided equally among them. Each part of an all-to-all counts on every link between
-its ends; everything else counts as sent to the next device of its axis."""
+its ends; everything else counts as sent to the next device of its axis.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -228,7 +228,7 @@ METRICS = {
             of=fits_memory,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
-            source="Only a machine's profile says how much memory a device has. Try --target v5e:4x4.",
+            source="The memory of a device comes from its machine's profile. Try --target v5e:4x4.",
             better=1,
             counted=True,
         ),

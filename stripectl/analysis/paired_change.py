@@ -182,7 +182,7 @@ def rank_test(base: Samples, new: Samples, size: float) -> float:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Probabilities corrected so that the family-wise error equals that of a single test (Holm 1979)."""
+    """Probabilities corrected so that the family-wise error equals the error of a single test (Holm 1979)."""
     order = sorted(range(len(chances)), key=chances.__getitem__)
     corrected, highest = list(chances), 0.0
     for rank, index in enumerate(order):

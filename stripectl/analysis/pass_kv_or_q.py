@@ -3,7 +3,8 @@
 Some of the keys that queries attend to are new, the others cached. The rule chooses passing K/V where so many are new
 that it sends fewer bytes than passing queries, T / (T + P) >= 2 K / H, or where so many queries attend that its
 transfers hide behind them, T >= N C K e / (2 H B): T new tokens and P cached tokens, K key/value heads of H heads, N
-devices of C FLOP/s with links of B bytes/s, and e bytes per element."""
+devices of C FLOP/s with links of B bytes/s, and e bytes per element.
+"""
 
 from dataclasses import dataclass
 

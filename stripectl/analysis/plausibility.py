@@ -72,7 +72,7 @@ def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, 
 
 
 def costliest_tile(m: Measurement) -> float:
-    """How much more expensive tiles of one plan may be than those of another: on one device a kernel may mask all its
+    """How much more expensive tiles of one plan may be than tiles of another: on one device a kernel may mask all its
     tiles and visit as many dead tiles, which it does not on several, and a layout may need fewer masks than another."""
     known = m.cost_source or {}
     costs = (known[passes] for passes in ("forward", "backward") if isinstance(known.get(passes), Mapping))

@@ -1,7 +1,8 @@
 """Which plan is fastest, and whether this is certain.
 
 Plans are ranked by workload and target, by the strongest method that timed them, because measured and simulated times
-are not comparable."""
+are not comparable.
+"""
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -76,7 +77,7 @@ def has_time(m: Measurement) -> bool:
 
 
 def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The plans with a time, except those that a stronger method refuses, as a compiler does for plans that do not fit
+    """The plans with a time, except plans that a stronger method refuses, as a compiler does for plans that do not fit
     in memory: it is asked about one layout, and its answer counts for plans that differ only in this."""
     measurements, refused = list(measurements), dict[tuple[str, ...], int]()
     for m in measurements:

@@ -143,7 +143,7 @@ def default_plan(m: Measurement) -> Plan:
 
 
 def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
-    """The measurement's own limits, else those of its simulation."""
+    """The measurement's own limits, else the limits in its simulation."""
     other = simulation_of(m, run)
     known = m.bottleneck_shares or (other.bottleneck_shares if other else None) or {}
     found = {part: min(1.0, known[part]) for part in PARTS if part in known}
@@ -151,7 +151,7 @@ def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[st
 
 
 def layout_bound(m: Measurement) -> dict[str, Any] | None:
-    """The largest gain of its layout over the contiguous layout, and the share of it that was reached, for attention
+    """The largest gain of its layout over the contiguous layout, and the share that was reached, for attention
     only and not for a step; None where it is unknown."""
     most, layer = attention_bound(m), (m.bound or {}).get("layer")
     if m.devices == 1 or most is None:

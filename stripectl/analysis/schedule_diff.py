@@ -2,7 +2,8 @@
 devices can use them as a gate.
 
 A plan is worse where it no longer fits, sends more, has more transfers or more of them synchronous or without tiles at
-the same time, computes more tiles, needs more memory, copies more, or is predicted to hide less."""
+the same time, computes more tiles, needs more memory, copies more, or is predicted to hide less.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -113,5 +114,5 @@ def schedule_facts(m: Measurement) -> dict[str, float | None]:
         found[f"sent by {kind}"] = sum(each["sent_bytes"] * each["times"] for each in alike)
         found[f"{kind}s"] = sum(each["times"] for each in alike)
         found[f"synchronous {kind}s"] = sum(each["times"] for each in alike if not each["asynchronous"])
-        found[f"{kind}s beside no tiles"] = sum(each["times"] for each in alike if not each["beside_tiles"])
+        found[f"{kind}s without tiles"] = sum(each["times"] for each in alike if not each["beside_tiles"])
     return found

@@ -1,7 +1,8 @@
 """Series: a metric of one plan, workload, target, flags and method over runs, in order of time.
 
 Times of two machines are two series. Other differences between two runs (versions, flags, system) are named at the
-later run, because they may explain a change of level."""
+later run, because they may explain a change of level.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -109,8 +110,8 @@ class Series:
 
 
 def series_of(runs: Sequence[Run], metric: Metric) -> list[Series]:
-    """From runs in order of time, every series of the metric that has a value; those of the newest run first, in its
-    order."""
+    """From runs in order of time, every series of the metric that has a value; series of the newest run come first, in
+    its order."""
     found: dict[Any, list[tuple[Run, Measurement]]] = {}
     for run in reversed(runs):
         for m in map(readable, run.measurements):

@@ -2,7 +2,8 @@
 `profiles/published/striped-attention.csv`).
 
 Each row is a machine, a model, a mesh of `mp` devices along heads and `sp` along the sequence, and a length; the
-speed-up is that of striped over the contiguous ring."""
+speed-up compares striped with the contiguous ring.
+"""
 
 import csv
 from collections.abc import Iterable

@@ -84,7 +84,7 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
     screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
-        screen.print(f"{left_out:,} more rows are not shown, those that are SAME first")
+        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict SAME are omitted first)")
     for line in found.notes[:MAX_SCREEN_ROWS]:
         screen.print(line, markup=False)
     if left_out := len(found.notes[MAX_SCREEN_ROWS:]):

@@ -30,7 +30,7 @@ READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # options 
 def command(plan: str | None, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
 
-    The default length and heads are those of `bench`; on CPU, 16k tokens and 4 heads. With --read, the command reads a
+    Length and heads have the defaults of `bench`; on CPU, 16k tokens and 4 heads. With --read, the command reads a
     profile of any JAX program instead (an xplane.pb file, or the folder given to jax.profiler.trace).
 
     \b

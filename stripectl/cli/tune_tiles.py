@@ -50,7 +50,7 @@ def command(**given: Any) -> int:
 
     Candidates come from the kernel and the block, or from --tile. Where the devices of a plan are here, the plan runs;
     where one of their kind is here, tiles are timed and plans simulated; for any other target a few plans are compiled.
-    The default workload is that of the newest run. Results are cached: the same search again takes seconds.
+    The default is the workload of the newest run. Results are cached: the same search again takes seconds.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def command(**given: Any) -> int:
 
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
-    """The requested search; without a workload that of the newest run, if there is one."""
+    """The requested search; by default with the workload of the newest run, if any."""
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.tuning.candidates import TileSearch
 

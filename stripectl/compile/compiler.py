@@ -151,7 +151,7 @@ class CompilerPool:
 
     @cached_property
     def dump(self) -> str:
-        """The folder where a compiler is to leave its bundles, which it is told when it starts."""
+        """The folder where a compiler is to leave its bundles, which is set when it starts."""
         return self.folders.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-bundles-"))
 
     def _set(self, tools: Toolchain, dump: str | None) -> WorkerGroup:

@@ -1,6 +1,6 @@
 """The compilers that work without their machines: requirements, compatibility with this JAX, and how to run them.
 
-Their processes are told not to look for devices, because a process that owns a TPU aborts when it describes another.
+Their processes must not look for devices, because a process that owns a TPU aborts when it describes another.
 The GPU compiler runs CUDA programs and reads a CUDA library; both come as wheels, so the machine needs no CUDA toolkit.
 """
 
@@ -34,7 +34,7 @@ CUDA_LIMITS = {
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The compiler for a kind of hardware: `packages` as (package, the package whose requirement it must meet)."""
+    """The compiler for a kind of hardware: `packages` as (package, the package whose requirement it must fulfil)."""
 
     kind: str
     packages: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ def cuda_root(files: Sequence[str]) -> Path | None:
 
 
 def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
-    """What `requirer`, with its extra, requires of a package."""
+    """The requirement of `requirer`, with its extra, for a package."""
     try:
         texts = metadata.requires(requirer) or []
     except metadata.PackageNotFoundError:

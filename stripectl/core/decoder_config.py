@@ -1,7 +1,7 @@
 """How a decoder's config.json is read: attention and a gated feed-forward, sliding windows, experts, latent attention.
 
 All families except Mamba-2 are such decoders. A family's file names the differences, and the defaults of keys that a
-file may omit. The defaults are those of the configuration classes in the `transformers` package, 5.24.0; a test
+file may omit. The defaults come from the configuration classes in the `transformers` package, 5.24.0; a test
 compares them.
 
 D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.

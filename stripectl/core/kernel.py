@@ -72,7 +72,7 @@ class Kernel:
     count_tiles(bands, tile) -> its tiles of a pair of shards, by kind.
     min_default_rows(kind) -> the shortest side of a default tile, also for short shards: smaller tiles cost more than
         their better balance saves.
-    tile_multiple: above 1, the sides of a tile must be multiples of it that divide the rows of a shard's piece.
+    tile_multiple: above 1, the sides of a tile must be such multiples that divide the rows of a shard's piece.
     counting_tile: for a library's kernel, which chooses its tiles itself: the tile in which its work is counted. A plan
         cannot name another tile, and a compiler does not know the workspace.
     rows_per_fetch: how many rows of tiles share a fetch of keys and values from memory, because they run at once.

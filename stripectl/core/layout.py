@@ -145,7 +145,7 @@ def column_tiles(
     band: MaskBlock, tile: Tile, row: Index, limits: Sequence[Index] | None = None
 ) -> tuple[Index, Index, Index, Index]:
     """(a, b, c, d) for a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, tiles [b, c)
-    hold only live scores (and need no mask), and the rest of the row is dead. `limits` are those of the row's first and
+    hold only live scores (and need no mask), and the rest of the row is dead. `limits` belong to the row's first and
     last query: (first, first, end, end). Rows and columns that are not multiples of the tile end in a ragged tile,
     which always needs its mask."""
     count = -(-band.cols // tile.block_kv)
@@ -165,7 +165,7 @@ def column_tiles(
 
 def count_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
     """Tiles of a pair of shards by kind. `low` and `high` may be arrays over devices; the counts then are too. Limits
-    are those of `tile_ends`."""
+    are at `tile_ends`."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
         tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))

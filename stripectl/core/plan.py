@@ -29,7 +29,7 @@ HEAD_AXES = ("tensor",)
 RING_AXES = ("ring", "outer", "inner")  # the layout divides the sequence among the shards of these axes
 SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the closest to each other
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
-STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, in addition to those of `tensor`
+STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, in addition to `tensor`
 MAX_TILE_ROWS_COUNTED = 2**22
 MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def parameter_axes(self) -> tuple[str, ...]:
-        """The axes whose devices store a parameter together, in addition to those of `tensor`."""
+        """The axes whose devices store a parameter together, in addition to `tensor`."""
         return STORED_AXES if self.zero == "3" else ()
 
     @property

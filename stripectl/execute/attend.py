@@ -187,7 +187,7 @@ class JaxAttend:
 def recompute_in_backward(function: Callable) -> Callable:
     """A function that keeps only its arguments for the backward pass, under any policy of a surrounding jax.checkpoint.
     Such a policy would reach into a jax.checkpoint inside and keep the values of every chunk. Values that depend only
-    on a device's index are not moved out of it either, because a shard_map without an input does not compile."""
+    on a device's index are not moved outside either, because a shard_map without an input does not compile."""
     opaque = jax.custom_vjp(function)
     opaque.defvjp(
         lambda *arguments: (opaque(*arguments), arguments),

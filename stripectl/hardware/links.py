@@ -13,7 +13,7 @@ class Hops(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """A collective over some axes of a mesh on a torus, where their devices fill a box of it: it can use the links of
+    """A collective over some axes of a mesh on a torus, where their devices fill a box: it can use the links of
     all sides of the box at once. `ways` links bring gathered data to a device; `load` is the data of an all-to-all on
     the busiest link, as a fraction of all data that a device exchanges."""
 

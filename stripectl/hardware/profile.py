@@ -232,7 +232,8 @@ def min_hiding_rows(
     A hop moves 2 c d e bytes per key/value head. A whole block computes 4 c^2 d FLOPs for each of the `group` query
     heads that share it; a balanced causal layout needs only `pairs_share` = 1/2 of them:
     c = e F / (2 B group pairs_share), with e = `dtype_bytes`. B is `bytes_per_s` where the hop crosses more than a
-    link."""
+    link.
+    """
     rate, link = hardware.flops_per_s(dtype), bytes_per_s or hardware.figure("link_bytes_per_s_one_way")
     if rate is None or link is None:
         return None

@@ -210,7 +210,7 @@ def _behind_a_switch(machine: Hardware, shape: tuple[int, ...], slices: int, tex
         return Target(machine, shape)
     if count > node and count % node:
         fewer, more = (Target(machine, (node,), nodes) for nodes in (count // node, count // node + 1))
-        raise BadInput(f"{text} is more than a node of {node}, but not a multiple of it. Try {fewer} or {more}.")
+        raise BadInput(f"{text} is more than a node of {node}, but not a multiple. Try {fewer} or {more}.")
     return Target(machine, (min(count, node),), slices * max(1, count // node))
 
 

@@ -11,13 +11,13 @@ undocumented; this description is from dumps of libtpu 0.0.42 for v4, v5e, v5p, 
 - A branch forward to `$regionN`, which starts further down, may skip the bundles between: a guarded region.
 
 The innermost region with most of the matmuls is the tile; where several have equally many, the shortest is the region
-of whole tiles and the longest that of boundary tiles. A kernel with a mask guards it, because its grid also steps over
-dead tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
+of whole tiles and the longest the region of boundary tiles. A kernel with a mask guards it, because its grid also steps
+over dead tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
 Bundles do not include waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of
 dK/dV on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
 
-On v4 and v5p a JAX device is two cores, and bundles and steps are those of one core: kernels that share their grid
+On v4 and v5p a JAX device is two cores, and bundles and steps belong to one core: kernels that share their grid
 (splash's forward) show half of its steps, others (dQ, dK/dV) run all of them on one core while the other is idle.
 """
 

@@ -193,7 +193,7 @@ def section_around(callers: Sequence[Instruction]) -> str | None:
 
 
 def own_cycles(lines: Sequence[Instruction]) -> int:
-    """Cycles of instructions, without those that they call."""
+    """Cycles of instructions, without the computations that they call."""
     return sum(int(known[1]) for line in lines if (known := CYCLES.search(line.rest)))
 
 

@@ -36,7 +36,7 @@ DEFAULT_RING_DEVICES = (
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """A target, how much of it is available here, and the processes that drive it."""
+    """A target, its devices that are available here, and the processes that drive it."""
 
     target: Target
     here: int = 0
@@ -45,7 +45,7 @@ class LocalTarget:
 
 class DevicePool:
     """The worker groups that a bench has started, and the times measured on them; all end together. `discovered` holds
-    the devices that JAX finds in each group. The groups are those of this host, or of all hosts of a cluster."""
+    the devices that JAX finds in each group. The groups belong to this host, or to all hosts of a cluster."""
 
     def __init__(self, say: Say, cluster: Cluster | None = None) -> None:
         self.say, self.cluster = say, cluster

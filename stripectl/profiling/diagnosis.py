@@ -29,7 +29,8 @@ def cause(
 
     `transfer_s` is the shortest time of the hop on any device. `told` may hold the `platform`, the `layout`, `mask` and
     `unroll` of the plan, the `turns` of its ring, and `link_bytes_per_s`, the published rate of a link in one
-    direction."""
+    direction.
+    """
     rated = told.get("link_bytes_per_s")
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
     exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))

@@ -139,7 +139,7 @@ def marked_steps(plane: Any) -> list[Execution]:
 
 def divide(steps: list[Execution], operations: Events) -> bool:
     """Whether steps marked on the host divide a device's work: each has some work, and none is running where one
-    begins. A host that does not wait for the device marks steps ahead of it."""
+    begins. A host that does not wait for the device marks steps too early."""
     own = np.array([not name.startswith(HOST_COPY) for name in operations.names])[operations.which]
     starts, ends = operations.start_s[own], operations.end_s[own]
     marks = np.array([step.start_s for step in steps])

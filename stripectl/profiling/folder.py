@@ -32,7 +32,7 @@ def profile_files(path: Path) -> list[Path]:
         return [path]
     found = list(path.rglob(f"*{SUFFIX}"))
     if not found:
-        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"there is no file or folder {path}"
+        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"{path} does not exist"
         raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
     newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))

@@ -4,8 +4,8 @@ For each device and step: C is the union of its compute, M the union of its comm
 exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device only waits for a transfer;
 `device_steps` defines skew. docs/explanation/definitions.md defines all of them.
 
-Figures are medians over steps. Totals are those of the device that computes longest, as in a simulation: the others
-wait for it, which is imbalance and not slow communication. Skew and stall are those of the device with the most.
+Figures are medians over steps. Totals belong to the device that computes longest, as in a simulation: the others
+wait for it, which is imbalance and not slow communication. Skew and stall belong to the device with the most.
 """
 
 from collections import defaultdict

@@ -2,7 +2,8 @@
 
 A run is one transaction, so concurrent writers wait for each other and a killed writer leaves nothing incomplete. The
 database may come from anybody: it is opened only if its schema is this one, without triggers or views, and its content
-is checked like a run.json."""
+is checked like a run.json.
+"""
 
 import contextlib
 import json

@@ -64,7 +64,7 @@ def append(folder: Path, run: str, by: str, m: Measurement) -> None:
 
 
 def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements of a run with those of its journal, where it has one.
+    """The measurements of a run, updated from its journal where it has one.
 
     Raises:
         BadInput: the journal cannot be read, or a complete line holds no measurement.

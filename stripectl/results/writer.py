@@ -2,7 +2,8 @@
 
 The run is written in full after each measurement while this is quick. After that it takes at most a tenth of the time,
 and measurements between two full writes are appended to the journal. Results that cannot be written stay in memory, and
-are written as soon as possible."""
+are written as soon as possible.
+"""
 
 import contextlib
 import tempfile

@@ -114,7 +114,7 @@ class Backends(Protocol):
 
     @property
     def place(self) -> LocalTarget:
-        """The target of the request, and how much of it is available here.
+        """The target of the request, and its devices that are available here.
 
         Raises:
             BadInput, Missing: not a target, or no devices.

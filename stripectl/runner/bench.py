@@ -3,7 +3,8 @@
 On a target that is available here, plans are measured where they fit the devices and the budget, and otherwise
 simulated from tiles timed here. For another target they are compiled, or simulated from its datasheet where its
 compiler is not installed. On a machine that is too small for a ring, a bench ends with the small ring that it can run,
-measured and compared with its own simulation."""
+measured and compared with its own simulation.
+"""
 
 import itertools
 import time
@@ -288,7 +289,7 @@ def small_ring(request: Request, backends: Backends, left_s: Callable[[], float]
 
 def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int, say: Say) -> list[Measurement]:
     """The request reduced to `seq_len` tokens and `groups` key/value heads, on the devices of `place`, without cases
-    that cannot be reduced. Tiles are those of the longest length, so that they are timed once."""
+    that cannot be reduced. Tiles come from the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
     if not attention or groups > (first := attention[0]).kv_heads:
         return []

@@ -2,7 +2,8 @@
 
 Lengths are multiples of devices x tile. A plan's memory grows almost linearly with the length, so each guess is where
 the line through the last two lengths reaches the memory's limit, between lengths known to fit and known not to fit; the
-answer is a length that fits while the next step is refused."""
+answer is a length that fits while the next step is refused.
+"""
 
 import itertools
 import math
@@ -84,7 +85,8 @@ def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Me
     """The measurement of the longest sequence that fits; refused where not even the shortest fits.
 
     `compiled_program["longest"]` holds the step, the length one step further, and why that is refused; where the
-    compiler fails at a length, the search ends there with the longest length known to fit."""
+    compiler fails at a length, the search ends there with the longest length known to fit.
+    """
     step, workload = length_step(plan, template.workload), template.workload
     known: dict[int, Measurement] = {}
 

@@ -44,8 +44,8 @@ def promising_plans(simulated: Sequence[Measurement]) -> list[Measurement]:
 
 
 def notable_plans(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Of a workload's many plans, in their order: the fastest, the fastest of each scheme and mesh, and one refused
-    plan for each reason."""
+    """A selection of a workload's many plans, in their order: the fastest, the fastest of each scheme and mesh, and one
+    refused plan for each reason."""
     timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
     chosen = (
         *timed[:NOTABLE_PLANS],

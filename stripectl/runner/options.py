@@ -14,7 +14,7 @@ SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "v
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """What to run, and for how long. None is the default: the model's, the target's or the kernel's own value."""
+    """The work to run, and for how long. None is the default: the model's, the target's or the kernel's own value."""
 
     seqlen: str = DEFAULT_LEN
     model: str | None = None

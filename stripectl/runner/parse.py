@@ -268,8 +268,8 @@ def parse_plans(
     attention: str = ATTENTIONS[0],
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
-    meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are those of
-    inference, or the others; without --kernel it is the scheme's own.
+    meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
+    of inference, or the others; without --kernel it is the scheme's own.
 
     Raises:
         BadInput: a value is unknown, or a mesh is named together with `auto`.

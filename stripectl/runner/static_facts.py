@@ -29,7 +29,7 @@ SCORE_BYTES = 4
 
 def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
     """The case with its static facts: tiles, bytes that a device sends, bounds, available memory; for a hybrid model
-    those of its linear layers."""
+    for its linear layers."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]

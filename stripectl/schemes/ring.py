@@ -20,7 +20,7 @@ def mover(comm: Comm, axis: str, by: int = 1):
 
 
 def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
-    """The state after meet(hop, kv, state) in every round, on the arrays that `move` brings; `last` replaces `meet` in
+    """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet` in
     the last round."""
 
     def round(hop, carry):
@@ -32,7 +32,7 @@ def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
 
 
 def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
-    """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = meet(hop, kv, dq) in every round; `last`
+    """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = `meet(hop, kv, dq)` in every round; `last`
     replaces `meet` in the last round."""
 
     def later(meet, hop, kv, dq, dkv):

@@ -1,7 +1,7 @@
 """Ulysses: all-to-alls exchange rows for heads, so devices attend to whole sequences (Jacobs et al. 2023).
 
 There are three all-to-alls before attention and one after. The paper counts their full volume, 4BNd/T for N tokens on T
-devices; a device keeps its own part of each, so it sends (T-1)/T of it. Where the axis is larger than the number of
+devices; a device keeps its own part of each and sends (T-1)/T. Where the axis is larger than the number of
 key/value heads, each is sent once to every device that needs it, which is more than the paper's volume.
 """
 

@@ -39,7 +39,7 @@ class KernelCall(NamedTuple):
 
 class SimulatedAttend:
     """Simulated `attend`: a call costs the time of its tiles, on every device at once, and an operation without tiles
-    costs nothing. Of a state only the output is counted. `tiles` are those of every plan, by pass."""
+    costs nothing. Only the output of a state is counted. `tiles` holds the tiles of every plan, by pass."""
 
     def __init__(
         self,

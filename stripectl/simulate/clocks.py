@@ -74,7 +74,8 @@ class SimulatedComm:
     """The clocks of all devices and links; the transfers (opcode, elements, itemsize) that each device has sent; their
     bytes by (axis, opcode); and the intervals in which each transfer was on its way to a device.
 
-    Times are (plans, devices): the machine may hold tile costs of several plans, which differ only in their tiles."""
+    Times are (plans, devices): the machine may hold tile costs of several plans, which differ only in their tiles.
+    """
 
     def __init__(self, plan: Plan, axes: tuple[str, ...], machine: CostModel, arguments: bool = True) -> None:
         self.plan, self.machine, self.parts, self.arguments = plan, machine, plan.parts, arguments
@@ -239,8 +240,8 @@ class SimulatedComm:
     def moved(
         self, shape: tuple[int, ...], itemsize: int, *inputs: TimedArray, times: float, in_place: bool = False
     ) -> TimedArray:
-        """The result of an operation whose time, also in its transpose, is `times` reads or writes of it; in its own
-        memory, or `in_place` of the first input."""
+        """The result of an operation whose time, also in its transpose, is `times` reads or writes of the result; in
+        its own memory, or `in_place` of the first input."""
         end = self.touch(times * math.prod(shape) * itemsize, *inputs)
         out = inputs[0].at(end) if in_place else self.allocate(shape, itemsize, end)
         primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes

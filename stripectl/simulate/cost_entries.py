@@ -79,7 +79,7 @@ def entry_of_bundles(
     bundles: Sequence[Mapping[str, Any]], parts: Sequence[PallasKernel], matmul: float, cores: int
 ) -> CostEntry | None:
     """The entry of a pass, which consists of `parts`, from the bundles of a program; None where they are missing.
-    Bundles are those of one core of a device. They do not include waiting for a matrix unit, so a tile takes at least
+    Bundles count for one core of a device. They do not include waiting for a matrix unit, so a tile takes at least
     its matmuls, each of `matmul` cycles at the peak rate."""
     whole = boundary = dead = row = column = 0.0
     for part in parts:

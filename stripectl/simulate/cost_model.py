@@ -20,7 +20,8 @@ class TileCost:
     shards of all lengths, except `call_grows`, which is proportional to their rows: copies and merges.
 
     On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
-    of a tile on one processor."""
+    of a tile on one processor.
+    """
 
     whole_s: float
     boundary_s: float
@@ -94,7 +95,7 @@ class CostModel:
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 
     def with_part_sped_up(self, part: str) -> "CostModel":
-        """The machine if a part of it (one of PARTS) were twice as fast: tiles; links and the network; the cost of a
+        """The machine if a part (one of PARTS) were twice as fast: tiles; links and the network; the cost of a
         hop or a call that does not depend on its size; or the memory that accumulators and copies use. A tile that
         waits for its keys and values in memory counts as compute here, because its time is one figure."""
         assert part in PARTS

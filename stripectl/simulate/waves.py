@@ -2,7 +2,7 @@
 
 A thread block computes a block of queries (in the backward pass, of keys) of one head with all its keys, tile by tile.
 A processor that has finished takes the next block in the order in which the kernel starts them: the blocks of one head,
-then those of the next. Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
+then of the next. Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
 """
 
 import heapq

@@ -6,7 +6,7 @@ Values that are counted, or computed without a clock, are exact: every differenc
    cheapest partition (Jackson et al. 2005) into levels of MIN_LEVEL_RUNS runs or more. The Gaussian kernel is WIDTH
    standard deviations of the noise wide, which the differences between neighbours give whatever the levels are, and
    limits the weight of an outlier.
-2. A candidate is a change where a rank test (Mann and Whitney) distinguishes the levels on both sides of it, at ALPHA
+2. A candidate is a change where a rank test (Mann and Whitney) distinguishes the levels on both sides, at ALPHA
    divided by the number of places where the series might change (Bonferroni), and their medians differ by SIZE. The
    weakest candidate is dropped first, and the levels that it separated are tested as one level.
 

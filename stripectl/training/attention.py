@@ -101,7 +101,7 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
     """int32 (seq_len,): the position in the text of each row of the arrays that a plan's attention takes.
 
     Permute tokens and targets once, `tokens[:, positions(plan, seq_len)]`, and use the same array wherever positions
-    matter, such as in rotary embeddings; layers then move no tokens. `np.argsort` of it gives the inverse.
+    matter, such as in rotary embeddings; layers then move no tokens. `np.argsort` gives the inverse.
 
     Raises:
         BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot shard such a sequence.
@@ -114,7 +114,8 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
 
 
 def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
-    """The plan with the mesh's sizes; with None the plan's own mesh, which must be that of the surrounding shard_map.
+    """The plan with the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the surrounding
+    shard_map.
 
     Raises:
         BadInput: they differ, or neither has sizes.

@@ -196,7 +196,7 @@ class WorkerGroup:
         return [answers[rank]["result"] for rank in range(len(self.workers))]
 
     def _read(self, rank: int) -> Mapping[str, Any] | None:
-        """A complete answer of a worker, or None while only a part of it has arrived."""
+        """A complete answer of a worker, or None while only a part has arrived."""
         worker = self.workers[rank]
         try:
             data = os.read(worker.fileno(), 2**16)

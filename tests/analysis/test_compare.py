@@ -177,7 +177,7 @@ def compiled(**changes) -> Measurement:
     ("change", "worse"),
     [
         ({"asynchronous": False}, ["synchronous collective-permutes"]),
-        ({"beside_tiles": False}, ["collective-permutes beside no tiles"]),
+        ({"beside_tiles": False}, ["collective-permutes without tiles"]),
         ({"sent_bytes": 200}, ["sent by collective-permute"]),
         ({"times": 14}, []),
         ({"opcode": "all-gather"}, ["sent by all-gather", "all-gathers"]),

@@ -322,7 +322,7 @@ def test_a_step_stands_before_its_attention() -> None:
 def test_parts_of_a_step_are_shares_of_it() -> None:
     parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
     answer = found(clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))
-    assert "Of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
+    assert "Parts of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
     assert "attention 60%" in shown(answer, 100)
 
 

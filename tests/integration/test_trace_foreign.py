@@ -139,13 +139,13 @@ def test_without_a_device_or_a_program_it_says_so(tmp_path: Path, name: str) -> 
 
 
 BAD = {
-    "cut short": "is not an XLA profile (xplane.pb), or was cut short",
-    "random": "is not an XLA profile (xplane.pb), or was cut short",
-    "text": "is not an XLA profile (xplane.pb), or was cut short",
+    "cut short": "is not an XLA profile (xplane.pb), or is truncated",
+    "random": "is not an XLA profile (xplane.pb), or is truncated",
+    "text": "is not an XLA profile (xplane.pb), or is truncated",
     "empty": "is empty",
     "empty folder": "holds no profile (*.xplane.pb)",
     "folder of others": "holds no profile (*.xplane.pb)",
-    "missing": "there is no file or folder",
+    "missing": "does not exist",
     "folder with one bad file": "is not an XLA profile",
 }
 

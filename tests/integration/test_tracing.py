@@ -118,7 +118,7 @@ BAD = {
     "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
     "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps is for running a plan"),
-    "no such profile": (["--read", "nowhere"], "there is no file or folder"),
+    "no such profile": (["--read", "nowhere"], "nowhere does not exist"),
 }
 
 

@@ -3,7 +3,8 @@
 Each row is a call of a kernel. The prediction is the time of the measured kernel or, where stripectl has no such
 kernel, of the nearest one, at the measured tile, plus the copies of the measured call: tokamax's flash attention
 transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. Copies of stripectl's own plans
-are not included."""
+are not included.
+"""
 
 import csv
 import math

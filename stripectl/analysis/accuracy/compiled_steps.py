@@ -3,7 +3,8 @@ measurements of Brandon et al. 2023.
 
 `profiles/compiled/striped-steps.json` holds the compiler's facts about each step outside its attention, and about its
 collectives and their schedule (made by benchmarks/paper_steps.py). Attention is simulated with the tiles of stripectl's
-kernel, from the table that ships, and with those of the paper's kernel, which also visits tiles without live scores.
+kernel, from the table that ships, and with the tiles of the paper's kernel, which also visits tiles without live
+scores.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Meshes of a training step, simulated and compared with MaxText's measured step times
 (`profiles/published/maxtext.csv`).
 
-The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both are those of its base.yml (commit
+The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both have the values of its base.yml (commit
 0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. JAX places its meshes on the
 chips (`jax.experimental.mesh_utils.create_device_mesh`; it splits sides of the torus where a mesh needs that, and the
 axis `context` comes before `context_usp_ulysses`): hops of its rings of 8 and of 32 devices share links, and
@@ -10,7 +10,8 @@ of a round have been added to them, at the end of a scanned body: no tiles run d
 
 Not modelled: its backward kernel is fused (five matmuls per tile, stripectl's has seven; both run on one of a chip's
 two cores) and writes a float32 dQ for each column of tiles, which is summed afterwards; its ring makes N hops of K/V,
-stripectl's N-1. The larger the ulysses group, the more a step exceeds its prediction (8: 8 % at 256k, 25 % at 64k)."""
+stripectl's N-1. The larger the ulysses group, the more a step exceeds its prediction (8: 8 % at 256k, 25 % at 64k).
+"""
 
 import csv
 import itertools

@@ -2,7 +2,8 @@
 2023.
 
 Their kernel differs from stripectl's (`profiles/published/striped-kernel.yaml`): two constants per device give its
-cost; everything else in a step is simulated as for any plan."""
+cost; everything else in a step is simulated as for any plan.
+"""
 
 from dataclasses import replace
 from functools import cache

@@ -18,7 +18,8 @@ TO_LAST_BITS = 1.5 * 2.0**23  # adding it leaves the integer in a float32's last
 def power_of_two(x):
     """2^x in float32 for x up to 127, with a relative error of at most 3e-7; 0 for x below -126.
 
-    It ends in a selection: XLA computes such a loop only once, and repeats other short loops for each reader."""
+    It ends in a selection: XLA computes such a loop only once, and repeats other short loops for each reader.
+    """
     whole = jnp.round(x)
     fraction = x - whole
     factor = jnp.full_like(fraction, COEFFICIENTS[-1])

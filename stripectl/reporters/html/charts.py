@@ -117,7 +117,7 @@ def section(
     most: tuple[int, int] = (MAX_GROUPS, MAX_CHARTS),
 ) -> dict[str, Any]:
     """A section of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why there are
-    none, and what to run. `most` is the number of groups that are drawn, those of the longest sequences, which come
+    none, and what to run. `most` is the number of groups that are drawn, the longest sequences, which come
     first, and the number of charts of each."""
     longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
     drawn = [groups[at] for at in longest[: most[0]]]

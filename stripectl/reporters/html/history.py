@@ -2,7 +2,8 @@
 
 One mark per run, solid where it ran on devices, with its interval; one line per level; a dashed rule where a level
 begins, with its size; a cross for a run without a time; a tick below where the environment of a run differs from the
-one before."""
+one before.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,6 +1,6 @@
 """Lines over the sequence length, one per plan: the length is logarithmic, the values linear or logarithmic.
 
-Series differ in colour and shape. What ran on devices has solid marks and a solid line; the rest is hollow and dashed.
+Series differ in colour and shape. Measured values have solid marks and a solid line; the rest is hollow and dashed.
 Bounds are dotted, limits are dashed rules with a text.
 """
 

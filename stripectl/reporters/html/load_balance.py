@@ -29,7 +29,7 @@ PIXELS = 4  # the size of a Vega symbol whose path is in pixels
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     """One chart per scheme and layout; charts of one workload and mesh share a scale. Both passes use the same ring, so
-    one chart is drawn for both; with several tiles it is that of the fastest plan."""
+    one chart is drawn for both; with several tiles it shows the fastest plan."""
     groups: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
     for m in shown:
         if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:

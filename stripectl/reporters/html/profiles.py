@@ -120,7 +120,7 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
 
 
 def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
-    """One bar per hop, on the device where most of it is exposed: hidden, exposed, and waiting for slower devices."""
+    """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
     found = trace.get("hops") or []
     if not found:
         return None

@@ -54,7 +54,7 @@ def gain_text(found: Mapping[str, Any] | None) -> str:
 
 
 def bound_text(found: Mapping[str, Any] | None) -> str | None:
-    """The bound over the contiguous layout, and the share of it that was reached."""
+    """The bound over the contiguous layout, and the share that was reached."""
     if not found:
         return None
     layer = f", {times(found['layer'])} for a layer" if found["layer"] else ""

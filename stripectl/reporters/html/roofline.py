@@ -1,7 +1,7 @@
 """Roofline: the rates of kernels compared with the roofs of the machine (Williams et al. 2009).
 
-The intensity is that of a tile: its matmuls divided by the bytes that it moves, keys and values (backward also their
-gradients) and, for kernels that keep scores in memory, the scores, as in `datasheet.roofline`.
+The intensity is computed for a tile: its matmuls divided by the bytes that it moves, keys and values (backward also
+their gradients) and, for kernels that keep scores in memory, the scores, as in `datasheet.roofline`.
 """
 
 from collections.abc import Sequence

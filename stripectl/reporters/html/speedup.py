@@ -1,6 +1,6 @@
 """Speed-ups over the contiguous ring by length, with the bound of the layouts and published values.
 
-Lengths are those of the run; where it has only one, those of the plans' simulated scaling.
+Lengths come from the run; where it has only one, from the plans' simulated scaling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ INTRO = (
     "of the layout, from the balance of its tiles; a star is a published measurement."
 )
 ABSENT = (
-    "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
+    "This needs two plans on several devices with times at several lengths. Name lengths: "
     "stripectl bench --seqlen 64k,256k,1M."
 )
 MAX_GROUPS_AND_CHARTS = 12, 12  # groups, and charts of each

@@ -81,7 +81,8 @@ def _sides(lengths: Iterable[int]) -> list[str]:
 
 
 def _standing(m: Measurement) -> tuple[bool, bool, int]:
-    """The rank of a measurement in its cell, among those of one tile: a reliable time, by the strongest method."""
+    """The rank of a measurement in its cell, among measurements of one tile: a reliable time, by the strongest
+    method."""
     return m.status != "ok" or not m.median_s, m.is_search_probe, strength(m.method)
 
 

@@ -2,7 +2,8 @@
 
 A device has two lanes, compute above and transfers below. Both are filled where a transfer is hidden, only the lower
 one where it is exposed; where the device waits for a slower device, the lower lane has a thin line. Colours show the
-same."""
+same.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -48,7 +48,7 @@ def workload_anchor(at: int) -> str:
 
 
 def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]:
-    """What distinguishes each workload from others of its length and pass: the model or the shape, and the target."""
+    """The label that distinguishes each workload from others of its length and pass: model or shape, and target."""
     models = [f"model {work.model}" if work.model else f"{work.heads} heads of {work.head_dim}" for work in works]
     whole = [workload_label(replace(work, seq_len=works[0].seq_len)) for work in works]
     same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1

@@ -40,7 +40,7 @@ def history_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterat
 
 
 def _table(members: Sequence[Series], width: int, most: int) -> Iterator[Table | Text]:
-    """One row per series; of more than `most`, those that changed last."""
+    """One row per series; of more than `most`, the series that changed last."""
     shown = members if len(members) <= most else sorted(members, key=_last_change_s, reverse=True)[:most]
     places = {series.place for series in shown if series.place}
     columns = COLUMNS if len(places) > 1 else COLUMNS[:-1]

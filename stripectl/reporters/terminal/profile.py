@@ -54,7 +54,7 @@ def profile_parts(
 
 
 def hop_table(trace: Mapping[str, Any], width: int) -> Iterator[Table | Text]:
-    """One row per hop, on the device where most of it is exposed."""
+    """One row per hop, on the device with its largest exposed time."""
     shown = trace["hops"][:SHOWN_HOPS]
     yield narrowed_table(HOPS, (hop_cells(hop, trace["devices"]) for hop in shown), width)
     left = len(trace["hops"]) - len(shown) + (trace.get("hops_left_out") or 0)

@@ -52,7 +52,7 @@ def panel_title(found: Mapping[str, Any]) -> str:
 
 
 def other_workload_label(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """What distinguishes another workload of the run from the card's."""
+    """The label that distinguishes another workload of the run from the card's."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
     shapes = [each.without("seq_len", "passes", *MODEL_SIZES) for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:

@@ -149,7 +149,7 @@ def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None)
 
 def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]:
     """(workload of the forward pass, requested passes, plan with its mesh, flags) of each search. The tiles of a
-    training step are those of its attention; a hybrid model has tiles for each kind of layer."""
+    training step belong to its attention; a hybrid model has tiles for each kind of layer."""
     found: dict[Any, TilesWanted] = {}
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         own = "forward-backward" if workload.passes == STEP else workload.passes

@@ -7,7 +7,8 @@ dropped repeatedly until the winner is separated (Karnin et al. 2013; Jamieson a
 Candidates are numbers; `Arms` knows what they are and where seconds come from, so recordings can be replayed through
 the same code. Every choice depends only on the numbers of the arms, and ties go to the first: processes that see the
 same numbers make the same choices. Both searches are generators: they yield the number of each candidate about which
-something new is known, and return a `SearchOutcome`."""
+something new is known, and return a `SearchOutcome`.
+"""
 
 import statistics
 from collections.abc import Callable, Generator, Mapping, Sequence
