@@ -81,9 +81,11 @@ def limits_sentence(found: Mapping[str, Any]) -> str:
     if not limits:
         return ""
     others = (f"{part} {share:.0%}" for part, share in limits.items() if part != first and share >= MIN_SHARE)
-    rest = f"; twice as fast {joined}" if (joined := ", ".join(others)) else ""
+    rest = f"; for the other parts: {joined}" if (joined := ", ".join(others)) else ""
     how = SAID_BY.get(found["limits_method"], found["limits_method"])
-    return f"{BOUND_BY[first]}: twice as fast {first} would save {limits[first]:.0%} of the time ({how}){rest}."
+    return (
+        f"{BOUND_BY[first]}: it would take {limits[first]:.0%} less time if {first} were twice as fast ({how}){rest}."
+    )
 
 
 def parts_sentence(found: Mapping[str, Any]) -> str:

@@ -194,11 +194,11 @@ def _measured(ranking: Ranking) -> tuple[str, str]:
 def _simulated(ranking: Ranking) -> tuple[str, str]:
     best, source = ranking.best, str((ranking.best.cost_source or {}).get("source"))
     grounds = {
-        "measured_tile": f"Simulated: the {best.devices} devices did not run. Tiles were timed on this machine.",
-        "datasheet": "Simulated from published figures; nothing ran.",
-        **{each: f"Simulated, without a run: tiles take {taken}." for each, taken in TABLED.items()},
+        "measured_tile": f"The {best.devices} devices did not run; tiles were timed on this machine.",
+        "datasheet": "Nothing ran; the time comes from published figures.",
+        **{each: f"The plan did not run; tiles take {taken}." for each, taken in TABLED.items()},
     }
-    words = grounds.get(source, f"Simulated from {source}; the plan did not run.")
+    words = grounds.get(source, f"The plan did not run; its time comes from {source}.")
     word = "datasheet" if source == "datasheet" else "simulated"
     if not ranking.pairs:
         return word, f"{words} {accuracy_sentence(best)}"
@@ -253,7 +253,7 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
         tiles = f"tiles of linear layers take {taken(known)}, tiles of softmax layers {taken(beside)}"
     lacking = known.get("memory_left_out")
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
-    said = f"Compiled, without a run: the time is predicted, {tiles}; memory is {memory}."
+    said = f"The plan did not run: its time is predicted, {tiles}; memory is {memory}."
     return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
 
 

@@ -20,8 +20,8 @@ def mover(comm: Comm, axis: str, by: int = 1):
 
 
 def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
-    """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet` in
-    the last round."""
+    """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet`
+    in the last round."""
 
     def round(hop, carry):
         kv, state = carry

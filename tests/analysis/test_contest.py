@@ -64,7 +64,7 @@ def test_the_winner_of_each_length_and_who_follows() -> None:
     assert answer_line(found) == "all_gather from 16k to 64k; ring at 256k."
     assert winner_rows(found)[1] | {"plan": "", "next": ""} == {
         **{"tokens": "64k", "winner": "all_gather", "plan": "", "time": "2.00 s ◇"},
-        **{"margin": "10.0% before ring", "next": "", "refused": "0"},
+        **{"margin": "10.0% ahead of ring", "next": "", "refused": "0"},
     }
     assert matrix_row(found, "ring") == {"16k": "1.50x 1.50 s ◇", "64k": "1.10x 2.20 s ◇", "256k": "best 4.00 s ◇"}
     assert list(found.schemes) == ["all_gather", "ring"]
@@ -79,7 +79,7 @@ def test_what_clocks_cannot_tell_apart_is_a_tie() -> None:
     assert found.lengths[2].leaders == ("ring", "all_gather")
     assert answer_line(found).endswith("; ring or all_gather (too close to tell) at 256k.")
     assert cell_words(found.lengths[2], "all_gather") == ("1.00x tie", "4.01 s", "◇")
-    assert winner_rows(found)[2]["margin"] == "0.2%, too close, before all_gather"
+    assert winner_rows(found)[2]["margin"] == "0.2% ahead of all_gather, too close"
 
 
 def test_the_best_plan_of_a_scheme_and_the_memory_it_needs() -> None:

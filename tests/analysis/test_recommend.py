@@ -98,7 +98,7 @@ def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
     assert answer["tokens_per_s"] == pytest.approx(2**16 / 1.5)
     assert answer["headline"] == "zigzag is fastest"
     assert answer["confidence"]["word"] == "datasheet"
-    assert any("would save 40% of the time (simulated)" in reason for reason in answer["reasons"])
+    assert any("would take 40% less time if" in reason for reason in answer["reasons"])
 
 
 def test_reasons_hold_the_figures_of_the_run() -> None:
@@ -354,7 +354,7 @@ def test_the_card_fits_the_screen(width: int) -> None:
     lines = shown(several(), width).splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).replace("│", " ").split())
-    assert "bound by compute: twice as fast it would save 45% of the time (simulated)" in text
+    assert "bound by compute: 45% less time if it were twice as fast (simulated)" in text
     assert "margin 100.0% before" in text
     assert "3 more in the report" in text
 

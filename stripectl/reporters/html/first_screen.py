@@ -93,7 +93,7 @@ def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
     took = sum(steps.values())
     return {
         "first": first,
-        "sentence": f"Twice as fast {first} would save {shares[first]:.0%} of the time.",
+        "sentence": f"If {first} were twice as fast, the plan would take {shares[first]:.0%} less time.",
         "segments": segments,
         "method": found["limits_method"],
         "steps": ", ".join(

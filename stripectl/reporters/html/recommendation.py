@@ -66,7 +66,7 @@ def bound_text(found: Mapping[str, Any] | None) -> str | None:
 def bound_by_text(found: Mapping[str, Any]) -> str:
     """The part of the machine that limits the plan, and by how much."""
     limits, first = found["bottleneck_shares"], found["bound_by"]
-    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time" if limits else UNKNOWN
+    return f"{first}: {limits[first]:.0%} less time if it were twice as fast" if limits else UNKNOWN
 
 
 def memory_text(found: Mapping[str, Any]) -> str:

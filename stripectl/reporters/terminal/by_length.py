@@ -91,15 +91,15 @@ def winner_row(length: LengthResult) -> dict[str, str]:
     cells |= {"winner": length.winner or NOTHING, "plan": plan_label(best), "memory": memory_cell(best)}
     cells["time"] = f"{spread_cell(best)} {method_mark(best)}"
     if name and (second := length.cells[name]).best:
-        cells |= {"margin": f"{margin_cell(second, best)} before {name}", "next": plan_label(second.best)}
+        cells |= {"margin": margin_cell(name, second, best), "next": plan_label(second.best)}
     return cells
 
 
-def margin_cell(second: SchemeResult, best: Measurement) -> str:
+def margin_cell(name: str, second: SchemeResult, best: Measurement) -> str:
     """How much longer the next scheme takes, and its method where it differs from the winner's."""
     assert second.ratio and second.best
     how = f" {method_mark(second.best)}" if second.best.method != best.method else ""
-    return f"{second.ratio - 1:.1%}{how}{', too close,' if second.close else ''}"
+    return f"{second.ratio - 1:.1%}{how} ahead of {name}{', too close' if second.close else ''}"
 
 
 def matrix_row(contest: SchemesByLength, scheme: str, brief: bool = False) -> dict[str, str]:

@@ -70,7 +70,7 @@ def gain_line(found: Mapping[str, Any]) -> str:
     if not gain:
         return NOTHING
     interval = f" [{gain['ci95'][0]:.2f}, {gain['ci95'][1]:.2f}]" if gain["ci95"] else ""
-    most = f"; {times(bound['attention_only'])} is the bound by the balance of tiles" if bound.get("reached") else ""
+    most = f"; the balance of tiles allows {times(bound['attention_only'])}" if bound.get("reached") else ""
     most = f", {bound['above']} ({times(bound['attention_only'])})" if bound.get("above") else most
     return f"{times(gain['value'])}{interval} over {gain['over']}{most}"
 
@@ -80,14 +80,15 @@ def limits_text(found: Mapping[str, Any]) -> str:
     if not limits:
         return f"{NOTHING}: the run has no simulation of this plan"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
-    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time ({found['limits_method']}); {rest}"
+    less = f"{limits[first]:.0%} less time if it were twice as fast ({found['limits_method']})"
+    return f"{first}: {less}; {rest}"
 
 
 def margin_line(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "none: the only plan timed"
     doubt = ", too close to tell" * bool(found["too_close"])
-    return f"{max(0.0, found['margin']):.1%} before {found['runner_up']}{doubt}"
+    return f"{max(0.0, found['margin']):.1%} ahead of {found['runner_up']}{doubt}"
 
 
 def memory_line(found: Mapping[str, Any]) -> str:
