@@ -1,7 +1,8 @@
-"""What the attention of a model's layers is: softmax, linear with a decay and a feature map, or a pattern of both."""
+"""What the attention of a model's layers is: softmax, linear with a recurrence, or a pattern of both."""
 
 import numpy as np
 
+from stripectl.core.recurrence import Recurrence, recurrences
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 
@@ -9,7 +10,8 @@ ATTENTIONS = ("softmax", "linear")
 LAYERS = {"S": "softmax", "L": "linear"}  # a letter a layer of a model whose layers are not alike: `LLLS`
 FEATURES = ("none", "elu")  # of linear attention: queries and keys as they are, or 1 + elu of them
 TNL = "tnl"  # the decays of TransNormerLLM, a head each
-LINEAR = ("attention", "decay", "features")  # what a workload or a model says of it
+CONSTANT = "decay"  # the recurrence whose gate is a constant per head, which `decay` names
+LINEAR = ("attention", "recurrence", "decay", "features")  # what a workload or a model says of it
 
 
 def pattern_of(attention: str) -> list[str]:
@@ -27,7 +29,13 @@ def pattern_of(attention: str) -> list[str]:
 
 
 def check_linear(
-    attention: str = ATTENTIONS[0], decay: str = "1", features: str = FEATURES[0], *, heads: int, layers: int | None
+    attention: str = ATTENTIONS[0],
+    recurrence: str = CONSTANT,
+    decay: str = "1",
+    features: str = FEATURES[0],
+    *,
+    heads: int,
+    layers: int | None,
 ) -> None:
     """Nothing where a model, or one layer, can have such attention.
 
@@ -38,11 +46,20 @@ def check_linear(
     parse_decay(decay, heads)
     if features not in FEATURES:
         raise unknown_name("feature map", features, FEATURES)
-    if "linear" not in pattern and (decay, features) != ("1", FEATURES[0]):
-        raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
+    if recurrence != CONSTANT and recurrence not in recurrences.names():
+        raise unknown_name("recurrence", recurrence, [CONSTANT, *recurrences.names()])
+    if "linear" not in pattern and (recurrence, decay, features) != (CONSTANT, "1", FEATURES[0]):
+        raise BadInput("softmax attention has no recurrence, decay or feature map. Add --attention linear.")
+    if recurrence != CONSTANT and (decay, features) != ("1", FEATURES[0]):
+        raise BadInput(f"{recurrence} makes its gates from the input. Leave --decay and --feature-map out.")
     if layers and layers % len(pattern):
         near = -(-layers // len(pattern)) * len(pattern)
         raise BadInput(f"{layers} layers are no whole number of {attention}. Try --layers {near}.")
+
+
+def recurrence_of(name: str) -> Recurrence | None:
+    """The recurrence of such a name; None of the one with a constant gate."""
+    return None if name == CONSTANT else recurrences[name]
 
 
 def parse_decay(text: str, heads: int) -> np.ndarray:

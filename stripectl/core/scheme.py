@@ -167,7 +167,8 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def local_part(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
-        """The state after queries q have also met kv of their own shard, of the i-th of n shares of the heads."""
+        """The state after queries q have also met kv of their own shard, of the i-th of n shares of the heads; as it
+        was where `apply` does that."""
         ...
 
     def local_part_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
@@ -178,29 +179,39 @@ class LinearAttend(Attend, Protocol):
         """What a shard's own queries contribute to dkv."""
         ...
 
-    def state(self, kv: Array) -> Array:
-        """What the keys of a shard add up to."""
+    def map_of(self, kv: Array) -> Array:
+        """What a shard does to a state, S -> A S + B: where A is the same for all shards, B."""
         ...
 
-    def advance_state(self, state: Array, own: Array) -> Array:
-        """The state behind a shard: the one before it, faded by its tokens, and its own."""
+    def state_of(self, own: Array) -> Array:
+        """The state behind a shard that has none before it: B."""
         ...
 
-    def state_before(self, states: Array, me: Index, by: int = 1) -> Array:
-        """What the stacked states of all shards before one add up to, or with `by` -1 behind it; under a full mask
-        those of all others."""
+    def advance_state(self, state: Array, own: Array, shards: int = 1) -> Array:
+        """The state behind so many shards, A S + B by their map."""
         ...
 
-    def apply(self, q: Array, before: Array, *, into: Array) -> Array:
-        """The state of queries that have also met all keys before their shard."""
+    def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
+        """The map of earlier shards and then of so many later ones."""
+        ...
+
+    def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:
+        """What the stacked maps of all shards before one make of no state, or with `by` -1 those behind it; under a
+        full mask those of all others."""
+        ...
+
+    def apply(self, q: Array, kv: Array, before: Array, *, into: Array) -> Array:
+        """The state of queries that have also met all keys before their shard, and where gates depend on the input
+        their own, which nothing can be said of before."""
         ...
 
     def saved_state(self, saved: Array) -> Array | None:
         """What `apply` was given; None where the plan keeps no states for the backward pass."""
         ...
 
-    def dstate(self, saved: Array, kv: Array) -> Array:
-        """The gradient that the queries of a shard give the state before it."""
+    def transposed_map_of(self, saved: Array, kv: Array) -> Array:
+        """The gradient of the state before a shard by that of the state behind it, G -> A^T G + C, where C is what the
+        shard's own queries give; as `map_of`."""
         ...
 
     def state_backward(
@@ -244,6 +255,11 @@ class Scheme:
     splits_kv: bool = False  # takes K/V in parts, as many as the plan's `parts` says
     chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
     why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
+
+    @property
+    def sends_states(self) -> bool:
+        """Whether all that shards tell each other are states of linear attention."""
+        return self.kernel_families[0] == "linear"
 
     @property
     def default_layout(self) -> str:

@@ -49,6 +49,8 @@ class JaxAttend:
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where that is not the queries'
 
+    gates = 0  # arrays behind keys and values
+
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.pairing.rows * self.pairing.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)

@@ -23,8 +23,12 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
     return keep
 
 
-def reference_attention(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
+def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv, gradients of gates) in float64 of what a workload's attention is, for positions in natural
+    order; others are the gates of a recurrence, if any, and the cotangent of the output."""
+    *gates, dout = others
+    if workload.gated:
+        return recurrence_by_token(workload.gated, q, k, v, gates, dout)
     if workload.rates is None:
         return dense(q, k, v, dout, workload.window, workload.starts)
     slopes, looks_on = [1.0, 1.0], workload.window.sees_future
