@@ -62,6 +62,14 @@ def recurrence_of(name: str) -> Recurrence | None:
     return None if name == CONSTANT else recurrences[name]
 
 
+def kernel_family(attention: str, recurrence: str) -> str:
+    """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; of a pattern
+    that of its linear layers."""
+    if "linear" not in pattern_of(attention):
+        return ATTENTIONS[0]
+    return "linear" if recurrence == CONSTANT else "gated"
+
+
 def parse_decay(text: str, heads: int) -> np.ndarray:
     """The logarithm of the decay of a token, float64 (heads,): of a number in (0, 1], or of `tnl`, by which head h of H
     keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).

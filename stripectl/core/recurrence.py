@@ -17,6 +17,7 @@ from typing import Literal
 
 from stripectl.util.files import Catalogue
 
+HEADS_AT_ONCE = 8  # heads of values that a kernel computes together: enough for a device's units, with few states
 LOG_GATE, WRITE = "log_gate", "write"  # the arrays of a recurrence beside queries, keys and values
 
 

@@ -17,6 +17,7 @@ from stripectl.core.linear_attention import (
     FEATURES,
     LINEAR,
     check_linear,
+    kernel_family,
     parse_decay,
     pattern_of,
     recurrence_of,
@@ -31,7 +32,14 @@ Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-OPTIONAL = (*MODEL_SIZES, "key_heads", "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
+OPTIONAL = (
+    *MODEL_SIZES,
+    "key_heads",
+    "v_head_dim",
+    "query_len",
+    "documents",
+    *LINEAR,
+)  # not written where they are as usual
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
@@ -174,11 +182,8 @@ class Workload:
 
     @property
     def kernel_family(self) -> str:
-        """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; of a
-        pattern softmax."""
-        if self.attention != "linear":
-            return ATTENTIONS[0]
-        return "linear" if self.recurrence == CONSTANT else "gated"
+        """The family of kernels that compute such attention; of a pattern softmax."""
+        return kernel_family(self.attention, self.recurrence) if self.attention == "linear" else ATTENTIONS[0]
 
     @property
     def gated(self) -> Recurrence | None:

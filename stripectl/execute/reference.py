@@ -109,7 +109,12 @@ def recurrence_by_token(
         added = errors[:, :, t] if write is None else write[:, :, t, None] * errors[:, :, t]
         states[t + 1] = faded + k[:, :, t, :, None] * added[:, :, None]
         out[:, :, t] = np.einsum("bnhe,bnh->bne", states[t + 1], q[:, :, t])
-    dq, dk, dv, dlog = np.empty_like(q), np.empty_like(k), np.empty_like(v), np.empty_like(np.broadcast_to(kept, k.shape))
+    dq, dk, dv, dlog = (
+        np.empty_like(q),
+        np.empty_like(k),
+        np.empty_like(v),
+        np.empty_like(np.broadcast_to(kept, k.shape)),
+    )
     dwrite = None if write is None else np.empty_like(write)
     given_state = np.zeros_like(states[0])
     for t in reversed(range(tokens)):

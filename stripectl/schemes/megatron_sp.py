@@ -36,7 +36,6 @@ scheme = Scheme(
     enter=enter,
     leave=leave,
     layouts=("contiguous",),
-    kernel_families=("softmax", "linear", "gated"),
     row_axes=("tensor",),
     chunk=0,
 )

@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from stripectl.core.recurrence import Recurrence
+from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 
-HEADS_AT_ONCE = 8  # of values: enough for a device's units, and the states of their chunks are few
 SUB_ROWS = 16  # of a sub-chunk, in which gates of key elements weigh pairs of tokens one by one
 MASKED = -1e30  # the logarithm of nothing: finite, so that its gradient is
 
@@ -307,5 +306,3 @@ def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
     both = times(recurrence, after, a) if recurrence.map_kind == "matrix" else after * a
     lead = later.shape[:-1]
     return jnp.concatenate([state.reshape(*lead, -1), both.reshape(*lead, -1)], -1)
-
-
