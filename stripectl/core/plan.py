@@ -137,9 +137,9 @@ class Plan:
         return () if self.zero == "0" else STORED_AXES
 
     def for_attention(self, family: str) -> "Plan":
-        """The plan of a model's layers that such kernels compute, beside others of the other kind. Where it says nothing of
-        softmax layers, they have its own scheme if that can, or else BESIDE_LINEAR, and its kernel where that is one of
-        theirs."""
+        """The plan of a model's layers that kernels of such a family compute, beside others of the other kind. Where it
+        says nothing of softmax layers, they have its own scheme if that can, or else HYBRID_SOFTMAX_SCHEME, and its
+        kernel where that is one of theirs."""
         linear = kernels[self.kernel].attention == "linear"
         if family != "softmax":
             return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[family], softmax=None)

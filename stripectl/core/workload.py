@@ -236,8 +236,8 @@ class Workload:
     def flops(self) -> float:
         """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward,
         half of them with d of keys and half with d of values, or of 2 d^2 a token of linear attention, where a key is
-        added to a state and a query meets it, and by the delta rule a key meets it too; of a step besides 6 a parameter of its matrices and token, the
-        embedding's not counted.
+        added to a state and a query meets it, and by the delta rule a key meets it too; of a step besides 6 a parameter
+        of its matrices and token, the embedding's not counted.
 
         Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
         in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).

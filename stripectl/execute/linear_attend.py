@@ -1,4 +1,5 @@
-"""`attend` of linear attention, bound to JAX: with a constant gate, and with gates and rules that depend on the input."""
+"""`attend` of linear attention, bound to JAX: with a constant gate, and with gates and rules that depend on the
+input."""
 
 from dataclasses import dataclass, field
 
@@ -15,8 +16,8 @@ from stripectl.execute.attend import JaxAttend, Saved
 
 @dataclass(frozen=True, eq=False)
 class JaxLinearAttend(JaxAttend):
-    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which lie `over` these axes of the mesh and their sizes;
-    `keeps` says whether states stay for the backward pass."""
+    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which lie
+    `over` these axes of the mesh and their sizes; `keeps` says whether states stay for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()
@@ -101,7 +102,7 @@ class JaxLinearAttend(JaxAttend):
         return dq, (dk + own_dk, dv + own_dv)
 
 
-def state_after_maps(attend: JaxAttend, maps, me, by: int):
+def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: int):
     """The state that stacked maps make of none: those of the shards before `me`, or behind it."""
     shards = maps.shape[0]
     maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)

@@ -1,10 +1,11 @@
 """LASP: the state of linear attention travels from shard to shard (Sun et al. 2024).
 
-The tokens of a shard turn a state of key size x value size a head into A S + B, whatever their number. N-1 hops bring each device the
-state of all keys before its own; each waits for the one before it, and beside each a share of what a device computes of
-its own queries and keys, which waits for none. Where gates depend on the input there is no such share: outputs wait for the state. Backward, the
-gradient of the state travels the other way, and the state before a shard is kept from forward, or travels again. On devices that run one program all send in every hop, also what
-is not complete yet. Under a full mask states go all the way round.
+The tokens of a shard turn a state of key size x value size a head into A S + B, whatever their number. N-1 hops bring
+each device the state before its shard, each after the one before it, and beside each is a share of what a device
+computes of its own queries and keys, which waits for none. Where gates depend on the input there is no such share:
+outputs wait for the state. Backward, the gradient of the state travels the other way, and the state before a shard is
+kept from forward, or travels again. On devices that run one program all send in every hop, also what is not complete
+yet. Under a full mask states go all the way round.
 """
 
 from stripectl.core.scheme import Scheme

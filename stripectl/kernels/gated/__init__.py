@@ -12,11 +12,15 @@ from stripectl.core.layout import MaskBlock, Tile, TileCount
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
-    """Chunks whose outputs are computed, as `boundary`: each has scores."""
-    count = np.int64(0)
+    """Chunks: `boundary` ones have scores and outputs, `whole` ones are of a map alone, whose keys come before all
+    queries."""
+    whole = boundary = dead = np.int64(0)
     for band in bands:
-        count = count + -(-band.rows // min(tile.block_kv, band.rows)) * (np.asarray(band.high) > -band.rows)
-    return TileCount(np.zeros_like(count), count, np.zeros_like(count), np.zeros_like(count))
+        count, high = -(-band.rows // min(tile.block_kv, band.rows)), np.asarray(band.high)
+        before, behind = high >= band.cols, high <= -band.rows
+        whole, dead = whole + count * before, dead + count * behind
+        boundary = boundary + count * ~(before | behind)
+    return TileCount(whole, boundary, dead, np.zeros_like(boundary))
 
 
 def why_unsupported(workload, plan, kind, *_):
