@@ -16,8 +16,8 @@ from stripectl.execute.attend import JaxAttend, Saved
 
 @dataclass(frozen=True, eq=False)
 class JaxLinearAttend(JaxAttend):
-    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which lie
-    `over` these axes of the mesh and their sizes; `keeps` says whether states stay for the backward pass."""
+    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which
+    lie `over` these axes of the mesh and their sizes; `keeps` says whether states stay for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()

@@ -1,5 +1,5 @@
-"""Recurrences of every scheme that brings states round, against float64 token by token: values, all gradients with those
-of the gates, bytes and rounds."""
+"""Recurrences of every scheme that brings states round, against float64 token by token: values, all gradients with
+those of the gates, bytes and rounds."""
 
 import itertools
 import math
@@ -258,7 +258,7 @@ def test_kept_states_cost_memory_and_save_a_way_round(scheme: str) -> None:
 
 @pytest.mark.parametrize(("torus", "seconds"), [(False, 3.0), (True, 1.0 + 2.0 + 4.0)])
 def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float) -> None:
-    """Latency alone: three rounds on a switch; on a ring of links rounds cross 1, 2 and 4 of them, as many as 7 hops."""
+    """Latency alone: three rounds on a switch; on a ring of links they cross 1, 2 and 4 of them, as many as 7 hops."""
     machine = CostModel(TileCost(0.0, 0.0), TileCost(0.0, 0.0), 1.0, math.inf, True, "datasheet", torus=torus)
     plan = parse_plan("linear_scan/contiguous/gated@ring=8,tile=64")
     assert simulate(workload("gdn", plan, passes="forward"), plan, machine).seconds == seconds
@@ -305,4 +305,4 @@ def test_inputs_are_such_as_a_recurrence_has() -> None:
     for arrays in (random_arrays(program), program.random_inputs()):
         _, k, _, log_gate, write, _ = map(np.asarray, arrays)
         assert np.allclose(np.linalg.norm(k, axis=-1), 1, atol=1e-5)
-        assert (log_gate < 0).all() and (0 < write).all() and (write < 1).all()
+        assert (log_gate < 0).all() and (write > 0).all() and (write < 1).all()
