@@ -17,21 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.analysis.metrics import ALIASES, METRICS, Metric, parse_metric
+from stripectl.analysis.metrics import ALIASES, METRICS, Metric, is_timed_here, parse_metric
 from stripectl.analysis.plan_selector import Selector, parse_selector
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.results.measurement import SEARCH_PROBES, Measurement
+from stripectl.results.measurement import Measurement
 from stripectl.util.files import load_yaml, unknown_name
 
 MAX_CLAIMS = 500
 MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
 OPS = (">=", "<=", ">", "<")
 HERE = ("this machine", "local")
-# What a simulation stands on that was timed where the run was made.
-TIMED_HERE_SOURCES = ("measured_tile", *SEARCH_PROBES)
 FORMS = "[PLANS] METRIC OP VALUE, PLANS OP [NUMBER x] PLANS, or [PLANS] fits"
 OWN = ("claim", "name", "why")
 SIGNS = str.maketrans({"≥": ">=", "≤": "<=", "×": "x"})
@@ -98,11 +96,6 @@ def _printed(text: str) -> str:
         return str(parse_target(text))
     except BadInput:  # the name of hardware alone, or of a profile that is not here
         return text
-
-
-def is_timed_here(m: Measurement) -> bool:
-    """Whether its time stands on what ran where the run was made."""
-    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED_HERE_SOURCES
 
 
 def word(kind: str, before: str, known: Iterable[str], of: Callable[[Measurement], str]) -> Callable[[str], Clause]:

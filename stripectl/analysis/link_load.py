@@ -44,18 +44,18 @@ def _shared_out(sent: Iterable[StepTransfer]) -> Traffic:
     return total
 
 
-def carried_bytes(wiring: MeshPlacement, along: Traffic) -> CarriedBytes:
+def carried_bytes(placement: MeshPlacement, along: Traffic) -> CarriedBytes:
     """What the links carry; nothing of links that nobody can name, as behind a switch."""
     links: dict[TorusLink, float] = defaultdict(float)
     network = 0.0
-    for axis, size in wiring.mesh:
-        crossed = wiring.link_load(axis)
+    for axis, size in placement.mesh:
+        crossed = placement.link_load(axis)
         for (name, opcode), nbytes in along.items():
             if name != axis:
                 continue
             everywhere = opcode == "all-to-all"
-            far = _places(size, is_torus(wiring.target)) if everywhere else 1.0
-            network += nbytes * (wiring.cross_slice_fraction(axis) if everywhere else crossed.network)
+            far = _places(size, is_torus(placement.target)) if everywhere else 1.0
+            network += nbytes * (placement.cross_slice_fraction(axis) if everywhere else crossed.network)
             for link, transfers in crossed.links.items():
                 links[link] += nbytes * transfers * far
     return CarriedBytes(links, network)

@@ -1,6 +1,6 @@
-"""What a claim may be about: figures of a measurement by name, each with the units that it is written in.
+"""Figures of a measurement by name: claims state bounds on them, and `history` follows them over runs.
 
-A figure that stands on the time has an interval where the time has one: those at both ends of the time's.
+A figure that is derived from the time has an interval where the time has one: the figures at both ends of the time's.
 """
 
 import math
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement, check_error
+from stripectl.results.measurement import SEARCH_PROBES, Measurement, check_error
+from stripectl.results.schema import is_number, is_numbers
 from stripectl.util.files import unknown_name
 from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
 
@@ -18,6 +19,8 @@ SHARE = {"": 1.0, "%": 0.01}
 RATIO = {"": 1.0, "x": 1.0}
 OF_TIME = dict(SECONDS) | {"min": 60.0}
 OF_BYTES = dict(BYTES) | {"TiB": 2.0**40, "TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+
+TIMED = ("measured_tile", *SEARCH_PROBES)  # sources of simulated times that stand on a machine's own timing
 
 Interval = tuple[float, float]
 
@@ -28,25 +31,47 @@ def percent_text(share: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """`of` a measurement is the figure in SI units, or None; `units` are those that a bound may have, and what one is;
-    `source` says what brings the figure about where no measurement has it."""
+    """`of` a measurement is the figure in SI units, or None. `units` are the units of a bound, with their sizes, and
+    `source` says which plans have the figure. `better` is 1 where more is better, else -1; `more` and `less` name a
+    change. A `timed` figure is derived from the time; a `counted` figure is equal whenever it is found again."""
 
     name: str
     of: Callable[[Measurement], float | None]
     shown: Callable[[float], str]
     units: Mapping[str, float]
     source: str
-    timed: bool = False  # it stands on the time
+    better: int
+    more: str = "higher"
+    less: str = "lower"
+    timed: bool = False
+    counted: bool = False
+
+    def ci95(self, m: Measurement) -> Interval | None:
+        """The interval that samples give the figure."""
+        if not self.timed:
+            return None
+        if self.name == "speedup":
+            given = (m.speedup or {}).get("ci95")
+            ends = given if isinstance(given, list) and is_numbers(given) and len(given) == 2 else ()
+        else:
+            ends = [self.of(replace(m, median_s=end)) for end in m.ci95_s or ()]
+        known = [end for end in ends if end is not None]
+        return (min(known), max(known)) if known else None
 
     def interval(self, m: Measurement) -> Interval | None:
-        """Where the figure lies; None where there is none, or where it was sampled and nobody knows."""
+        """The interval in which the figure lies: a point where it was not sampled, None where it is not known."""
         value = self.of(m)
         if value is None or not self.timed or m.method != "measured":
             return None if value is None else (value, value)
-        over = (m.speedup or {}).get("ci95") if self.name == "speedup" else None
-        ends = over or [self.of(replace(m, median_s=end)) for end in m.ci95_s or () if self.name != "speedup"]
-        known = [end for end in ends if end is not None]
-        return (min(known), max(known)) if known else None
+        return self.ci95(m)
+
+    def is_exact(self, m: Measurement) -> bool:
+        """Whether neither a clock nor a device contributes to the figure."""
+        return self.counted or not is_timed_here(m)
+
+    def over(self, m: Measurement) -> str:
+        """The plan to which the figure is relative."""
+        return f"over {(m.speedup or {}).get('over')}" if self.name == "speedup" else ""
 
     def bound(self, text: str) -> float:
         """A value as it is written: `30 GiB`, `90%`, `1e-2`.
@@ -63,6 +88,17 @@ class Metric:
         if not math.isfinite(value):
             raise BadInput(f"{text!r} is too large a value of {self.name}.")
         return value
+
+
+def is_timed_here(m: Measurement) -> bool:
+    """Whether the time of a measurement depends on the machine on which it was found."""
+    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED
+
+
+def number(part: Mapping[str, object] | None, name: str) -> float | None:
+    """A number in a part of a measurement, which may come from an untrusted file."""
+    value = (part or {}).get(name)
+    return value if is_number(value) else None
 
 
 def bytes_per_device(m: Measurement) -> float | None:
@@ -85,13 +121,26 @@ TIME = "A plan that has a time has it."
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(name="time", of=lambda m: m.median_s, shown=duration, units=OF_TIME, source=TIME, timed=True),
+        Metric(
+            name="time",
+            of=lambda m: m.median_s,
+            shown=duration,
+            units=OF_TIME,
+            source=TIME,
+            better=-1,
+            more="slower",
+            less="faster",
+            timed=True,
+        ),
         Metric(
             name="tokens_per_s",
             of=lambda m: m.tokens_per_s,
             shown=lambda value: rate(value, "tokens/s"),
             units=rates("tokens/s", 1.0) | {"k": 1e3, "M": 1e6},
             source=TIME,
+            better=1,
+            more="faster",
+            less="slower",
             timed=True,
         ),
         Metric(
@@ -100,6 +149,9 @@ METRICS = {
             shown=lambda value: rate(value, "FLOP/s"),
             units=rates("FLOP/s", 1e12),
             source=TIME,
+            better=1,
+            more="faster",
+            less="slower",
             timed=True,
         ),
         Metric(
@@ -108,22 +160,27 @@ METRICS = {
             shown=percent_text,
             units=SHARE,
             source="Hardware whose peak is published has it.",
+            better=1,
             timed=True,
         ),
         Metric(
             name="speedup",
-            of=lambda m: m.speedup["value"] if m.speedup else None,
+            of=lambda m: number(m.speedup, "value"),
             shown=times,
             units=RATIO,
             source="It is over the contiguous ring of the same run.",
+            better=1,
             timed=True,
         ),
         Metric(
             name="overlap",
-            of=lambda m: (m.overlap or {}).get("ratio"),
+            of=lambda m: number(m.overlap, "ratio"),
             shown=percent_text,
             units=SHARE,
             source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
+            better=1,
+            more="more",
+            less="less",
         ),
         Metric(
             name="peak",
@@ -131,9 +188,21 @@ METRICS = {
             shown=nbytes,
             units=OF_BYTES,
             source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
+            better=-1,
+            more="more",
+            less="less",
+            counted=True,
         ),
         Metric(
-            name="sent", of=bytes_per_device, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."
+            name="sent",
+            of=bytes_per_device,
+            shown=nbytes,
+            units=OF_BYTES,
+            source="Plans on several devices have it.",
+            better=-1,
+            more="more",
+            less="less",
+            counted=True,
         ),
         Metric(
             name="max_rel_error",
@@ -141,6 +210,9 @@ METRICS = {
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
             source="Measured plans have it: --method measured.",
+            better=-1,
+            more="larger",
+            less="smaller",
         ),
         Metric(
             name="tiles",
@@ -148,6 +220,8 @@ METRICS = {
             shown=percent_text,
             units=SHARE,
             source="Kernels that compute in tiles have it.",
+            better=1,
+            counted=True,
         ),
         Metric(
             name="fits",
@@ -155,6 +229,8 @@ METRICS = {
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
             source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
+            better=1,
+            counted=True,
         ),
     )
 }

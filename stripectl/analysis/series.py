@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from stripectl.analysis.history_metrics import HistoryMetric, on_a_machine
+from stripectl.analysis.metrics import Metric, is_timed_here
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
@@ -43,7 +43,7 @@ class Level(NamedTuple):
 class Series:
     """`changes` are at indices of `points`; of an `exact` one every difference is one."""
 
-    metric: HistoryMetric
+    metric: Metric
     place: str
     exact: bool
     points: Sequence[SeriesPoint]
@@ -91,7 +91,7 @@ class Series:
                     "git": point.run.environment.get("git"),
                     **{name: getattr(point.measurement, name) for name in ("status", "reason")},
                     "value": point.value,
-                    "ci95": metric.interval(point.measurement) if point.value is not None else None,
+                    "ci95": metric.ci95(point.measurement) if point.value is not None else None,
                     "change": point.change,
                     "differs": list(point.marks),
                 }
@@ -109,7 +109,7 @@ class Series:
         }
 
 
-def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
+def series_of(runs: Sequence[Run], metric: Metric) -> list[Series]:
     """Of runs in order of time, every series of the metric that has a value: those of the newest run first, in its
     order."""
     found: dict[Any, list[tuple[Run, Measurement]]] = {}
@@ -121,11 +121,11 @@ def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
     return [series for series in every if series.values]
 
 
-def _series(metric: HistoryMetric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
+def _series(metric: Metric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
     values = [metric.of(m) if m.status == "ok" else None for _, m in members]
     at = [i for i, value in enumerate(values) if value is not None]
     known = [value for value in values if value is not None]
-    exact = all(metric.exact(m) for _, m in members)
+    exact = all(metric.is_exact(m) for _, m in members)
     steps = {change.at: change for change in level_changes(known, exact)}
     over, begin = dict[int, float](), 0
     for i, value in enumerate(known):
@@ -141,9 +141,9 @@ def _series(metric: HistoryMetric, where: str, members: Sequence[tuple[Run, Meas
     return Series(metric, where, exact, points, [replace(each, at=at[each.at]) for each in steps.values()])
 
 
-def series_key(run: Run, m: Measurement, metric: HistoryMetric) -> str:
+def series_key(run: Run, m: Measurement, metric: Metric) -> str:
     """What a value belongs to beside its key: the machine, where that has a part in it, and what it is over."""
-    return "; ".join(filter(None, (machine_key(run) if on_a_machine(m) else "", metric.over(m))))
+    return "; ".join(filter(None, (machine_key(run) if is_timed_here(m) else "", metric.over(m))))
 
 
 def machine_key(run: Run) -> str:

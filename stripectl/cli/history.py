@@ -8,14 +8,17 @@ import click
 
 from stripectl.errors import BadInput
 
-METRICS = ("time", "tokens", "tflops", "mfu", "speedup", "overlap", "memory", "sent", "error")
+METRICS = (
+    *("time", "tokens_per_s", "tflops_per_s_per_device", "mfu", "speedup", "overlap", "peak", "sent", "max_rel_error"),
+    "tiles",
+)
 
 
 @click.command("history")
 @click.argument("folder", metavar="[DIR]", required=False, envvar="STRIPECTL_HISTORY", type=click.Path(path_type=Path))
 @click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--add", is_flag=True, help="Add runs that were made elsewhere; one that is there is replaced.")
-@click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="What to follow.")
+@click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="The figure to follow.")
 @click.option("--plan", metavar="TEXT", help="Plans that hold this text; of few, a row for each run.")
 @click.option("--target", metavar="TEXT", help="Targets that hold this text.")
 @click.option("--pass", "passes", type=click.Choice(["forward", "forward-backward", "step"]), help="One pass.")
@@ -34,7 +37,7 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
       stripectl bench --seqlen 256k --history history
       stripectl history history
       stripectl history history --plan ring/striped --pass forward
-      stripectl history history --metric memory --method compiled
+      stripectl history history --metric peak --method compiled
       stripectl history history --add artifacts/*/run.json
     """
     from stripectl.results.history import History
@@ -64,7 +67,7 @@ def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
 
 def show_series(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
     """The series that were asked for, as tables or JSON."""
-    from stripectl.analysis.history_metrics import METRICS
+    from stripectl.analysis.metrics import METRICS
     from stripectl.analysis.series import series_of
     from stripectl.reporters.terminal.history import history_parts
     from stripectl.reporters.terminal.tables import console

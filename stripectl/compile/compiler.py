@@ -182,7 +182,7 @@ def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> 
         return replace(case, status="refused", reason=str(error))
     except WorkerError as failure:
         reason, status = failure_reason(failure)
-        return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
+        return replace(case, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
 
 
 def with_facts(case: Measurement, facts: Mapping[str, Any], target: Target) -> Measurement:

@@ -35,7 +35,7 @@ def compiled_cost_model(
     workload: Workload,
     plan: Plan,
     facts: Mapping[str, Any],
-    wiring: MeshPlacement,
+    placement: MeshPlacement,
     known: Mapping[str, PassCosts] | None,
 ) -> CostModel:
     """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
@@ -51,13 +51,13 @@ def compiled_cost_model(
     if kernels[plan.kernel].counting_tile:
         shown["memory_left_out"] = f"the workspace of {plan.kernel}'s library"
     if known:
-        machine = table_cost_model(hardware, workload, plan, known, wiring)
+        machine = table_cost_model(hardware, workload, plan, known, placement)
         if differs := list(disagreements(hardware, workload, plan, facts, known)):
             shown["disagrees"] = differs
         return with_program_schedule(machine, exposed, shown)
     costs = estimated_costs(hardware, workload, plan, facts)
     if costs is None:
-        machine = datasheet_cost_model(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
+        machine = datasheet_cost_model(hardware, workload, plan.tile, placement, plan.backward, kernels[plan.kernel])
         missing = f"cycles of tiles: the compiler estimates none; {machine.detail['left_out']}"
         if "memory_left_out" in shown:
             missing += f"; in memory, {shown['memory_left_out']}"
@@ -71,7 +71,7 @@ def compiled_cost_model(
         **shown,
     }
     both = costs.get("forward", none), costs.get("backward", none)
-    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), wiring)
+    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, "estimated_cycles", detail, exposed), placement)
     return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
 
 
@@ -129,9 +129,9 @@ def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: float, live:
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:
     """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
-    shards, pairing = plan.shards, sequence_sharding(workload, plan)
+    shards, sharding = plan.shards, sequence_sharding(workload, plan)
     me = np.arange(shards)
-    rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
+    rounds = (sharding.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
     return float(np.mean(live, axis=0).max())
 

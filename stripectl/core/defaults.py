@@ -41,10 +41,10 @@ def tiles_for(plan: Plan, workload: Workload, kind: str) -> list[Tile]:
 def _with_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
     if plan.tile:
         return plan
-    pairing, kernel = sequence_sharding(workload, plan), kernels[plan.kernel]
-    queries, keys = pairing.query_piece, pairing.key_piece
+    sharding, kernel = sequence_sharding(workload, plan), kernels[plan.kernel]
+    queries, keys = sharding.query_piece, sharding.key_piece
     if kernel.keeps_all_scores:
         return replace(plan, tile=Tile(queries, keys))
-    most, tile = max(kernel.min_default_rows(kind), pairing.rows // TILES_A_SIDE), kernel.default_tile(kind)
+    most, tile = max(kernel.min_default_rows(kind), sharding.rows // TILES_A_SIDE), kernel.default_tile(kind)
     fitting = kernel.largest_tile(Tile(min(tile.block_q, most), min(tile.block_kv, most)), keys)
     return replace(plan, tile=fitting._replace(block_q=min(fitting.block_q, queries)))

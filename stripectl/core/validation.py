@@ -162,8 +162,8 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 
 
-def _tile_reasons(plan: Plan, layout: Layout, pairing: SequenceSharding) -> Iterator[str]:
-    piece, queries = pairing.key_piece, pairing.query_piece
+def _tile_reasons(plan: Plan, layout: Layout, sharding: SequenceSharding) -> Iterator[str]:
+    piece, queries = sharding.key_piece, sharding.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
         if tile and (tile.block_q > queries or tile.block_kv > piece):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, SequenceSharding, Tile
-from stripectl.core.scheme import HEADS, ROWS
 
 
 class Saved(NamedTuple):
@@ -44,7 +44,7 @@ class JaxAttend:
     """A kernel bound to a layout, a mask and tiles; `starts_BD` of documents where there are any."""
 
     kernel: ModuleType
-    pairing: SequenceSharding
+    sharding: SequenceSharding
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where that is not the queries'
@@ -52,14 +52,14 @@ class JaxAttend:
     gates = 0  # arrays behind keys and values
 
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
-        seq_len = self.pairing.rows * self.pairing.shards
+        seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
-        if self.pairing.shards == 1 and self.pairing.query_rows < self.pairing.rows:
+        if self.sharding.shards == 1 and self.sharding.query_rows < self.sharding.rows:
             me = src = 0  # not traced: a kernel may cut off the cached prefix before the program runs
-        return self.pairing.bands(me, src, part, documents)
+        return self.sharding.bands(me, src, part, documents)
 
     def rounds(self, by: int = 1) -> int:
-        return self.pairing.rounds(by)
+        return self.sharding.rounds(by)
 
     def rates(self, kv) -> tuple:
         """What the kernel takes besides, for these keys and values."""

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from stripectl.core.comm import HEADS
 from stripectl.core.linear_attention import FEATURES
 from stripectl.core.recurrence import Recurrence
-from stripectl.core.scheme import HEADS
 from stripectl.execute.attend import JaxAttend, Saved
 
 
@@ -34,7 +34,7 @@ class JaxLinearAttend(JaxAttend):
 
     @property
     def sees_future(self) -> bool:
-        return self.pairing.window.sees_future
+        return self.sharding.window.sees_future
 
     def rates(self, kv) -> tuple:
         return (self.own_rates(kv[0].shape[HEADS]),)
@@ -72,7 +72,7 @@ class JaxLinearAttend(JaxAttend):
 
     def advance_state(self, state, own, shards: int = 1):
         rate_K = self.own_rates(own.shape[HEADS])[:, None, None]
-        return self.kernel.advance_state(state, own, rate_K, shards * self.pairing.rows)
+        return self.kernel.advance_state(state, own, rate_K, shards * self.sharding.rows)
 
     def compose(self, later, earlier, shards: int = 1):
         return self.advance_state(earlier, later, shards)

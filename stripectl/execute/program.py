@@ -21,7 +21,7 @@ from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_s
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
-from stripectl.execute.xla_flags import typed_flags, unknown_flag
+from stripectl.execute.xla_flags import typed_flags, why_flag_unknown
 
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
@@ -63,7 +63,7 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
     """A plan's lowered program, compiled for a kind of hardware with flags of its compiler.
 
     Raises:
-        BadInput: the compiler does not know a flag; the message has the nearest that it does know.
+        BadInput: the compiler does not know a flag.
     """
     if kind == "tpu":
         flags = {**tpu_flags(plan), **flags}
@@ -72,8 +72,8 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
     try:
         return lowered.compile(compiler_options=typed_flags(flags))
     except jax.errors.JaxRuntimeError as error:
-        if unknown := unknown_flag(str(error), kind):
-            raise BadInput(unknown) from error
+        if reason := why_flag_unknown(str(error), kind):
+            raise BadInput(reason) from error
         raise
 
 

@@ -84,7 +84,7 @@ class DevicePool:
         try:
             return started.ask("devices")[0]
         except WorkerError as failure:
-            if again and not failure.alive and not failure.late:
+            if again and not failure.group_alive and not failure.timed_out:
                 return self._first(started, again=False)
             raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
 

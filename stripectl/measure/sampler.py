@@ -62,7 +62,7 @@ class SamplingState:
             seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
             if seconds is not None:
                 return seconds
-        raise WorkerError("every run of it compiles something, so none is a sample", alive=True)
+        raise WorkerError("every run of it compiles something, so none is a sample", group_alive=True)
 
     @property
     def limit_s(self) -> float:

@@ -96,7 +96,9 @@ class Tracer:
                 "analyse", READ_TIMEOUT_S, files=list(map(str, files)), axes=dict(axes), told=dict(told)
             )[0]
         except WorkerError as failure:
-            raise BadInput(str(failure) if failure.refused else self.unreadable(files[0], str(failure))) from failure
+            raise BadInput(
+                str(failure) if failure.unsupported else self.unreadable(files[0], str(failure))
+            ) from failure
 
     def unreadable(self, file: Path, reason: str) -> str:
         """Why a profile cannot be read, in words, from how its reader failed or ended."""

@@ -51,7 +51,7 @@ def point_value(point: SeriesPoint, series: Series) -> str:
     m = point.measurement
     if point.value is None:
         return NOTHING if m.status == "ok" else m.status
-    return with_interval(point.value, series.metric.interval(m), series.metric.written)
+    return with_interval(point.value, series.metric.ci95(m), series.metric.shown)
 
 
 def over_before(point: SeriesPoint) -> str:
@@ -64,7 +64,7 @@ def change_size(change: LevelChange, series: Series) -> str:
     metric = series.metric
     word = metric.more if change.after > change.before else metric.less
     if change.ratio is None:
-        return f"{word}, {metric.written(change.after)} in place of {metric.written(change.before)}"
+        return f"{word}, {metric.shown(change.after)} in place of {metric.shown(change.before)}"
     return f"{abs(change.ratio):.1%} {word}"
 
 

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from stripectl.core.method import METHODS
 
@@ -28,7 +28,7 @@ TRACE_PARTS = {
 }
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Zero, or what ratios of ratios can be taken of."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and (value == 0 or MIN_NUMBER <= value <= MAX_NUMBER)

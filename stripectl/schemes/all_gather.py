@@ -5,10 +5,12 @@ parts of every shard's rows, each of which can hide behind the tiles of the one 
 transpose: gathers become reduce-scatters of dK/dV. All is gathered, whatever a window leaves unread.
 """
 
+from stripectl.core.attend import RowsAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     q, state = attend.query(q), attend.empty(q)
     pieces = [*attend.split(kv, comm.parts), None]

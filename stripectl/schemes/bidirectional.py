@@ -5,6 +5,8 @@ The halves are rows of a shard, forward and backward; every round meets one from
 ends the ring for keys that travel onward, those that travel back would go all the way round, so it is a ring there.
 """
 
+from stripectl.core.attend import RowsAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
 from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
@@ -12,17 +14,17 @@ from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 WAYS = (1, -1)
 
 
-def both(comm):
+def both(comm: Comm):
     """Each half moves its way."""
     ways = [mover(comm, "ring", by) for by in WAYS]
     return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
 
 
-def one_way(attend):
+def one_way(attend: RowsAttend):
     return attend.rounds(1) < attend.rounds(-1)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
     if one_way(attend):
         return ring.forward(q, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
@@ -35,7 +37,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, attend.rounds(), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[Array, Array]:
     if one_way(attend):
         return ring.backward(saved, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")

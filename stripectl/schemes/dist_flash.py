@@ -7,10 +7,12 @@ dK/dV going back where K/V came from and dQ where the queries did. In every step
 queries; both are counted, as a program has both. A sliding window leaves out the steps that it does not reach.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def steps(attend, comm, kv, queries):
+def steps(attend: PartialAttend, comm: Comm, kv, queries):
     """(step, whether some device helps, whether this one does, the queries it computes, their shard, the keys they
     meet, the shard of these)."""
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
@@ -37,7 +39,7 @@ def steps(attend, comm, kv, queries):
         here = arriving
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     state = attend.empty(q)
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, q):
@@ -53,7 +55,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     dq, dkv = attend.zeros(saved), None
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, saved):

@@ -7,12 +7,14 @@ hops and outer. A sliding window leaves out the circles that it does not reach, 
 `ulysses` queries, keys and values first change rows for heads, the paper's 2D attention.
 """
 
+from stripectl.core.attend import Attend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
 from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 
 
-def places(comm):
+def places(comm: Comm):
     """(this shard, source(turn, hop): the shard whose keys are here then)."""
     outers, inners = comm.size("outer"), comm.size("inner")
     outer, inner = comm.index("outer"), comm.index("inner")
@@ -23,7 +25,7 @@ def places(comm):
     return outer * inners + inner, source
 
 
-def circles(attend, comm):
+def circles(attend: Attend, comm: Comm):
     """(how many circles, rounds of each, rounds of the last). Turn t and hop h bring keys from t inner + h places
     before, or where the inner ring has wrapped round, from (t - 1) inner + h."""
     reach, inners = attend.rounds(), comm.size("inner")
@@ -31,7 +33,7 @@ def circles(attend, comm):
     return turns, min(reach, inners), min(reach - max(turns - 2, 0) * inners, inners)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
     def circle(rounds):
@@ -46,7 +48,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, turns, mover(comm, "outer"), circle(rounds), kv, attend.empty(q), last=circle(last))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
     def circle(rounds):

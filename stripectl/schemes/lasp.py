@@ -8,10 +8,12 @@ kept from forward, or travels again. On devices that run one program all send in
 yet. Under a full mask states go all the way round.
 """
 
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
+def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
     """(the state that the maps of all shards before one make (`by` 1), or those behind it (-1); what work(part, made)
     made beside the hops, a part each)."""
     shards = comm.size("ring")
@@ -28,7 +30,7 @@ def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
     return hop(shards - 2, *comm.loop(0, shards - 2, round, (attend.state_of(own), made)))
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -40,7 +42,7 @@ def forward(q, kv, attend, comm):
     return attend.apply(q, kv, before, into=state)
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))

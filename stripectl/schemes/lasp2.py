@@ -6,16 +6,18 @@ other. With a constant gate that is a state a shard; with gates or a rule that d
 B. Backward gathers the transposed maps, and makes the gradient of the state behind.
 """
 
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
 from stripectl.core.scheme import Scheme
 
 
-def gather(own, attend, comm, by):
+def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
     """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
     return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -23,7 +25,7 @@ def forward(q, kv, attend, comm):
     return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))

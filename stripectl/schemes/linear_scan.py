@@ -7,11 +7,13 @@ all rounds together cross as many as a chain does, each with a whole map; where 
 is what it seems. Backward scans the transposed maps the other way.
 """
 
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.layout import WHOLE
 from stripectl.core.scheme import Scheme
 
 
-def scan(own, attend, comm, by):
+def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
     """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
     shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before
 
@@ -27,7 +29,7 @@ def scan(own, attend, comm, by):
     return arriving if known is None else attend.advance_state(arriving, known, places - 1)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -35,7 +37,7 @@ def forward(q, kv, attend, comm):
     return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))

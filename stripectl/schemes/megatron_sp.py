@@ -11,17 +11,19 @@ Of N tokens on T devices a device sends BNd (T-1)/T by each of the two, so a lay
 + 4BNd/T, and does not say how.
 """
 
-from stripectl.core.scheme import ROWS, Scheme
+from stripectl.core.attend import HeadsAttend
+from stripectl.core.comm import ROWS, Array, Comm
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import memory_efficient
 
 
-def enter(arrays, attend, comm):
+def enter(arrays: tuple[Array, Array], attend: HeadsAttend, comm: Comm) -> tuple[Array, Array]:
     q, kv = arrays
     hidden = comm.all_gather(q, "tensor", "hidden", join=ROWS)
     return attend.take_heads(hidden, comm.index("tensor"), comm.size("tensor")), kv
 
 
-def leave(out, attend, comm):
+def leave(out: Array, attend: HeadsAttend, comm: Comm) -> Array:
     summand = attend.scatter_heads(out, comm.index("tensor"), comm.size("tensor"))
     return comm.reduce_scatter(summand, "tensor", "hidden", split=ROWS)
 

@@ -5,10 +5,18 @@ Queries are dealt as in pass-KV, and travel back, so that a sliding window ends 
 straight home. The better one of the two where a cached prefix is long: `pass_rule`.
 """
 
-from stripectl.core.scheme import ROWS, Scheme
+from typing import Protocol
+
+from stripectl.core.attend import PartialAttend, RowsAttend
+from stripectl.core.comm import ROWS, Array, Comm
+from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+class PassQAttend(PartialAttend, RowsAttend, Protocol):
+    pass
+
+
+def forward(q: Array, kv: Array, attend: PassQAttend, comm: Comm) -> Array:
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
     found, guest = [], q
     for hop in range(rounds):

@@ -9,15 +9,17 @@ Packed documents end no ring: where they begin differs from batch to batch, and 
 window on the zigzag layout, whose shards hold both ends of the sequence.
 """
 
+from stripectl.core.attend import Attend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def mover(comm, axis, by=1):
+def mover(comm: Comm, axis: str, by: int = 1):
     """How keys travel: move(x, what, by) to the next device of a ring, or to the one before."""
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
 
-def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
+def ring_rounds(comm: Comm, rounds, move, meet, kv, state, *, last=None):
     """The state after meet(hop, kv, state) in every round, with what `move` brings; `last` is the last round's meet."""
 
     def round(hop, carry):
@@ -28,7 +30,7 @@ def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
     return (last or meet)(rounds - 1, kv, state)
 
 
-def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
+def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
     """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round, `last` in the
     last."""
 
@@ -51,7 +53,7 @@ def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
     return dq, move(dkv, "dkv", 1 - rounds)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, state):
@@ -60,7 +62,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, attend.rounds(), mover(comm, "ring"), meet, kv, attend.empty(q))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, dq):

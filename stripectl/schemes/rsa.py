@@ -5,10 +5,12 @@ memory grows with the length. Two rings of N-1 hops, of K and of V, send what on
 transpose, so dK and dV travel, and add up, in the dtype of K and V.
 """
 
+from stripectl.core.attend import ScoresAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: ScoresAttend, comm: Comm) -> Array:
     shards, me, rounds, (k, v) = comm.size("ring"), comm.index("ring"), attend.rounds(), kv
 
     def round_trip(x, what):

@@ -6,15 +6,17 @@ dK/dV add up where they stay. Over grouped heads queries and outputs are larger 
 sliding window ends the ring, queries travel the way that meets their keys first.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def journey(attend):
+def journey(attend: PartialAttend):
     """(rounds, the way that results go home: 1 onward, -1 back, where queries came from)."""
     return min((attend.rounds(back), back) for back in (-1, 1))
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(q, "ring", "q", by=-back) if rounds > 1 else q
     state = attend(q, kv, me, me, into=attend.empty(q))
@@ -27,7 +29,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(saved, "ring", "q", by=-back) if rounds > 1 else saved
     dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))

@@ -6,10 +6,12 @@ devices a reduction takes as many steps as the logarithm of them, where a ring t
 of a torus the steps cross ever more links, as many in all as there are devices, and three reductions are no faster.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     state = attend(q, kv, 0, comm.index("ring"), into=attend.empty(q))
     largest = comm.reduce(attend.maximum(state), "ring", "max", by="max")
     return attend.from_sum(comm.reduce(attend.rescale(state, largest), "ring", "sum", by="sum"), largest)

@@ -5,18 +5,20 @@ device keeps its own part of each, so it sends (T-1)/T of that. Key/value heads 
 every device that needs them, which is more than the paper's volume.
 """
 
-from stripectl.core.scheme import HEADS, ROWS, Scheme
+from stripectl.core.attend import HeadsAttend
+from stripectl.core.comm import HEADS, ROWS, Array, Comm
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import memory_efficient
 
 
-def enter(arrays, attend, comm):
+def enter(arrays: tuple[Array, Array], attend: HeadsAttend, comm: Comm) -> tuple[Array, Array]:
     q, kv = arrays
     kv = attend.repeat_kv_heads(kv, comm.size("ulysses"))
     q = comm.all_to_all(q, "ulysses", "q", split=HEADS, join=ROWS)
     return q, comm.all_to_all(kv, "ulysses", "kv", split=HEADS, join=ROWS)
 
 
-def leave(out, attend, comm):
+def leave(out: Array, attend: HeadsAttend, comm: Comm) -> Array:
     return comm.all_to_all(out, "ulysses", "out", split=ROWS, join=HEADS)
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile, TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
-from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
@@ -49,7 +49,7 @@ class SimulatedAttend:
         clocks: SimulatedComm,
         tiles: Mapping[str, tuple[Tile, ...]],
     ) -> None:
-        self.clocks, self.pairing, self.tiles = clocks, sequence_sharding(workload, plan), tiles
+        self.clocks, self.sharding, self.tiles = clocks, sequence_sharding(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
         self.score_bytes = {  # bytes of the scores that a call holds
             passes: SCORE_BYTES
@@ -65,10 +65,10 @@ class SimulatedAttend:
 
     @property
     def sees_future(self) -> bool:
-        return self.pairing.window.sees_future
+        return self.sharding.window.sees_future
 
     def rounds(self, by: int = 1) -> int:
-        return self.pairing.rounds(by)
+        return self.sharding.rounds(by)
 
     def empty(self, q: TimedArray) -> TimedArray:
         """An output of zeros."""
@@ -225,7 +225,7 @@ class SimulatedAttend:
         call takes where that grows with them; a chunk's backward pass has three of each kind."""
         machine = self.clocks.machine
         cost = machine.forward if passes == "forward" else machine.backward
-        chunks = [0 if cost.call_grows else -(-self.pairing.rows // tile.block_kv) for tile in self.tiles[passes]]
+        chunks = [0 if cost.call_grows else -(-self.sharding.rows // tile.block_kv) for tile in self.tiles[passes]]
         count = np.array(chunks)[:, None]
         return self._advance(
             passes, cost, of, list(inputs), TileCount(whole * count, boundary * count, 0 * count, rows * count), share
@@ -316,7 +316,7 @@ class SimulatedAttend:
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = busiest_processors(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        found = busiest_processors(self.sharding, part, *pair, passes == "backward", cost.block, heads, cost.processors)
         return tiles._replace(busiest=found[0], calls=found[1])
 
     def _advance(
@@ -340,4 +340,6 @@ class SimulatedAttend:
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
         """Tiles of a round, (plans, devices)."""
         tiles = self.tiles["backward" if passes == "backward" else "forward"]
-        return count_round(self.kernel.count_tiles, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))
+        return count_round(
+            self.kernel.count_tiles, self.sharding, self.starts, tiles, part, np.ravel(me), np.ravel(src)
+        )

@@ -215,7 +215,7 @@ def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[st
 
 
 def table_cost_model(
-    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], wiring: MeshPlacement | None
+    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], placement: MeshPlacement | None
 ) -> CostModel:
     """The machine whose tiles cost what tables say; hops are the datasheet's.
 
@@ -245,4 +245,4 @@ def table_cost_model(
     detail = {"sources": {}, "left_out": LEFT_OUT, **detail}
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
     made = CostModel(*both, 0.0, 0.0, hardware.overlaps, forward.source, detail, exposed, blocking)
-    return with_links(hardware, made, wiring)
+    return with_links(hardware, made, placement)

@@ -24,13 +24,13 @@ def datasheet_cost_model(
     hardware: Hardware,
     workload: Workload,
     tile: Tile,
-    wiring: MeshPlacement | None = None,
+    placement: MeshPlacement | None = None,
     backward: Tile | None = None,
     kernel: Kernel | None = None,
 ) -> CostModel:
     """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
     longer; `backward` is the tile of the backward pass where that is another, and `kernel` says what of its own goes to
-    memory or does not. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
+    memory or does not. A hop takes what it crosses where the placement of the plan's mesh is given, else one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -47,10 +47,10 @@ def datasheet_cost_model(
     }
     forward, _ = roofline(workload, tile, rate, memory, kernel)
     _, back = roofline(workload, backward or tile, rate, memory, kernel)
-    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), wiring)
+    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, "datasheet", detail), placement)
 
 
-def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | None) -> CostModel:
+def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement | None) -> CostModel:
     """The machine with hops from the datasheet; its detail says besides what they cost, where that is from, and what
     is left out of it.
 
@@ -58,8 +58,8 @@ def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | N
         BadInput: the profile lacks the rate of its links.
     """
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
-    latency, hops = hardware.figure("hop_latency_s"), wiring.hop_costs if wiring else {}
-    across = wiring is not None and any(crossed.network.any() for crossed in wiring.forward.values())
+    latency, hops = hardware.figure("hop_latency_s"), placement.hop_costs if placement else {}
+    across = placement is not None and any(crossed.network.any() for crossed in placement.forward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
     own = {"hop": {"latency_s": latency, "bytes_per_s_one_way": link}}
     sources = machine.detail["sources"] | {LINK: hardware.sources[LINK]}
@@ -71,7 +71,7 @@ def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | N
     known = {"hop_latency_s": latency or 0.0, "link_bytes_per_s_one_way": link, "torus": bool(hardware.torus_dims)}
     known |= {"memory_bytes_per_s": memory, "collective_latency_s": hardware.figure("collective_latency_s") or 0.0}
     return replace(
-        machine, **known, hops=hops, collective_spreads=wiring.collective_spreads if wiring else {}, detail=detail
+        machine, **known, hops=hops, collective_spreads=placement.collective_spreads if placement else {}, detail=detail
     )
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.layout import Tile
 from stripectl.core.plan import Plan
 from stripectl.core.recurrence import HEADS_AT_ONCE
-from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
 from stripectl.core.workload import Workload
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, SimulatedAttend
 from stripectl.simulate.clocks import SimulatedComm, each, leaves

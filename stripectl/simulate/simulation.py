@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.comm import ROWS
 from stripectl.core.intervals import Overlap, overlap, union_s
 from stripectl.core.layout import TileCount
 from stripectl.core.plan import Plan
-from stripectl.core.scheme import ROWS, Scheme, schemes
+from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import axes_of, query_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend

@@ -7,5 +7,5 @@ from stripectl.workers.worker_group import WorkerError
 
 def failure_reason(failure: WorkerError) -> tuple[str, Literal["failed", "refused"]]:
     """(reason, status) of a plan that was not compiled."""
-    hint = ". Give it more by --compile-timeout" if failure.late else ""
-    return f"{failure}{hint}", "refused" if failure.refused else "failed"
+    hint = ". Give it more by --compile-timeout" if failure.timed_out else ""
+    return f"{failure}{hint}", "refused" if failure.unsupported else "failed"

@@ -46,13 +46,11 @@ def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
 def failure(error: Exception) -> dict[str, Any]:
     """The answer to a request that raised: the reason in a line, and whether the request itself was bad. Of a long one
     the middle is left out: what a callback raised stands in the end."""
-    said, refused = " ".join(str(error).split()), isinstance(error, BadInput)
-    said = (
-        said
-        if len(said) <= 2 * MAX_HALF_CHARACTERS
-        else f"{said[:MAX_HALF_CHARACTERS]} … {said[-MAX_HALF_CHARACTERS:]}"
-    )
-    return {"reason": said if refused else ": ".join(filter(None, (type(error).__name__, said))), "refused": refused}
+    text, unsupported = " ".join(str(error).split()), isinstance(error, BadInput)
+    if len(text) > 2 * MAX_HALF_CHARACTERS:
+        text = f"{text[:MAX_HALF_CHARACTERS]} … {text[-MAX_HALF_CHARACTERS:]}"
+    reason = text if unsupported else ": ".join(filter(None, (type(error).__name__, text)))
+    return {"reason": reason, "unsupported": unsupported}
 
 
 def main() -> None:

@@ -52,12 +52,12 @@ def ended_by_flag(last_words: str) -> UnknownFlag | None:
 
 
 class WorkerError(StripectlError):
-    """A request that the workers could not do; the message is the reason. `alive` says whether the set still works,
-    `refused` that what was asked cannot be done by anybody, `late` that it took longer than its limit."""
+    """A request that failed; the message is the reason. `group_alive` says whether the workers can take another
+    request, `unsupported` that no worker could do it, `timed_out` that it took longer than its limit."""
 
-    def __init__(self, reason: str, *, alive: bool, refused: bool = False, late: bool = False) -> None:
+    def __init__(self, reason: str, *, group_alive: bool, unsupported: bool = False, timed_out: bool = False) -> None:
         super().__init__(reason)
-        self.alive, self.refused, self.late = alive, refused, late
+        self.group_alive, self.unsupported, self.timed_out = group_alive, unsupported, timed_out
 
 
 def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
@@ -70,7 +70,7 @@ def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
     if not isinstance(content, dict) or content.get("to") != number:
         return None
     if isinstance(content.get("reason"), str):
-        return {"reason": content["reason"], "refused": bool(content.get("refused"))}
+        return {"reason": content["reason"], "unsupported": bool(content.get("unsupported"))}
     return content if "result" in content else None
 
 
@@ -179,8 +179,8 @@ class WorkerGroup:
             while len(answers) < len(self.workers):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    late = {"reason": f"took longer than its limit of {limit_s:g} s", "late": True}
-                    self._fail(**(failed or late))
+                    timeout = {"reason": f"took longer than its limit of {limit_s:g} s", "timed_out": True}
+                    self._fail(**(failed or timeout))
                 for key, _ in selector.select(left_s):
                     if isinstance(key.data, Follower):  # which speaks when it is asked, so this is its end
                         self.stop()
@@ -192,7 +192,7 @@ class WorkerGroup:
                     if "reason" in answer and failed is None:
                         failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
         if failed is not None:
-            raise WorkerError(**failed, alive=True)
+            raise WorkerError(**failed, group_alive=True)
         return [answers[rank]["result"] for rank in range(len(self.workers))]
 
     def _read(self, rank: int) -> Mapping[str, Any] | None:
@@ -222,11 +222,11 @@ class WorkerGroup:
             self.stop()
         if flag := ended_by_flag(ended):
             raise flag
-        raise WorkerError(f"process {rank} {ended}", alive=False)
+        raise WorkerError(f"process {rank} {ended}", group_alive=False)
 
-    def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
+    def _fail(self, reason: str, *, unsupported: bool = False, timed_out: bool = False) -> None:
         self.stop()
-        raise WorkerError(reason, alive=False, refused=refused, late=late)
+        raise WorkerError(reason, group_alive=False, unsupported=unsupported, timed_out=timed_out)
 
 
 @contextlib.contextmanager

@@ -252,9 +252,9 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
 
 def test_chunks_are_counted_once_a_state() -> None:
     """A shard of 6 chunks with its own keys: 5 go into the state, and 6 have scores; with earlier ones, all go in."""
-    pairing = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
+    sharding = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
     work, _ = planned("ring", 2)
-    own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), pairing, COUNTING).rounds
+    own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), sharding, COUNTING).rounds
     assert [int(kind[1]) for kind in own.tiles[:4]] == [5, 6, 0, 6]
     assert [int(kind[1]) for kind in earlier[0].tiles[:4]] == [6, 0, 0, 6]
     assert kernels["chunked"].family == "linear"

@@ -231,7 +231,7 @@ def test_whatever_comes_in_place_of_an_answer_is_a_failure(does: str, monkeypatc
     limit_s = 1.0 if "1 s" in ANSWERS[does] else 60.0
     with devices, pytest.raises(WorkerError) as failure:
         devices.ask("anything", limit_s)
-    assert ANSWERS[does] in str(failure.value) and not failure.value.alive
+    assert ANSWERS[does] in str(failure.value) and not failure.value.group_alive
     assert devices.workers == [] and not alive(worker.process.pid)
 
 

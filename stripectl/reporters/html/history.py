@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.analysis.history_metrics import METRICS
+from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.ranking import strength
 from stripectl.analysis.series import Series, SeriesPoint, series_of
 from stripectl.reporters import history_text
@@ -33,7 +33,7 @@ INTRO = (
     "dashed rule is a change: where a clock has a part in the times a sure one (a rank test tells the runs before it "
     "from those after it, and they differ by 2 % or more), else any difference. A tick below says that something "
     "around a run is new: versions, flags or the system; the table has it. Other metrics: stripectl history DIR "
-    "--metric memory."
+    "--metric peak."
 )
 ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
 NO_OTHER_RUN = "The history has no other run of these plans and workloads on this machine."
@@ -97,7 +97,7 @@ def _sign(ratio: float | None) -> str:
 
 
 def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> dict[str, Any]:
-    ends = series.metric.interval(point.measurement) if point.value is not None else None
+    ends = series.metric.ci95(point.measurement) if point.value is not None else None
     low, high = (end / size for end in ends) if ends else (None, None)
     value = None if point.value is None else point.value / size
     return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}

@@ -82,9 +82,9 @@ def _target(m: Measurement) -> Target | None:
         return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
 
 
-def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
-    plan, target, along = m.plan, wiring.target, traffic(m)
-    carried = carried_bytes(wiring, along)
+def _links(m: Measurement, placement: MeshPlacement) -> dict[str, Any]:
+    plan, target, along = m.plan, placement.target, traffic(m)
+    carried = carried_bytes(placement, along)
     sent = sum(along.values())
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
     rows = list(_rows(target, carried, sent, m.devices))
@@ -106,7 +106,7 @@ def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
             + [f"{nbytes(carried.network)} cross the network between slices."] * bool(carried.network)
             + [f"{target} is too large to be drawn."] * (not drawn)
         ),
-        **(_torus(target, wiring, carried) if is_torus(target) else _switch(target, wiring, carried, along))
+        **(_torus(target, placement, carried) if is_torus(target) else _switch(target, placement, carried, along))
         if drawn
         else {"dots": [], "lines": [], "boxes": [], "keys": []},
     )
@@ -130,7 +130,7 @@ def _rows(target: Target, carried: CarriedBytes, sent: float, devices: int) -> I
         yield ["the network, together", "1", nbytes(carried.network), nbytes(carried.network)]
 
 
-def _torus(target: Target, wiring: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
+def _torus(target: Target, placement: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
     """Chips in their places, the third axis drawn backwards; a link around an edge is a stub at both its ends."""
     unit, size = unit_of(max([*carried.links.values(), 1.0]), BYTES)
     most = max([*carried.links.values(), 1.0])
@@ -142,7 +142,7 @@ def _torus(target: Target, wiring: MeshPlacement, carried: CarriedBytes) -> dict
         return x, (chip[1] if len(chip) > 1 else 0.0) + OBLIQUE[1] * deep
 
     dots: dict[tuple[int, tuple[int, ...]], list[str]] = {}
-    position = {device: at for at, device in enumerate(wiring.order)}
+    position = {device: at for at, device in enumerate(placement.order)}
     for device, p in enumerate(target.positions):
         if device in position:
             dots.setdefault((p.slice, p.coords), []).append(str(position[device]))
@@ -180,16 +180,16 @@ def _stubs(link: TorusLink, target: Target) -> list[tuple[Sequence[float], Seque
 
 
 def _switch(
-    target: Target, wiring: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
+    target: Target, placement: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
 ) -> dict[str, Any]:
     """The devices of each node in a row below their switch, nodes below each other beside the network."""
     sent = sum(along.values())
     node = target.slice_devices
-    inside = max(0.0, sent - carried.network / max(len(wiring.order), 1))
+    inside = max(0.0, sent - carried.network / max(len(placement.order), 1))
     per_node = carried.network / max(target.slices, 1)
     most = max(sent, per_node, 1.0)
     unit, size = unit_of(most, BYTES)
-    position = {device: at for at, device in enumerate(wiring.order)}
+    position = {device: at for at, device in enumerate(placement.order)}
     dots, lines, boxes = [], [], []
     for slice in range(target.slices):
         y = 1.9 * slice

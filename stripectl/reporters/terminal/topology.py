@@ -59,15 +59,15 @@ def device_lines(target: Target) -> Iterator[str]:
         yield f"  and {len(hosts) - MAX_HOSTS} hosts more: --json has them all"
 
 
-def hop_path_rows(wiring: MeshPlacement) -> Iterator[str]:
+def hop_path_rows(placement: MeshPlacement) -> Iterator[str]:
     """A sentence for each axis of the mesh: what its hops cross, and what that costs."""
-    yield f"mesh     {','.join(f'{axis}={size}' for axis, size in wiring.mesh) or 'one device'}"
-    for axis, size in wiring.mesh:
-        yield f"  {axis}={size}: {'; '.join(path_phrases(wiring, wiring.forward[axis]))}"
+    yield f"mesh     {','.join(f'{axis}={size}' for axis, size in placement.mesh) or 'one device'}"
+    for axis, size in placement.mesh:
+        yield f"  {axis}={size}: {'; '.join(path_phrases(placement, placement.forward[axis]))}"
 
 
-def path_phrases(wiring: MeshPlacement, crossed: HopPath) -> Iterator[str]:
-    target, size = wiring.target, len(crossed.links)
+def path_phrases(placement: MeshPlacement, crossed: HopPath) -> Iterator[str]:
+    target, size = placement.target, len(crossed.links)
     hardware, what = target.hardware, "nodes" if target.hardware.kind == "gpu" else "slices"
     over, links = int(crossed.network.sum()), crossed.links[~crossed.network]
     if over:
@@ -106,23 +106,23 @@ def slice_path(target: Target, crossed: HopPath, open_ended: bool) -> str:
     return f"hops cross {links.min()} to {links.max()} links" if links.min() < links.max() else f"{last} links each"
 
 
-def slowest_hop_rate(wiring: MeshPlacement) -> float | None:
+def slowest_hop_rate(placement: MeshPlacement) -> float | None:
     """Bytes/s of the slowest hop that keys and values take, a link's where they take none; None if nobody says."""
     try:
-        hops = wiring.hop_costs
+        hops = placement.hop_costs
     except BadInput:
         return None
-    rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in wiring.mesh if axis in SEQUENCE_AXES]
-    return min(rates, default=wiring.target.hardware.figure("link_bytes_per_s_one_way"))
+    rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in placement.mesh if axis in SEQUENCE_AXES]
+    return min(rates, default=placement.target.hardware.figure("link_bytes_per_s_one_way"))
 
 
-def topology_json(wiring: MeshPlacement) -> dict[str, Any]:
+def topology_json(placement: MeshPlacement) -> dict[str, Any]:
     """All of it: `order` lists devices in the order of the mesh; hops are by the place of the axis that they leave."""
-    target, hardware = wiring.target, wiring.target.hardware
+    target, hardware = placement.target, placement.target.hardware
     try:
         hops = {
             axis: {name: each.tolist() for name, each in hop._asdict().items()}
-            for axis, hop in wiring.hop_costs.items()
+            for axis, hop in placement.hop_costs.items()
         }
     except BadInput:
         hops = {}
@@ -139,14 +139,14 @@ def topology_json(wiring: MeshPlacement) -> dict[str, Any]:
             name: {"value": value, "source": hardware.sources[name]} for name, value in hardware.figures.items()
         },
         "positions": [position._asdict() for position in target.positions],
-        "mesh": dict(wiring.mesh),
-        "order": list(wiring.order),
+        "mesh": dict(placement.mesh),
+        "order": list(placement.order),
         "axes": {
             axis: {
-                "onward": {name: np.asarray(each).tolist() for name, each in wiring.forward[axis]._asdict().items()},
-                "back": {name: np.asarray(each).tolist() for name, each in wiring.backward[axis]._asdict().items()},
+                "onward": {name: np.asarray(each).tolist() for name, each in placement.forward[axis]._asdict().items()},
+                "back": {name: np.asarray(each).tolist() for name, each in placement.backward[axis]._asdict().items()},
                 "hops": hops.get(axis),
             }
-            for axis, _ in wiring.mesh
+            for axis, _ in placement.mesh
         },
     }
