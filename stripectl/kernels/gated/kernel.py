@@ -28,13 +28,13 @@ SUB_ROWS = 16  # of a sub-chunk, in which gates of key elements weigh pairs of t
 MASKED = -1e30  # the logarithm of nothing: finite, so that its gradient is
 
 
-def product(equation, *arrays, precision=None):
+def contract(equation, *arrays, precision=None):
     return jnp.einsum(equation, *arrays, precision=precision, preferred_element_type=jnp.float32)
 
 
-def compose_product(equation, *arrays):
+def contract_exactly(equation, *arrays):
     """Of maps, whose errors every later token has: in full precision on every device."""
-    return product(equation, *arrays, precision=lax.Precision.HIGHEST)
+    return contract(equation, *arrays, precision=lax.Precision.HIGHEST)
 
 
 def sums_between(log_S):
@@ -54,9 +54,9 @@ def sums_to_end(log_T):
 def gated_scores(x_TH, y_TH, log_gate):
     """[t, s] of s <= t: x_t . G_ts y_s, else 0. `log_gate` is None, a number per token or a vector."""
     if log_gate is None:
-        return jnp.tril(product("th,sh->ts", x_TH, y_TH))
+        return jnp.tril(contract("th,sh->ts", x_TH, y_TH))
     if log_gate.ndim == 1:
-        return product("th,sh->ts", x_TH, y_TH) * jnp.exp(sums_between(log_gate))
+        return contract("th,sh->ts", x_TH, y_TH) * jnp.exp(sums_between(log_gate))
     return vector_gated_scores(x_TH, y_TH, log_gate)
 
 
@@ -67,14 +67,14 @@ def vector_gated_scores(x_TH, y_TH, log_TH):
     sub = next(each for each in range(min(SUB_ROWS, rows), 0, -1) if rows % each == 0)
     x, y, log = (each.reshape(rows // sub, sub, size) for each in (x_TH, y_TH, log_TH))
     inside = jax.vmap(sums_between)(log)
-    own = product("ith,ish,itsh->its", x, y, jnp.exp(inside))
+    own = contract("ith,ish,itsh->its", x, y, jnp.exp(inside))
     if rows == sub:
         return own[0]
     whole = log.sum(1)
     # From the end of sub-chunk j to the beginning of i: all that stand between the two.
     between = jnp.pad(sums_between(whole)[:-1], ((1, 0), (0, 0), (0, 0)), constant_values=MASKED)
     y = y * jnp.exp(jax.vmap(sums_to_end)(log))
-    scores = product("ith,ijh,jsh->itjs", x * jnp.exp(jnp.cumsum(log, 1)), jnp.exp(between), y)
+    scores = contract("ith,ijh,jsh->itjs", x * jnp.exp(jnp.cumsum(log, 1)), jnp.exp(between), y)
     return (scores + jnp.einsum("its,ij->itjs", own, jnp.eye(rows // sub))).reshape(rows, rows)
 
 
@@ -90,7 +90,7 @@ class Chunk(NamedTuple):
     w_CH: Any
 
 
-def prepare(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
+def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
     """Of one head. Queries are None where there are no outputs, and values where gradients do not need them."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
     log_gate, write_C = given.get("log_gate"), given.get("write")
@@ -120,27 +120,27 @@ def written(chunk: Chunk, state_HE):
     values = chunk.u_CE
     if more := state_HE.shape[1] - values.shape[1]:
         values = jnp.pad(values, ((0, 0), (0, more)))
-    return values if chunk.w_CH is None else values - product("ch,he->ce", chunk.w_CH, state_HE)
+    return values if chunk.w_CH is None else values - contract("ch,he->ce", chunk.w_CH, state_HE)
 
 
 def advance(chunk: Chunk, state_HE, values_CE):
     """The state behind a chunk that wrote such values."""
-    return chunk.gate * state_HE + product("ch,ce->he", chunk.k_CH, values_CE)
+    return chunk.gate * state_HE + contract("ch,ce->he", chunk.k_CH, values_CE)
 
 
 def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates):
     """(state behind, outputs)."""
     with jax.named_scope("boundary_tile"):
-        chunk = prepare(recurrence, q_CH, k_CH, v_CE, gates)
+        chunk = prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates)
         values_CE = written(chunk, state_HE)
-        out = product("ch,he->ce", chunk.q_CH, state_HE) + product("ts,se->te", chunk.scores_CC, values_CE)
+        out = contract("ch,he->ce", chunk.q_CH, state_HE) + contract("ts,se->te", chunk.scores_CC, values_CE)
         return advance(chunk, state_HE, values_CE), out
 
 
 def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
     """The state behind."""
     with jax.named_scope("whole_tile"):
-        chunk = prepare(recurrence, None, k_CH, v_CE, gates)
+        chunk = prepare_chunk(recurrence, None, k_CH, v_CE, gates)
         return advance(chunk, state_HE, written(chunk, state_HE))
 
 
@@ -148,13 +148,13 @@ def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *ga
     """The gradient of the state before a chunk, from that of the state behind and of its outputs; more columns of a
     state have no outputs."""
     with jax.named_scope("whole_tile"):
-        chunk = prepare(recurrence, q_CH, k_CH, None, gates)
+        chunk = prepare_chunk(recurrence, q_CH, k_CH, None, gates)
         dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
-        before = product("ch,ce->he", chunk.q_CH, dout_CE) + chunk.gate * behind_HE
+        before = contract("ch,ce->he", chunk.q_CH, dout_CE) + chunk.gate * behind_HE
         if chunk.w_CH is None:
             return before
-        dvalues = product("ts,te->se", chunk.scores_CC, dout_CE) + product("ch,he->ce", chunk.k_CH, behind_HE)
-        return before - product("ch,ce->he", chunk.w_CH, dvalues)
+        dvalues = contract("ts,te->se", chunk.scores_CC, dout_CE) + contract("ch,he->ce", chunk.k_CH, behind_HE)
+        return before - contract("ch,ce->he", chunk.w_CH, dvalues)
 
 
 def in_chunks(rows: int, size: int, *arrays_T):
@@ -285,17 +285,17 @@ def split_map(recurrence: Recurrence, packed, key_dim: int):
     return packed[..., own:].reshape(*lead, *shape), packed[..., :own].reshape(*lead, key_dim, own // key_dim)
 
 
-def times(recurrence: Recurrence, a, x_HE):
+def multiply_state(recurrence: Recurrence, a, x_HE):
     """A times a state."""
     if recurrence.map_kind == "matrix":
-        return compose_product("...gh,...he->...ge", a, x_HE)
+        return contract_exactly("...gh,...he->...ge", a, x_HE)
     return a.reshape(*a.shape[: x_HE.ndim - 2], -1, 1) * x_HE
 
 
 def apply_map(recurrence: Recurrence, packed, state_BNHE):
     """A S + B."""
     a, b = split_map(recurrence, packed, state_BNHE.shape[-2])
-    return times(recurrence, a, state_BNHE) + b
+    return multiply_state(recurrence, a, state_BNHE) + b
 
 
 def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
@@ -303,6 +303,6 @@ def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
     a, b = split_map(recurrence, earlier, key_dim)
     after, _ = split_map(recurrence, later, key_dim)
     state = apply_map(recurrence, later, b)
-    both = times(recurrence, after, a) if recurrence.map_kind == "matrix" else after * a
+    both = multiply_state(recurrence, after, a) if recurrence.map_kind == "matrix" else after * a
     lead = later.shape[:-1]
     return jnp.concatenate([state.reshape(*lead, -1), both.reshape(*lead, -1)], -1)
