@@ -106,7 +106,7 @@ def bytes_per_device(m: Measurement) -> float | None:
 
 
 def fits_memory(m: Measurement) -> float | None:
-    """1 of what ran, compiled or is predicted to fit, 0 of what needs more memory than there is."""
+    """1 for plans that ran, compiled or are predicted to fit, 0 for plans that need more memory than a device has."""
     if m.peak_bytes and m.hbm_bytes:
         return float(m.peak_bytes <= m.hbm_bytes)
     return 1.0 if m.method != "simulated" else None
@@ -117,7 +117,7 @@ def rates(unit: str, bare: float) -> dict[str, float]:
     return {"": bare} | {prefix + unit: size for prefix, size in PREFIXES}
 
 
-TIME = "A plan that has a time has it."
+TIME = "Only a plan with a time has it."
 METRICS = {
     metric.name: metric
     for metric in (
@@ -159,7 +159,7 @@ METRICS = {
             of=lambda m: m.mfu,
             shown=percent_text,
             units=SHARE,
-            source="Hardware whose peak is published has it.",
+            source="Only hardware with a published peak has it.",
             better=1,
             timed=True,
         ),
@@ -168,7 +168,7 @@ METRICS = {
             of=lambda m: number(m.speedup, "value"),
             shown=times,
             units=RATIO,
-            source="It is over the contiguous ring of the same run.",
+            source="It is relative to the contiguous ring of the same run.",
             better=1,
             timed=True,
         ),
@@ -177,7 +177,7 @@ METRICS = {
             of=lambda m: number(m.overlap, "ratio"),
             shown=percent_text,
             units=SHARE,
-            source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
+            source="It needs a profile (stripectl bench --profile) or a compiled schedule (--method compiled).",
             better=1,
             more="more",
             less="less",
@@ -187,7 +187,7 @@ METRICS = {
             of=lambda m: m.peak_bytes,
             shown=nbytes,
             units=OF_BYTES,
-            source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
+            source="The memory of a plan that was refused for another reason is not known. Try a plan that can run.",
             better=-1,
             more="more",
             less="less",
@@ -198,7 +198,7 @@ METRICS = {
             of=bytes_per_device,
             shown=nbytes,
             units=OF_BYTES,
-            source="Plans on several devices have it.",
+            source="Only plans on several devices have it.",
             better=-1,
             more="more",
             less="less",
@@ -209,7 +209,7 @@ METRICS = {
             of=lambda m: None if m.check is None else check_error(m.check),
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
-            source="Measured plans have it: --method measured.",
+            source="Only measured plans have it: --method measured.",
             better=-1,
             more="larger",
             less="smaller",
@@ -219,7 +219,7 @@ METRICS = {
             of=lambda m: m.tiles["efficiency"] if m.tiles else None,
             shown=percent_text,
             units=SHARE,
-            source="Kernels that compute in tiles have it.",
+            source="Only kernels that compute in tiles have it.",
             better=1,
             counted=True,
         ),
@@ -228,7 +228,7 @@ METRICS = {
             of=fits_memory,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
-            source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
+            source="The memory of a device comes from its machine's profile. Try --target v5e:4x4.",
             better=1,
             counted=True,
         ),

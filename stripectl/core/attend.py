@@ -14,10 +14,11 @@ from stripectl.core.comm import Array, Index
 
 
 class Attend(Protocol):
-    """What every scheme needs. A `kv` that is the i-th of n equal parts of its shard's rows comes with part=(i, n)."""
+    """The part that every scheme needs. A `kv` that is the i-th of n equal parts of its shard's rows comes with
+    part=(i, n)."""
 
     def rounds(self, by: int = 1) -> int:
-        """The number of rounds until no device has a live score left. K/V travel onward (1) or back (-1)."""
+        """The number of rounds until no device has a live score left. K/V travel forward (1) or backward (-1)."""
         ...
 
     def empty(self, q: Array) -> Array:

@@ -1,7 +1,7 @@
 """A scheme is a short program over `attend` and `comm`, without JAX.
 
-`execute` binds the two to a kernel and to JAX's collectives, `simulate` to clocks. A scheme that is written once runs,
-differentiates, compiles and simulates.
+`execute` binds them to a kernel and to JAX's collectives, `simulate` to simulated clocks. A scheme that is written once
+runs, differentiates, compiles and simulates.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ def identity(x: Any, *_: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scheme:
-    """A published way for shards of queries to meet every shard of keys and values.
+    """A published way for each shard of queries to attend to every shard of keys and values.
 
     `attend` is the protocol of `core/attend.py` that the functions name in their signatures.
 
-    enter((q, kv), attend, comm) -> (q, kv): how they move before shards meet; its transpose brings gradients back.
+    enter((q, kv), attend, comm) -> (q, kv): how they move before attention; its transpose returns the gradients.
     forward(q, kv, attend, comm) -> state
     backward(saved, kv, attend, comm) -> (dq, dkv), or None: the transpose of forward.
-    leave(out, attend, comm) -> out: how the output moves to where the queries were.
+    leave(out, attend, comm) -> out: how the output moves back to the place of the queries.
     why_unsupported(workload, mesh) -> why the scheme cannot run, or None.
     """
 
@@ -33,20 +33,20 @@ class Scheme:
     paper: str
     axes: tuple[str, ...]
     forward: Callable[[Array, Array, Any, Comm], Array]
-    title: str = ""  # its name in a sentence; empty: its name
+    title: str = ""  # its name in a sentence; by default `name`
     backward: Callable[[Array, Array, Any, Comm], tuple[Array, Array]] | None = None
     enter: Callable[[tuple[Array, Array], Any, Comm], tuple[Array, Array]] = identity
     leave: Callable[[Array, Any, Comm], Array] = identity
     layouts: tuple[str, ...] | None = None  # None: every layout
-    # The families of kernels that it computes with, its usual first.
+    # The families of kernels that it supports, the default first.
     kernel_families: tuple[str, ...] = ("softmax", "linear")
-    # Axes on which it is another scheme with one device; `every mesh` leaves such out.
+    # Axes that make it another scheme when they have one device; `every mesh` skips such meshes.
     degenerate_axes: tuple[str, ...] = ()
-    row_axes: tuple[str, ...] = ()  # axes that cut the rows of queries and output, beside those of a sequence
-    # As many as keys, or fewer, dealt to shards or whole on each.
+    row_axes: tuple[str, ...] = ()  # axes that shard the rows of queries and output, in addition to those of a sequence
+    # Queries as many as keys, or fewer: sharded, or whole on each shard.
     query_sharding: Literal["all", "sharded", "whole"] = "all"
-    splits_kv: bool = False  # takes K/V in parts, as many as the plan's `parts` says
-    chunk: int | None = None  # rows of a step's feed-forward at once where a plan does not say; 0 is all
+    splits_kv: bool = False  # gathers K/V in as many parts as the plan's `parts` says
+    chunk: int | None = None  # rows that a step's feed-forward computes at once, unless a plan says otherwise; 0 is all
     why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
 
     @property

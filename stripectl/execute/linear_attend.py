@@ -25,7 +25,7 @@ class JaxLinearAttend(JaxAttend):
     keeps: bool = True
 
     def own_rates(self, heads: int):
-        """(heads,): those of a device that has so many of the heads, or of copies of them."""
+        """(heads,): the rates of a device with `heads` of the heads, or of their copies."""
         index, devices = 0, 1
         for axis, size in self.over:
             index, devices = index * size + lax.axis_index(axis), devices * size
@@ -45,7 +45,7 @@ class JaxLinearAttend(JaxAttend):
         return 1 + jax.nn.elu(q), (1 + jax.nn.elu(kv[0]), kv[1])
 
     def finish(self, state):
-        """(out, what `apply` kept): nothing normalises."""
+        """(out, the state that `apply` kept): the output is not normalised."""
         return state[0], state[1] if self.keeps else None
 
     def local_part(self, q, kv, me, part, *, into):

@@ -8,7 +8,7 @@ UNKNOWN_FLAG = re.compile(r"No such compile option: '([^']*)'")
 
 
 def typed_flags(flags: Mapping[str, str]) -> dict[str, bool | int | float | str] | None:
-    """Compiler flags with the types that some compilers insist on; None where there are none."""
+    """Compiler flags with the types that some compilers require; None where there are no flags."""
 
     def value(text: str) -> bool | int | float | str:
         if text.lower() in ("true", "false"):
@@ -22,7 +22,7 @@ def typed_flags(flags: Mapping[str, str]) -> dict[str, bool | int | float | str]
 
 
 def why_flag_unknown(message: str, platform: str) -> str | None:
-    """What a compiler's message says about a flag that it does not know; None for any other message."""
+    """The reason, where a compiler's message says that it does not know a flag; None for any other message."""
     if not (found := UNKNOWN_FLAG.search(message)):
         return None
     return (

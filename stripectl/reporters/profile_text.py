@@ -1,4 +1,4 @@
-"""What a profile says, as the words and cells that the terminal and the report both show."""
+"""The words and cells about a profile, for the terminal and the report."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +10,14 @@ DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", 
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
-# Columns that hold no number.
+# Columns without numbers.
 TEXT_COLUMNS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")
 PORT = 8791
-SLOWED = 0.1  # a profile that costs more is worth a word
+SLOWED = 0.1  # a profile that costs more is worth a note
 
 
 def profile_summary(trace: Mapping[str, Any], predicted: float | None) -> str:
-    """The share that hides, measured and predicted, or why it is not known."""
+    """The overlap, measured and predicted, or why it is not known."""
     if trace.get("reason") or not trace.get("devices"):
         return f"overlap {NOTHING}: {trace.get('reason') or 'the profile holds no device'}"
     share = share_text(trace["devices"][longest_device(trace)].get("ratio"))
@@ -31,7 +31,7 @@ def longest_device(trace: Mapping[str, Any]) -> int:
 
 
 def profile_source(trace: Mapping[str, Any], median_s: float | None) -> str:
-    """How much the figures stand on, and what the profile cost where the time without it is known."""
+    """The number of steps behind the figures, and the cost of the profile where the time without it is known."""
     steps, module = trace.get("steps") or 0, str(trace.get("module") or "a program").partition("(")[0]
     longest_s = max((device["step_s"] for device in trace.get("devices") or ()), default=0.0)
     slowed = longest_s / median_s - 1 if median_s else 0.0
@@ -40,7 +40,7 @@ def profile_source(trace: Mapping[str, Any], median_s: float | None) -> str:
 
 
 def opening(logdir: str) -> str:
-    """The command that opens profiles; the folder is quoted where it must be."""
+    """The command that opens profiles; the folder must be quoted already."""
     return f"xprof --logdir {logdir} --port {PORT}"
 
 
@@ -75,7 +75,7 @@ def worst_hop_share(hop: Mapping[str, Any]) -> int:
 
 
 def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What the hop takes and its rate are of the device that needs least for it; the others of the worst."""
+    """The cells of a hop: its duration and its rate on the fastest device, the others on the worst device."""
     at = worst_hop_share(hop)
     share = f" ({share_text(hop['of_link'])} of a link)" if hop.get("of_link") else ""
     moved = duration(hop["transfer_s"]), nbytes(hop["sent_bytes"]), rate(hop.get("bytes_per_s"), "B/s") + share
@@ -86,8 +86,8 @@ def hop_cells(hop: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> t
 
 
 def cause_lines(trace: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What devices wait for at the end of a step, and what exposes hops: {cause, which, why, advice}, hops that are
-    alike once, with the figures of the most exposed."""
+    """Why devices wait at the end of a step, and what exposes hops: {cause, which, why, advice}. Similar hops are
+    listed once, with the figures of the most exposed hop."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for hop in trace.get("hops") or ():
         if hop.get("cause"):

@@ -1,4 +1,4 @@
-"""Workloads and plans in a line, for people."""
+"""Workloads and plans in one line, for people."""
 
 from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES
 from stripectl.core.model_config import Model
@@ -7,7 +7,7 @@ from stripectl.results.measurement import Measurement, flags_text
 
 
 def workload_label(workload: Workload, tokens: str | None = None) -> str:
-    """A workload in a line; `tokens` in place of its length."""
+    """A workload in one line; `tokens` replaces its length."""
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
@@ -23,7 +23,7 @@ def workload_label(workload: Workload, tokens: str | None = None) -> str:
 
 
 def attention_label(of: Workload | Model) -> str:
-    """What the attention is, before other words; nothing where it is softmax."""
+    """The kind of attention, before other words; empty for softmax."""
     if of.attention == ATTENTIONS[0]:
         return ""
     if of.recurrence != CONSTANT:
@@ -36,5 +36,5 @@ def attention_label(of: Workload | Model) -> str:
 
 
 def plan_label(m: Measurement) -> str:
-    """The plan, and what beside it tells two rows apart."""
+    """The plan, and the other properties that distinguish two rows."""
     return f"{m.plan}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1)

@@ -1,8 +1,9 @@
-"""Bidirectional ring: half of every shard's keys and values travels onward, half back (Wang et al. 2023).
+"""Bidirectional ring: half of each shard's keys and values travels forward, half backward (Wang et al. 2023).
 
-A full-duplex link carries both ways at once, so a hop takes half the time of a ring's and is as many: N-1 each way.
-The halves are rows of a shard, forward and backward; every round meets one from either side. Where a sliding window
-ends the ring for keys that travel onward, those that travel back would go all the way round, so it is a ring there.
+A full-duplex link carries both directions at once, so a hop takes half the time of a ring's hop; there are N-1 hops in
+each direction. The halves are rows of a shard, forward and backward; every round computes one half from either side.
+Where a sliding window ends the ring for keys that travel forward, keys that travel backward would have to go all the
+way round, so this scheme is then a plain ring.
 """
 
 from stripectl.core.attend import RowsAttend
@@ -15,7 +16,7 @@ WAYS = (1, -1)
 
 
 def both(comm: Comm):
-    """Each half moves its way."""
+    """How keys travel: each half in its own direction."""
     ways = [mover(comm, "ring", by) for by in WAYS]
     return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
 
@@ -56,7 +57,7 @@ def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[A
 
 def why_unsupported(workload, mesh):
     rows = workload.seq_len // mesh.get("ring", 1)
-    return f"the {rows} rows of a shard have no two equal halves. Try an even number." if rows % 2 else None
+    return f"the {rows} rows of a shard do not divide into two halves. Try an even number." if rows % 2 else None
 
 
 scheme = Scheme(

@@ -1,6 +1,6 @@
 """Memory-efficient: attention on one device in tiles (Rabe and Staats 2021; Dao et al. 2022).
 
-The feed-forward of a training step takes all rows at once.
+The feed-forward of a training step computes all rows at once.
 """
 
 from stripectl.core.attend import Attend

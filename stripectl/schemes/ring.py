@@ -1,12 +1,12 @@
 """Ring attention: queries stay, keys and values travel once round the ring (Liu, Zaharia, Abbeel 2023).
 
-With the contiguous layout this is ring attention, with the striped one striped attention (Brandon et al. 2023), with
-the zigzag one its second balanced form. Forward makes N-1 hops: the last block travels no further, and one that a
-sliding window has left behind travels no further either. In the backward pass dK/dV travel with K/V and one hop home;
-what a device adds to them it adds after they have arrived, so both hops of a round can hide behind its tiles.
+With the contiguous layout this is ring attention, with the striped layout striped attention (Brandon et al. 2023), and
+with the zigzag layout the second balanced form. The forward pass makes N-1 hops, because the last block need not
+travel on; neither does a block outside the sliding window. In the backward pass dK/dV travel with K/V, and one more hop
+returns them. A device adds its contribution after they have arrived, so both hops of a round can hide behind its tiles.
 
-Packed documents end no ring: where they begin differs from batch to batch, and a program is compiled once. Nor does a
-window on the zigzag layout, whose shards hold both ends of the sequence.
+Packed documents do not end a ring early: their boundaries differ between batches, and a program is compiled once. A
+window on the zigzag layout does not either, because its shards hold both ends of the sequence.
 """
 
 from stripectl.core.attend import Attend
@@ -15,12 +15,13 @@ from stripectl.core.scheme import Scheme
 
 
 def mover(comm: Comm, axis: str, by: int = 1):
-    """How keys travel: move(x, what, by) to the next device of a ring, or to the one before."""
+    """How keys travel: move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one."""
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
 
-def ring_rounds(comm: Comm, rounds, move, meet, kv, state, *, last=None):
-    """The state after meet(hop, kv, state) in every round, with what `move` brings; `last` is the last round's meet."""
+def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
+    """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet`
+    in the last round."""
 
     def round(hop, carry):
         kv, state = carry
@@ -31,8 +32,8 @@ def ring_rounds(comm: Comm, rounds, move, meet, kv, state, *, last=None):
 
 
 def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
-    """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round, `last` in the
-    last."""
+    """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = `meet(hop, kv, dq)` in every round; `last`
+    replaces `meet` in the last round."""
 
     def later(meet, hop, kv, dq, dkv):
         dkv = move(dkv, "dkv")

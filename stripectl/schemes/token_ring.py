@@ -1,9 +1,9 @@
-"""Token ring: keys stay, queries travel one way, partial outputs the other way home (Wang et al. 2024, TokenRing).
+"""Token ring: keys stay, queries travel one way, partial outputs return the other way (Wang et al. 2024, TokenRing).
 
-What a device finds for its guests goes straight back to whom it belongs to, h places after h hops: on a switch that is
-one hop, on a torus h links. Backward, what the queries need travels the same way, dQ comes home as outputs did, and
-dK/dV add up where they stay. Over grouped heads queries and outputs are larger than the K/V that a ring sends. Where a
-sliding window ends the ring, queries travel the way that meets their keys first.
+A device returns each partial output directly to the queries' device, h places away after h hops: one hop on a switch, h
+links on a torus. In the backward pass the arrays that the queries need travel the same way, dQ returns as outputs did,
+and dK/dV are summed on their device. With grouped heads, queries and outputs are larger than the K/V that a ring sends.
+Where a sliding window ends the ring, queries travel in the direction that reaches their keys first.
 """
 
 from stripectl.core.attend import PartialAttend
@@ -12,7 +12,7 @@ from stripectl.core.scheme import Scheme
 
 
 def journey(attend: PartialAttend):
-    """(rounds, the way that results go home: 1 onward, -1 back, where queries came from)."""
+    """(rounds, the direction in which results return: 1 forward, -1 backward, where queries came from)."""
     return min((attend.rounds(back), back) for back in (-1, 1))
 
 

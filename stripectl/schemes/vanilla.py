@@ -1,6 +1,6 @@
 """Vanilla: the whole score matrix of a sequence on one device, softmax, and the output (Vaswani et al. 2017).
 
-What the Ring Attention paper's longest sequences are compared with: memory grows with the square of the length.
+The baseline of the Ring Attention paper's longest sequences: its memory grows with the square of the length.
 """
 
 from stripectl.core.attend import ScoresAttend

@@ -1,6 +1,6 @@
 """Tiles of pairs of shards, for every device and plan at once.
 
-Passes, schemes and meshes that are compared meet in the same pairs, so what was counted is kept.
+The counts are cached, because passes, schemes and meshes that are compared have the same pairs.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def count_round(
     me: np.ndarray,
     src: np.ndarray,
 ) -> TileCount:
-    """Tiles of a round, (plans, devices): of queries of shard `me` with keys of shard `src`, where documents begin at
-    `starts` if there are any."""
+    """Tiles of a round, (plans, devices): queries of shard `me` with keys of shard `src`, where documents, if any,
+    begin at `starts`."""
     if starts is None and sharding.shards <= MAX_SHARDS_AT_ONCE:
         return TileCount(*count_pairs_of_shards(count, sharding, tiles, part)[:, :, me, src])
     return _of_pairs(count, sharding, starts, tiles, part, tuple(me.tolist()), tuple(src.tolist()))
@@ -39,8 +39,8 @@ def count_pairs_of_shards(
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
 ) -> np.ndarray:
-    """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard): passes, schemes and meshes that are
-    compared meet in the same ones."""
+    """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard), cached for all passes, schemes and
+    meshes that are compared."""
     if len(tiles) > 1:
         return np.concatenate([count_pairs_of_shards(count, sharding, (tile,), part) for tile in tiles], axis=1)
     me, every = np.arange(sharding.shards), (sharding.shards, sharding.shards)
@@ -80,6 +80,6 @@ def busiest_processors(
     heads: int,
     processors: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`waves.busiest_processor` of pairs of shards."""
+    """`waves.busiest_processor` for pairs of shards."""
     bands = sharding.bands(np.array(me), np.array(src), part)
     return busiest_processor([transposed(band) if backward else band for band in bands], block, heads, processors)

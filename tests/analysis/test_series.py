@@ -238,7 +238,7 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
     shown = capsys.readouterr().out.splitlines()
     rows = [line for line in shown if line.startswith("ring/")]
     assert len(rows) == 40 and "tile=3200" in rows[0]
-    assert "  20 more series, 0 with a change: narrow them down by --plan, --pass or --method." in shown
+    assert "  20 more series, 0 with a change. To see them, narrow with --plan, --pass or --method." in shown
 
 
 @pytest.mark.parametrize("text", EVIL)

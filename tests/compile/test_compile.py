@@ -127,7 +127,7 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
         "bytes_per_round": copied,
         "s_per_round": 2 * copied / rate,
     }
-    assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in schedule_sentence(found)
+    assert "copies 8.00 MiB of the data that it sends, about 20.5 us; try unroll=2." in schedule_sentence(found)
     unrolled = compile_case(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert (
         unrolled.compiled_program
@@ -136,7 +136,7 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
     )
     late = schedule_sentence(replace(found, compiled_program={"collectives": [loops[0] | {"asynchronous": False}]}))
     size = nbytes(14 * loops[0]["sent_bytes"])
-    assert late == f"14 of its transfers ({size} a device) run synchronously: nothing hides them."
+    assert late == f"14 of its transfers ({size} per device) run synchronously, so nothing hides them."
     assert found.median_s and found.overlap and found.overlap["source"].startswith("predicted")
     assert found.bottleneck_shares and found.bottleneck_shares["compute"] > found.bottleneck_shares["communication"]
     assert [each["median_s"] for each in found.scaling or () if each["seq_len"] == found.workload.seq_len] == [
@@ -328,7 +328,7 @@ def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
     done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-timeout", "0.2s", folder=tmp_path)
     assert done.returncode == 1
     reason = json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
-    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-timeout"
+    assert reason == "the compiler took longer than its limit of 0.2 s. Try a longer --compile-timeout"
 
 
 def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -223,9 +223,9 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
 @pytest.mark.parametrize(
     ("plan", "change", "why"),
     [
-        ("ring/striped/chunked@ring=8", {"decay": "0.9"}, "which striped deals to all shards"),
+        ("ring/striped/chunked@ring=8", {"decay": "0.9"}, "but striped spreads them"),
         ("lasp@ring=8", {"decay": "0.9", "mask": "full"}, "Try --decay 1"),
-        ("lasp@ring=8", {"mask": "sliding:32"}, "a state does not forget a key"),
+        ("lasp@ring=8", {"mask": "sliding:32"}, "a state cannot forget a key"),
         ("lasp@ring=8", {"documents": (7,)}, "of one document"),
         ("lasp/striped@ring=8", {}, "does not run on the striped layout"),
         ("ring@ring=8", {}, "Try --kernel chunked"),

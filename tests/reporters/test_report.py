@@ -223,7 +223,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
     shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
     found = page_context(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
-    assert found["sentence"] == "Twice as fast communication would save 30% of the time."
+    assert found["sentence"] == "If communication were twice as fast, the plan would take 30% less time."
     assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
         ("compute", 0.0, pytest.approx(25)),
         ("communication", pytest.approx(25), pytest.approx(75)),
@@ -261,7 +261,7 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
-    assert found["bound_by"] == "communication: twice as fast it would save 40% of the time"
+    assert found["bound_by"] == "communication: 40% less time if it were twice as fast"
     assert found["limits_method"] == "simulated"
     assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
 
@@ -377,7 +377,7 @@ def test_a_large_run_is_carried_without_what_was_refused(
     monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
     text = render(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
-    assert "run.json.gz, without what has no time" in text
+    assert "run.json.gz, without plans that have no time" in text
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:

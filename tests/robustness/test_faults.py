@@ -187,7 +187,7 @@ def test_a_plan_that_compiles_too_long_is_told_what_gives_it_more(monkeypatch) -
     effort = SamplingOptions(budget_s=60, min_samples=3, compile_timeout_s=0.01)
     found = finals(bench(request(plans=PLANS[:1], sampling=effort), silent))
     assert {m.status for m in found} == {"failed"}
-    assert all("Give it more by --compile-timeout" in (m.reason or "") for m in found)
+    assert all("Try a longer --compile-timeout" in (m.reason or "") for m in found)
 
 
 @pytest.mark.faults

@@ -1,4 +1,4 @@
-"""What times that were not measured stand on, in words."""
+"""The sources of times that were not measured, in words."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,27 +8,27 @@ from stripectl.results.measurement import Measurement
 from stripectl.util.units import NOTHING
 
 SOURCES = {
-    "measured_tile": "Tiles were timed on this machine, whole, boundary and dead ones apart, for one key/value head "
-    "and the query heads that share it. A cost was fitted to each kind; the block held out of the fit tells its error.",
-    "estimated_cycles": "Nothing was timed. Tiles take the cycles that the target's compiler estimates for the "
-    "bodies of the tile loops of one small program, at the clock rate of the chip; hops take what the links they cross "
-    "take.",
+    "measured_tile": "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one key/value "
+    "head and the query heads that share it. A cost was fitted to each kind; a block held out of the fit gives the "
+    "error.",
+    "estimated_cycles": "Nothing was timed. Tiles take the cycles that the target's compiler estimates for the tile "
+    "loops of one small program, at the clock rate of the chip; hops take the time of the links that they cross.",
     "bundles": "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final schedule of "
-    "one small program, about one cycle each, or what their matmuls take at the peak rate where that is longer. Every "
-    "scheme, mesh and length takes the same costs.",
-    "published": "Nothing was timed here. Tiles take what published times of the kernel say, shared out in waves among "
-    "the processors of the GPU.",
-    "none": "No time is predicted: a figure that it needs is not published.",
-    "datasheet": "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
-    "one_block": "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
+    "one small program, about one cycle each, or the time of their matmuls at the peak rate where that is longer. All "
+    "schemes, meshes and lengths use the same costs.",
+    "published": "Nothing was timed here. Tiles take times derived from published times of the kernel, distributed in "
+    "waves over the processors of the GPU.",
+    "none": "No time is predicted, because a figure that the prediction needs is not published.",
+    "datasheet": "Nothing was timed. Tiles and hops take the times that the machine's published figures allow.",
+    "one_block": "Tiles were timed on this machine on one block of whole scores: the first step of a search.",
     "few_layers": "Steps of few layers ran here; the model's step adds the time of one layer for each further layer.",
-    "short_run": "The plan ran here with one key/value group a device; the time is that times the groups.",
+    "short_run": "The plan ran here with one key/value group per device; its time is multiplied by the groups.",
 }
 
 
 def cost_source_rows(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """(source, what it means, its figures, how many measurements stand on it) of each calibration; rough ones of a
-    source are one: each has its own figures, which are in run.json."""
+    """(source, its description, its figures, the number of measurements that use it) of each calibration; the coarse
+    calibrations of a source count as one: each has its own figures, which are in run.json."""
     known: dict[str, list[Measurement]] = {}
     for m in shown:
         if m.cost_source and m.status == "ok":

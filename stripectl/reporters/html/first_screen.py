@@ -1,5 +1,5 @@
-"""The first screen: the question, its answer, the figures that matter with how each is known, how sure the answer is, a
-chart of the plans that matter and what limits the best one."""
+"""The first screen: the question, its answer, the main figures with their methods, the confidence, a chart of the plans
+that matter, and the limits of the best plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ MIN_SHARE = 0.005  # of a part that is drawn
 
 
 class Fact(NamedTuple):
-    """A figure: what it is, its value, the method it is known by, and a line on it."""
+    """A figure: its name, its value, its method, and a line about it."""
 
     name: str
     value: str
@@ -32,7 +32,7 @@ class Fact(NamedTuple):
 
 
 def first_screen(found: Mapping[str, Any], shown: Sequence[Measurement]) -> dict[str, Any]:
-    """Everything that the first screen shows of a recommendation `found` in the measurements of a run."""
+    """The content of the first screen, from a recommendation `found` in the measurements of a run."""
     ranked = rankings(shown)
     work = Workload.from_json(found["workload"])
     ranking = next(each for each in ranked if each.workload == work and str(each.best.target) == found["target"])
@@ -77,8 +77,8 @@ def facts(found: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The parts of the machine by the time that each would save were it twice as fast, as shares of their sum; `parts`
-    of a training step by their time."""
+    """The parts of the machine, by the time that each would save if it were twice as fast, as shares of their sum; or
+    the `parts` of a training step by their time."""
     shares, steps = found["bottleneck_shares"] or {}, found["step_parts"] or {}
     total = sum(shares.values())
     if not total:
@@ -93,7 +93,7 @@ def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
     took = sum(steps.values())
     return {
         "first": first,
-        "sentence": f"Twice as fast {first} would save {shares[first]:.0%} of the time.",
+        "sentence": f"If {first} were twice as fast, the plan would take {shares[first]:.0%} less time.",
         "segments": segments,
         "method": found["limits_method"],
         "steps": ", ".join(
@@ -117,7 +117,8 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
 
 
 def plans_chart(ranking: Ranking) -> dict[str, Any]:
-    """The best plan, those that may be as fast, what speed-ups are over and the best plan of each scheme and layout."""
+    """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
+    layout."""
     best, run = ranking.best, measurement_set(ranking.members)
     chosen = plans_that_matter(ranking)
     twins = [simulation_of(m, run) for m in chosen]
@@ -154,7 +155,7 @@ def plans_chart(ranking: Ranking) -> dict[str, Any]:
 
 
 def plans_that_matter(ranking: Ranking) -> list[Measurement]:
-    """Fastest first; of each scheme and layout the fastest plan alone, since tiles have a chart of their own."""
+    """The plans, fastest first: only the fastest of each scheme and layout, because tiles have their own chart."""
     kinds: dict[Any, Measurement] = {}
     for m in ranking.rivals:
         kinds.setdefault((m.plan.scheme, m.plan.layout), m)
@@ -168,7 +169,7 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
 
 
 def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
-    """The least time that the balance of tiles allows the best plan, from the time of the plan its gain is over."""
+    """The least time that the balance of tiles allows for the best plan, from the time of its baseline."""
     best = ranking.best
     over = best.speedup["over"] if best.speedup else None
     base = next((m for m in contenders(ranking.members) if str(m.plan) == over), None)

@@ -13,12 +13,12 @@ UNKNOWN = f"{NOTHING}: the run has no simulation of this plan"
 
 
 def recommendation_cards(found: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """A card for every workload that has a time, the one that the run is about first."""
+    """One card for every workload with a time, the main workload of the run first."""
     return [recommendation_card(each) for each in (found, *found["others"])] if found else []
 
 
 def recommendation_card(found: Mapping[str, Any]) -> dict[str, Any]:
-    """One of them: a few figures, and the sentences that hold the rest."""
+    """A card: a few figures, and sentences for the rest."""
     work = Workload.from_json(found["workload"])
     return {
         "group": workload_label(work),
@@ -46,15 +46,15 @@ def recommendation_card(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def gain_text(found: Mapping[str, Any] | None) -> str:
-    """Value and interval."""
+    """The gain with its interval."""
     if not found:
-        return f"{NOTHING}: speed-ups are over this plan, or it is the only one of as many devices"
+        return f"{NOTHING}: speed-ups are relative to this plan, or no other plan has as many devices"
     between = f", 95 % interval {found['ci95'][0]:.2f} to {found['ci95'][1]:.2f}" if found["ci95"] else ""
     return f"{times(found['value'])}{between}"
 
 
 def bound_text(found: Mapping[str, Any] | None) -> str | None:
-    """What arithmetic allows over the contiguous layout, and the share of it that was reached."""
+    """The bound over the contiguous layout, and the share that was reached."""
     if not found:
         return None
     layer = f", {times(found['layer'])} for a layer" if found["layer"] else ""
@@ -64,14 +64,14 @@ def bound_text(found: Mapping[str, Any] | None) -> str | None:
 
 
 def bound_by_text(found: Mapping[str, Any]) -> str:
-    """The part of the machine that limits it, and by how much."""
+    """The part of the machine that limits the plan, and by how much."""
     limits, first = found["bottleneck_shares"], found["bound_by"]
-    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time" if limits else UNKNOWN
+    return f"{first}: {limits[first]:.0%} less time if it were twice as fast" if limits else UNKNOWN
 
 
 def memory_text(found: Mapping[str, Any]) -> str:
     of = f" of {nbytes(found['hbm_bytes'])}" if found["hbm_bytes"] else ""
-    return f"{nbytes(found['peak_bytes'])}{of} a device"
+    return f"{nbytes(found['peak_bytes'])}{of} per device"
 
 
 def margin_text(found: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The recommendation on a terminal: a card as wide as the screen, plain lines where it is piped."""
+"""The recommendation on a terminal: a card as wide as the screen, or plain lines where it is piped."""
 
 import textwrap
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from stripectl.results.measurement import flags_text
 from stripectl.util.units import NOTHING, nbytes, plural, rate, times, with_interval
 
 MAX_OTHER_WORKLOADS = 8  # other workloads of the run that get a line
-MAX_PANEL_COLUMNS = 130  # columns of a card, however wide the screen is: longer lines are hard to read
+MAX_PANEL_COLUMNS = 130  # columns of a card, even on a wider screen, because longer lines are hard to read
 LABEL = 12  # columns of the longest label, and the space after it
 
 
 def has_choice(found: Mapping[str, Any] | None) -> bool:
-    """Whether there were plans to choose from."""
+    """Whether there were several plans to choose from."""
     return found is not None and any(each["runner_up"] for each in (found, *found["others"]))
 
 
 def recommendation_panel(found: Mapping[str, Any], width: int, where: str) -> RenderableType:
-    """The card of a recommendation; `where` names the file that holds what to use."""
+    """The card of a recommendation; `where` names the file with the snippets."""
     title = f"{panel_title(found)} on {found['target']}"
     titles = ", ".join(each["title"] for each in found["use"].values())
     told = [*panel_rows(found), ("use", f"{titles}: {where}"), *other_workload_rows(found)]
@@ -52,7 +52,7 @@ def panel_title(found: Mapping[str, Any]) -> str:
 
 
 def other_workload_label(other: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """What tells another workload of the run from the one that the card is about."""
+    """The label that distinguishes another workload of the run from the card's."""
     own, first = (Workload.from_json(each["workload"]) for each in (other, found))
     shapes = [each.without("seq_len", "passes", *MODEL_SIZES) for each in (own, first)]
     if other["target"] == found["target"] and shapes[0] == shapes[1]:
@@ -70,7 +70,7 @@ def gain_line(found: Mapping[str, Any]) -> str:
     if not gain:
         return NOTHING
     interval = f" [{gain['ci95'][0]:.2f}, {gain['ci95'][1]:.2f}]" if gain["ci95"] else ""
-    most = f"; {times(bound['attention_only'])} is the bound by the balance of tiles" if bound.get("reached") else ""
+    most = f"; the balance of tiles allows {times(bound['attention_only'])}" if bound.get("reached") else ""
     most = f", {bound['above']} ({times(bound['attention_only'])})" if bound.get("above") else most
     return f"{times(gain['value'])}{interval} over {gain['over']}{most}"
 
@@ -80,19 +80,20 @@ def limits_text(found: Mapping[str, Any]) -> str:
     if not limits:
         return f"{NOTHING}: the run has no simulation of this plan"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
-    return f"{first}: twice as fast it would save {limits[first]:.0%} of the time ({found['limits_method']}); {rest}"
+    less = f"{limits[first]:.0%} less time if it were twice as fast ({found['limits_method']})"
+    return f"{first}: {less}; {rest}"
 
 
 def margin_line(found: Mapping[str, Any]) -> str:
     if not found["runner_up"]:
         return "none: the only plan timed"
     doubt = ", too close to tell" * bool(found["too_close"])
-    return f"{max(0.0, found['margin']):.1%} before {found['runner_up']}{doubt}"
+    return f"{max(0.0, found['margin']):.1%} ahead of {found['runner_up']}{doubt}"
 
 
 def memory_line(found: Mapping[str, Any]) -> str:
     needs, has = found["peak_bytes"], found["hbm_bytes"]
-    words = f"{nbytes(needs)} of {nbytes(has)} a device, {needs / has:.0%}" if has else f"{nbytes(needs)} a device"
+    words = f"{nbytes(needs)} of {nbytes(has)} per device, {needs / has:.0%}" if has else f"{nbytes(needs)} per device"
     if not found["memory"]:
         return words
     total, largest = sum(found["memory"].values()), sorted(found["memory"].items(), key=lambda part: -part[1])
@@ -106,7 +107,7 @@ def parts_line(found: Mapping[str, Any]) -> str:
 
 
 def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, words) of a card."""
+    """(label, text) of each row of a card."""
     told = [
         ("plan", found["plan"] + flags_text(found["flags"])),
         ("time", f"{time_line(found)}, {rate(found['tokens_per_s'], 'tokens/s')}"),
@@ -128,7 +129,7 @@ def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def other_workload_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for each other workload of the run."""
+    """One line for each other workload of the run."""
     others = found["others"]
     told = []
     for each in others[:MAX_OTHER_WORKLOADS]:
