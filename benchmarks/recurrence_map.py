@@ -45,8 +45,17 @@ class Row(NamedTuple):
 
 def workload(shape: str, seq_len: int, passes: str) -> Workload:
     heads, keys, key_dim, value_dim = SHAPES[shape]
-    sizes = {"heads": heads, "kv_heads": heads, "key_heads": keys, "head_dim": key_dim, "v_head_dim": value_dim}
-    return Workload(seq_len=seq_len, **sizes, attention="linear", recurrence=RECURRENCES[shape], passes=passes)
+    return Workload(
+        seq_len=seq_len,
+        heads=heads,
+        kv_heads=heads,
+        key_heads=keys,
+        head_dim=key_dim,
+        v_head_dim=value_dim,
+        attention="linear",
+        recurrence=RECURRENCES[shape],
+        passes=passes,
+    )
 
 
 def machine_of(target: Target, work: Workload, plan: Plan, latency_s: float) -> CostModel:
