@@ -77,7 +77,7 @@ FOLDERS = (
     ("hlo",),
     ("results",),
     ("hardware",),
-    ("schemes", "layouts", "kernels"),
+    ("schemes", "layouts", "kernels", "recurrences"),
     ("core",),
     ("statistics",),
     ("util",),
