@@ -86,9 +86,11 @@ def sent_by_both(pair: ChainAndGather) -> str:
     rate, overlap = chain.slowest_bytes_per_s, gather.overlap or {}
     chained_s = hops * (each / rate + (hop.get("latency_s") or 0.0)) if rate else None
     gathered_s = overlap["hidden_s"] + overlap["exposed_s"] if overlap.get("ratio") is not None else None
+    gathered = simulate(gather.workload, gather.plan, COUNTING).sent.get("all-gather", 0)
+    amount = "as many bytes" if gathered == hops * each else nbytes(gathered)
     return (
         f"{CHAIN} makes {hops} hops of {nbytes(each)}, independent of the length, one after the other"
-        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as many bytes at once"
+        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers {amount} at once"
         f"{communication_phrase(gather, gathered_s)}."
     )
 

@@ -243,7 +243,8 @@ def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monke
 
 WORKER = """
 import ctypes, os, signal, sys, time
-import stripectl.workers.worker as worker
+from stripectl.workers.process import WorkerConfig
+from stripectl.workers.worker import serve
 
 
 class Session:
@@ -254,8 +255,9 @@ class Session:
         while True: pass
 
 
-sys.modules["stripectl.faulty"] = sys.modules["__main__"]
-worker.main()
+session = Session()
+names = ("sleeps", "keeps_the_interpreter", "stops", "spins")
+serve(WorkerConfig("probe", 1, 0, ""), lambda: {name: getattr(session, name) for name in names})
 """
 PARENT = """
 import subprocess, sys, time
