@@ -155,11 +155,11 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def advance_state(self, state: Array, own: Array, shards: int = 1) -> Array:
-        """A S + B, by a map of so many shards."""
+        """A S + B, by the map of `shards` shards."""
         ...
 
     def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
-        """The map of earlier shards followed by so many later ones."""
+        """The map of earlier shards followed by `shards` later ones."""
         ...
 
     def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:
@@ -177,8 +177,8 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def transposed_map_of(self, saved: Array, kv: Array) -> Array:
-        """The map from the gradient of the state after a shard to that of the state before it, G -> A^T G + C, where C
-        is the contribution of the shard's own queries."""
+        """The map from the gradient of the state after a shard to the gradient of the state before it, G -> A^T G + C,
+        where C is the contribution of the shard's own queries."""
         ...
 
     def state_backward(

@@ -1,7 +1,7 @@
 """Connections between hosts: gRPC streams of bytes, both ends of which know the secret of the run.
 
-gRPC limits messages to 64 KiB, keeps connections alive by pings and ends those that do not answer within 25 seconds.
-Longer content goes in several messages.
+gRPC limits messages to 64 KiB, keeps connections alive with pings, and ends a connection whose other end does not
+answer within 25 seconds. Longer content is sent in several messages.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from stripectl.workers.secret import COUNTER_BYTES, NONCE_BYTES, PROOF_BYTES, Se
 FOLLOW, WORK = "/stripectl.Hosts/Follow", "/stripectl.Hosts/Work"  # a host's orders; the bytes of a worker
 MAX_MESSAGE_BYTES = 2**16
 MAX_PART_BYTES = MAX_MESSAGE_BYTES - COUNTER_BYTES - PROOF_BYTES - 1
-MAX_CONTENT_BYTES = 2**20  # of an order or an answer: a worker's bytes are not collected here
+MAX_CONTENT_BYTES = 2**20  # of an order or an answer; the bytes of a worker are passed on in parts
 HANDSHAKE_S = 5.0
 PING_S, PING_TIMEOUT_S = 5, 20
 OPTIONS = [
@@ -38,7 +38,7 @@ LAST, MORE = b"\0", b"\1"
 
 
 class Stream(Protocol):
-    """What both ends of a gRPC stream have."""
+    """The methods that both ends of a gRPC stream have."""
 
     async def read(self) -> Any: ...
 
@@ -82,7 +82,8 @@ class Link:
         """The next content; None at the end.
 
         Raises:
-            Unauthentic: a message is not the next one of the other end. ValueError: the content is too long.
+            Unauthentic: a message is not the next message of the other end.
+            ValueError: the content is too long.
         """
         parts, size = [], 0
         while (message := await next_message(self.stream)) is not None:
@@ -100,7 +101,8 @@ async def first(stream: Stream, size: int) -> bytes:
     """A message of the handshake.
 
     Raises:
-        Unauthentic: it is not there in time, or has another size. ConnectionError: the other end is gone.
+        Unauthentic: it does not arrive in time, or has another size.
+        ConnectionError: the other end is gone.
     """
     try:
         message = await asyncio.wait_for(next_message(stream), HANDSHAKE_S)
@@ -114,10 +116,11 @@ async def first(stream: Stream, size: int) -> bytes:
 
 
 async def admit(stream: Stream, secret: bytes) -> Link:
-    """Host 0's end of the handshake.
+    """Host 0's side of the handshake.
 
     Raises:
-        Unauthentic: the other end does not know the secret. ConnectionError: it is gone.
+        Unauthentic: the other end does not know the secret.
+        ConnectionError: the other end is gone.
     """
     own = secrets.token_bytes(NONCE_BYTES)
     nonces = await first(stream, NONCE_BYTES) + own
@@ -127,10 +130,11 @@ async def admit(stream: Stream, secret: bytes) -> Link:
 
 
 async def join(stream: Stream, secret: bytes) -> Link:
-    """Another host's end of the handshake.
+    """Another host's side of the handshake.
 
     Raises:
-        Unauthentic: host 0 does not know the secret. ConnectionError: it is not there.
+        Unauthentic: host 0 does not know the secret.
+        ConnectionError: host 0 is gone.
     """
     own = secrets.token_bytes(NONCE_BYTES)
     await put(stream, own)

@@ -1,6 +1,6 @@
-"""What hosts may say to each other: every message is one of these, with exactly these fields, in JSON.
+"""The messages between hosts: every message is an instance of a class below, with exactly its fields, in JSON.
 
-Nothing here names a method, a module, a file or a variable of the environment.
+No message names a method, a module, a file or an environment variable.
 """
 
 import json
@@ -58,7 +58,7 @@ class Start:
 
 @dataclass(frozen=True)
 class End:
-    """Wait for the end of a worker, and say how it ended."""
+    """Wait until a worker has ended, and report how."""
 
     worker: int
 
@@ -72,7 +72,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to Start, End or Stop: a text, or None where there is nothing to say."""
+    """The answer to Start, End or Stop: a text, or None where there is nothing to report."""
 
     text: str | None
 
@@ -94,7 +94,7 @@ def write(message: Any) -> bytes:
 
 
 def read(content: bytes, *kinds: type[Message]) -> Message:
-    """A message that is of one of some kinds.
+    """A message of one of these kinds.
 
     Raises:
         ValueError: it is not.

@@ -33,7 +33,7 @@ BAD = [
     (["--seqlen", ""], "not a length"),
     (["--query-len", ""], "not a length"),
     (["--documents", ""], "not a length"),
-    (["--plan", "ring", "--scheme", "ulysses"], "Leave --scheme out"),
+    (["--plan", "ring", "--scheme", "ulysses"], "Omit --scheme"),
     (["--batch", "1" + 300 * "0"], "from 1 to"),
     (["--seqlen", "max", "--method", "simulated", "--target", "cpu:2"], "--method compiled"),
     (["--seqlen", "8k", "--tile", "4096"], "larger than the 1024 rows of a shard"),
