@@ -287,7 +287,7 @@ def test_refusals_have_reasons(plan: str, change: dict, why: str) -> None:
     ("change", "why"),
     [
         ({"recurrence": "gdm"}, "Did you mean gdn"),
-        ({"decay": "0.9"}, "makes its gates from the input"),
+        ({"decay": "0.9"}, "computes its gates from the input"),
         ({"key_heads": 3}, "must divide the 8 heads"),
         ({"kv_heads": 2}, "Try --kv-heads 8"),
         ({"recurrence": CONSTANT, "key_heads": 4, "v_head_dim": None}, "Add --recurrence gdn"),
