@@ -83,6 +83,7 @@ class Follower:
             content = self.run(self.answers.get()).result(ANSWER_S)
             if content is not None:
                 return messages.read(content, Answer).text
+            self.run(self.answers.put(None))  # for the next order
         except (OSError, ValueError, TimeoutError, CancelledError) as error:
             raise self.lost() from error
         raise self.lost()
@@ -177,12 +178,24 @@ class Cluster:
         with contextlib.suppress(TimeoutError, CancelledError):
             self._run(self.server.stop(CLOSE_S)).result(2 * CLOSE_S)
         self._end_loop()
+        while not self.arrivals.empty():  # hosts that connected and were not gathered
+            self.followers.append(self.arrivals.get())
         for follower in self.followers:
             follower.close()
 
     def _end_loop(self) -> None:
+        async def end() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        with contextlib.suppress(TimeoutError, CancelledError):
+            self._run(end()).result(CLOSE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(CLOSE_S)
+        if not self.thread.is_alive():
+            self.loop.close()
 
     async def _authenticated(self, context: Any) -> links.Link:
         """The connection of a host that knows the secret; a stranger's ends here, with a line in the log."""

@@ -1,7 +1,7 @@
 """Connections between hosts: gRPC streams of bytes, both ends of which know the secret of the run.
 
-gRPC limits messages to 64 KiB, keeps connections alive with pings, and ends a connection whose other end does not
-answer within 25 seconds. Longer content is sent in several messages.
+gRPC limits messages to 64 KiB, and ends a connection whose other end answers no ping for 25 seconds. Longer content is
+sent in several messages.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from stripectl.workers.secret import COUNTER_BYTES, NONCE_BYTES, PROOF_BYTES, Se
 FOLLOW, WORK = "/stripectl.Hosts/Follow", "/stripectl.Hosts/Work"  # a host's orders; the bytes of a worker
 MAX_MESSAGE_BYTES = 2**16
 MAX_PART_BYTES = MAX_MESSAGE_BYTES - COUNTER_BYTES - PROOF_BYTES - 1
-MAX_CONTENT_BYTES = 2**20  # of an order or an answer; the bytes of a worker are passed on in parts
+MAX_CONTENT_BYTES = 2**20  # of an order or an answer: a worker's bytes are not collected here
 HANDSHAKE_S = 5.0
 PING_S, PING_TIMEOUT_S = 5, 20
 OPTIONS = [
@@ -26,6 +26,7 @@ OPTIONS = [
     ("grpc.max_metadata_size", 2**13),
     ("grpc.keepalive_time_ms", PING_S * 1000),
     ("grpc.keepalive_timeout_ms", PING_TIMEOUT_S * 1000),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_S * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_S * 1000 // 2),
@@ -82,8 +83,7 @@ class Link:
         """The next content; None at the end.
 
         Raises:
-            Unauthentic: a message is not the next message of the other end.
-            ValueError: the content is too long.
+            Unauthentic: a message is not the next one of the other end. ValueError: the content is too long.
         """
         parts, size = [], 0
         while (message := await next_message(self.stream)) is not None:
@@ -101,8 +101,7 @@ async def first(stream: Stream, size: int) -> bytes:
     """A message of the handshake.
 
     Raises:
-        Unauthentic: it does not arrive in time, or has another size.
-        ConnectionError: the other end is gone.
+        Unauthentic: it is not there in time, or has another size. ConnectionError: the other end is gone.
     """
     try:
         message = await asyncio.wait_for(next_message(stream), HANDSHAKE_S)
@@ -116,11 +115,10 @@ async def first(stream: Stream, size: int) -> bytes:
 
 
 async def admit(stream: Stream, secret: bytes) -> Link:
-    """Host 0's side of the handshake.
+    """Host 0's end of the handshake.
 
     Raises:
-        Unauthentic: the other end does not know the secret.
-        ConnectionError: the other end is gone.
+        Unauthentic: the other end does not know the secret. ConnectionError: it is gone.
     """
     own = secrets.token_bytes(NONCE_BYTES)
     nonces = await first(stream, NONCE_BYTES) + own
@@ -130,11 +128,10 @@ async def admit(stream: Stream, secret: bytes) -> Link:
 
 
 async def join(stream: Stream, secret: bytes) -> Link:
-    """Another host's side of the handshake.
+    """Another host's end of the handshake.
 
     Raises:
-        Unauthentic: host 0 does not know the secret.
-        ConnectionError: host 0 is gone.
+        Unauthentic: host 0 does not know the secret. ConnectionError: it is not there.
     """
     own = secrets.token_bytes(NONCE_BYTES)
     await put(stream, own)

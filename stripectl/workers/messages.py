@@ -1,6 +1,6 @@
-"""The messages between hosts: every message is an instance of a class below, with exactly its fields, in JSON.
+"""The messages between hosts: each is one of these classes, with exactly its fields, in JSON.
 
-No message names a method, a module, a file or an environment variable.
+Nothing here names a method, a module, a file or a variable of the environment.
 """
 
 import json
@@ -58,7 +58,7 @@ class Start:
 
 @dataclass(frozen=True)
 class End:
-    """Wait until a worker has ended, and report how."""
+    """Wait for the end of a worker, and say how it ended."""
 
     worker: int
 
@@ -72,7 +72,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to Start, End or Stop: a text, or None where there is nothing to report."""
+    """The answer to Start, End or Stop: a text, or None where there is nothing to say."""
 
     text: str | None
 
@@ -94,7 +94,7 @@ def write(message: Any) -> bytes:
 
 
 def read(content: bytes, *kinds: type[Message]) -> Message:
-    """A message of one of these kinds.
+    """A message that is of one of some kinds.
 
     Raises:
         ValueError: it is not.

@@ -1,5 +1,4 @@
-"""The secret of a run, and two proofs that rest on it: both ends of a connection know the secret, and a message is the
-next one.
+"""The secret of a run, and what it proves: that both ends of a connection know it, and that a message is the next one.
 
 Both ends send a nonce, and each proves by HMAC-SHA256 (RFC 2104) over its role and both nonces that it knows the
 secret; nothing else is read before. Later messages carry a counter and a MAC under a key of this connection and
@@ -79,8 +78,8 @@ def mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def proof(secret: bytes, role: bytes, nonces: bytes) -> bytes:
-    """The proof that an end of a connection knows the secret. `role` names the end that proves it, so a proof that is
-    sent back to its sender proves nothing."""
+    """The proof that an end of a connection knows the secret. `role` names that end, so that a proof which is sent back
+    to its sender proves nothing."""
     return mac(secret, b"proof", role, nonces)
 
 
