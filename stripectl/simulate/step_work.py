@@ -55,17 +55,17 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
-    heads = sizes.hidden * (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim)
+    projections = sum(count * each.projection_parameters for count, each in sizes.kinds)
     swiglu = 3 * sizes.hidden * sizes.feed_forward
     # Per matrix: 2 FLOPs per element and token forward, 4 backward, and 2 for recomputation; of a SwiGLU's three
     # matrices the result of the last is not needed again.
     flops = {
-        "projections": sizes.layers * heads * (8 if narrow else 6),
+        "projections": projections * (8 if narrow else 6),
         "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
         "head": sizes.head_parameters * (8 if chunked else 6),
     }
     over = plan.product(plan.optimizer_axes)
-    parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
+    parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
     return StepWork(
         {name: each * tokens / tensor for name, each in flops.items()},
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
@@ -98,7 +98,7 @@ def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
     share = _share(plan, stored)
     found = []
     for elements, times, uses in (
-        (sizes.layer_parameters / tensor, sizes.layers, 2),
+        *((each.layer_parameters / tensor, count, 2) for count, each in sizes.kinds),
         (sizes.head_parameters / tensor, 2, 1),  # embedding and head
     ):
         if stored:

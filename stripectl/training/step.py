@@ -155,15 +155,23 @@ class Training:
         turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
         turn = tuple(self.placement.laid(each, "sequence") for each in turn)
         decoder = nnx.merge(self.definition[0], parameters)
-        return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.pattern, self.placement))
+        return jnp.mean(
+            decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.attention, self.kinds, self.placement)
+        )
 
     @property
-    def pattern(self) -> list[Attention]:
-        """The attention of layers, as a pattern that repeats."""
-        by_kind = {
-            own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layer_groups(self.workload, self.plan)
+    def attention(self) -> dict[str, Attention]:
+        """The attention of a layer of each kind."""
+        alike = layer_groups(self.workload, self.plan)
+        return {
+            own.attention: Attention(on_mesh(plan, own, self.mesh), own.attention == "linear") for _, own, plan in alike
         }
-        return [Attention(by_kind[kind], kind == "linear") for kind in pattern_of(self.workload.attention)]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of attention of each layer."""
+        pattern = pattern_of(self.workload.attention)
+        return pattern * (self.model.layers // len(pattern))
 
     @cached_property
     def gradients(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
