@@ -115,7 +115,7 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.html.page import write_report
     from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
-    from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS, ProgressDisplay, path_text
+    from stripectl.reporters.terminal.tables import ProgressDisplay, path_text
     from stripectl.results.history import History
     from stripectl.results.noise import noise_warnings
     from stripectl.results.run import FILE
@@ -133,7 +133,7 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
     if found and has_choice(found):
         screen.print(recommendation_panel(found, screen.width, str(page)))
         screen.print()
-    every = given["all_plans"] or screen.width >= UNLIMITED_COLUMNS
+    every = given["all_plans"] or not screen.is_terminal
     show_run(run, screen, run if given["all_plans"] else shown, () if given["all_plans"] else notes, every)
     show_traces(run, kept.folder, screen)
     for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):

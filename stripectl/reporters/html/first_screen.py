@@ -97,7 +97,9 @@ def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
         "segments": segments,
         "method": found["limits_method"],
         "steps": ", ".join(
-            f"{name.replace('_', ' ')} {seconds / took:.0%}" for name, seconds in steps.items() if seconds
+            f"{name.replace('_', ' ')} {seconds / took:.0%}"
+            for name, seconds in steps.items()
+            if seconds and seconds / took >= MIN_SHARE
         ),
     }
 

@@ -25,6 +25,7 @@ HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "ske
 MAX_PROFILES = 6  # shown in full; the others only with their overlap
 MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; more parts are drawn once for both
 MAX_LANES = 16  # devices that are drawn; of more, every k-th
+MIN_LABELLED_SHARE = 0.01  # of a step: an exposed part that gets a label
 MAX_SEGMENTS = 100  # of a step that is printed as a table
 
 
@@ -95,7 +96,13 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
         drawn = merge_moments(moments(parts, end_s, BINS), end_s)
-        lanes.append({"device": utf8(device["name"]), "parts": [[kind, a / size, b / size] for kind, a, b in drawn]})
+        lanes.append(
+            {
+                "device": utf8(device["name"]),
+                "parts": [[kind, a / size, b / size] for kind, a, b in drawn],
+                "label": exposed_label(drawn, trace.get("hops") or (), end_s, size),
+            }
+        )
         segments += [(device["name"], kind, duration(a), duration(b)) for kind, a, b in drawn]
         lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
         busy = [lengths[kind] for kind in KINDS[:-1]]
@@ -119,10 +126,25 @@ def profile_timeline(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | No
     )
 
 
+def exposed_label(
+    parts: Sequence[Sequence[Any]], hops: Sequence[Mapping[str, Any]], end_s: float, size: float
+) -> dict[str, Any] | None:
+    """The longest exposed part of a device's step in words, with the hop that began last before its end; None where no
+    part is long enough to see."""
+    start, end = max(
+        ((a, b) for kind, a, b in parts if kind == "exposed"), key=lambda ab: ab[1] - ab[0], default=(0, 0)
+    )
+    if end - start < MIN_LABELLED_SHARE * end_s:
+        return None
+    begun = [hop for hop in hops if (hop.get("start_s") or 0.0) < end]
+    name = f"hop {begun[-1]['hop']}" if begun else "a transfer"
+    return {"at": start / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
+
+
 def profile_hops(trace: Mapping[str, Any], plan: str) -> dict[str, Any] | None:
     """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
     found = trace.get("hops") or []
-    if not found:
+    if len(found) < 2:  # the timeline of the step shows a single hop
         return None
     shown, figures = found[:MAX_TABLE_ROWS], []
     for hop in shown:

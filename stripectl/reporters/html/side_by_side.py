@@ -11,6 +11,7 @@ from stripectl.analysis.ranking import contenders, strength
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import chart, chart_table, grouped_by, section
 from stripectl.reporters.html.fact_tables import environment_rows, warnings_of
@@ -77,7 +78,7 @@ def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, An
     return {
         "letter": letter,
         "id": run.id,
-        "created": run.created,
+        "created": run_minute(run),
         "command": run.command,
         "card": own[0] if own else None,
         "warnings": warnings_of(run),

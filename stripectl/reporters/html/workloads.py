@@ -10,6 +10,7 @@ from stripectl.core.workload import Workload, format_length
 from stripectl.results.labels import workload_label
 from stripectl.util.units import duration, times
 
+MAX_COLUMNS = 12  # of the matrix, which scrolls sideways where they do not fit
 MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
 
 
@@ -21,9 +22,14 @@ def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None
     lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
     shapes = shape_labels(works, [each["target"] for each in found])
     passes = [work.passes for work in works]
-    by_length = list(zip(lengths, (_joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
+    one_pass = len(set(passes)) == 1 and any(shapes)
+    across = shapes if one_pass else [_joined(*each) for each in zip(shapes, passes, strict=True)]
+    by_length = list(zip(lengths, across, strict=True))
     by_shape = list(zip((_joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
-    places = min(by_length, by_shape, key=lambda each: len({row for row, _ in each}) * len({name for _, name in each}))
+    narrow = [each for each in (by_length, by_shape) if len({name for _, name in each}) <= MAX_COLUMNS]
+    places = min(
+        narrow or [by_shape], key=lambda each: (len({row for row, _ in each}), len({name for _, name in each}))
+    )
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
         each, (row, name) = found[at], places[at]
