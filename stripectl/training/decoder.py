@@ -192,7 +192,7 @@ def segments(kinds: Sequence[str]) -> list[tuple[Sequence[str], int]]:
             count += 1
         return count
 
-    best = min(range(1, len(kinds) + 1), key=lambda period: len(kinds) - period * (repeats(period) - 1))
+    best = min(range(1, len(kinds) + 1), key=lambda period: (len(kinds) - period * (repeats(period) - 1), -period))
     rest = kinds[best * repeats(best) :]
     return [(kinds[:best], repeats(best)), *([(rest, 1)] if rest else [])]
 

@@ -31,7 +31,7 @@ FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passe
 # rounding: their tolerance is wider.
 LOSS, GRADIENTS, PARAMETERS = 1e-6, 5e-6, 1e-4
 # On one device a step with a recurrence differs by 1.3e-5 where chunks have another size.
-RECURRENT_GRADIENTS, RECURRENT_PARAMETERS = 4e-5, 1e-3
+RECURRENT_GRADIENTS = 4e-5
 
 DEFAULT = [
     "ring/contiguous@data=2,fsdp=2,ring=2,chunk=8",
@@ -146,7 +146,7 @@ def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan
 @pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in RECURRENT.items() for plan in plans])
 def test_a_step_with_a_recurrence_is_the_single_devices_step(model: Model, plan: str) -> None:
     one = trained("lasp/contiguous/gated@ring=1,chunk=0,remat=none", model=model)
-    assert_alike(trained(plan, model=model), one, RECURRENT_GRADIENTS, RECURRENT_PARAMETERS)
+    assert_alike(trained(plan, model=model), one, RECURRENT_GRADIENTS, least=5)
 
 
 @pytest.mark.parametrize(
@@ -162,15 +162,13 @@ def test_scans_go_through_as_few_layers_as_they_can(kinds: str, expected: list) 
     assert segments(kinds) == expected
 
 
-def assert_alike(
-    found: dict[str, Any], one: dict[str, Any], gradients: float = GRADIENTS, parameters: float = PARAMETERS
-) -> None:
-    """The same losses, gradients, and parameters, which three steps have moved."""
+def assert_alike(found: dict[str, Any], one: dict[str, Any], gradients: float = GRADIENTS, least: int = 20) -> None:
+    """The same losses, gradients, and parameters, which three steps have moved by `least` tolerances."""
     assert max(errors(found["before"], one["before"])) == 0
     assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
     assert max(errors(found["gradients"], one["gradients"])) < gradients
-    assert max(errors(found["after"], one["after"])) < parameters
-    assert min(errors(one["after"], one["before"])) > 20 * parameters, "three steps move every parameter"
+    assert max(errors(found["after"], one["after"])) < PARAMETERS
+    assert min(errors(one["after"], one["before"])) > least * PARAMETERS, "three steps move every parameter"
 
 
 def softmax_attention(q, k, v):
