@@ -14,6 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stripectl.core.layer_groups import segments
+from stripectl.core.layout_switch import switch_transfers, switches
+from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
@@ -33,6 +36,7 @@ class StepTransfer(NamedTuple):
     axes: tuple[str, ...]
     nbytes: float
     times: int
+    links: float = 1.0  # that a byte crosses on a torus, where that is not all of a gather's
 
 
 class StepWork(NamedTuple):
@@ -69,7 +73,11 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     return StepWork(
         {name: each * tokens / tensor for name, each in flops.items()},
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
-        [*_activations(workload, plan, tokens, narrow), *_parameters(workload, plan)],
+        [
+            *_activations(workload, plan, tokens, narrow),
+            *_switches(workload, plan, tokens),
+            *_parameters(workload, plan),
+        ],
     )
 
 
@@ -88,6 +96,20 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
             embedding,
         ]
     return [StepTransfer("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
+
+
+def _switches(workload: Workload, plan: Plan, tokens: float) -> list[StepTransfer]:
+    """Hidden states and their gradients between layers of two layouts."""
+    if plan.softmax_layout is None or plan.shards == 1:
+        return []
+    pattern = pattern_of(workload.attention)
+    kinds = pattern * (workload.sizes.layers // len(pattern))
+    times = 2 * sum(turns * switches(body, "softmax") for body, turns in segments(kinds))
+    whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
+    return [
+        StepTransfer(each.opcode, ("ring",), each.share * whole, times, each.links)
+        for each in switch_transfers(plan.softmax_layout, plan.shards)
+    ]
 
 
 def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
@@ -126,7 +148,8 @@ def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
-    each_s = sent.nbytes / machine.gather_bandwidth(axes) + rounds * latency_s
+    crossed = sent.nbytes * (sent.links if machine.torus else 1.0)
+    each_s = crossed / machine.gather_bandwidth(axes) + rounds * latency_s
     return sent.times * (machine.collective_latency_s + each_s)
 
 

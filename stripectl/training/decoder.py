@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
 from stripectl.training.sharding import Dims, ParameterSharding
 
@@ -47,10 +48,14 @@ def normed(x_PGSRD, scale_PSD):
 
 
 class Attention(NamedTuple):
-    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH, and whether its output gets a norm."""
+    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH, gates if any) -> out_BNTH, and whether its output gets a
+    norm. Where its layout is not the tokens': the rotation of its positions, and how hidden states move there and
+    back."""
 
     compute: Callable
     norms: bool
+    turn: Rotation | None = None
+    switch: tuple[Callable, Callable] | None = None
 
     def __call__(self, *arrays: jax.Array) -> jax.Array:
         out = self.compute(*arrays)
@@ -182,21 +187,6 @@ class Layer(nnx.Module):
             return x_PGSRD + place.laid(place.blockwise(swiglu, copies, x_PGSRD), "batch", None, "sequence", "rows")
 
 
-def segments(kinds: Sequence[str]) -> list[tuple[Sequence[str], int]]:
-    """(kinds of layers, how often they repeat), with as few layers as possible in the bodies of scans: LLLS twice and
-    LLS once, for LLLSLLLSLLS."""
-
-    def repeats(period: int) -> int:
-        count = 1
-        while kinds[count * period : (count + 1) * period] == kinds[:period]:
-            count += 1
-        return count
-
-    best = min(range(1, len(kinds) + 1), key=lambda period: (len(kinds) - period * (repeats(period) - 1), -period))
-    rest = kinds[best * repeats(best) :]
-    return [(kinds[:best], repeats(best)), *([(rest, 1)] if rest else [])]
-
-
 class Decoder(nnx.Module):
     """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
     in one per kind of layer where a recurrence or other heads give them other shapes."""
@@ -236,21 +226,31 @@ class Decoder(nnx.Module):
 
         def through(kind: str) -> Callable:
             definition, _ = stacks[stack_of(kind)]
-            return place.remat(lambda x, state: nnx.merge(definition, state)(x, turn, attention[kind], place))
+            own = attention[kind].turn or turn
+            return place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attention[kind], place))
+
+        def moved(x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
+            """x in the layout of the next layer, or of the tokens."""
+            if switched is wanted:
+                return x
+            with jax.named_scope("projections"):
+                x = switched[1](x) if switched else x
+                return wanted[0](x) if wanted else x
 
         for body, turns in segments(kinds):
             each = Counter(map(stack_of, body))
 
             def scan_body(x, states, body=body, each=each):
-                done = Counter[str]()
+                done, switched = Counter[str](), None
                 for kind in body:
+                    x, switched = moved(x, switched, attention[kind].switch), attention[kind].switch
                     name = stack_of(kind)
                     state = states[name]
                     if each[name] > 1:
                         state = jax.tree.map(lambda every, at=done[name]: every[at], state)
                     done[name] += 1
                     x = through(kind)(x, state)
-                return x, None
+                return moved(x, switched, None), None
 
             def of_turns(every, name, each=each, turns=turns):
                 part = every[used[name] : used[name] + turns * each[name]]

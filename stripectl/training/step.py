@@ -152,8 +152,7 @@ class Training:
 
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats per token."""
-        turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
-        turn = tuple(self.placement.laid(each, "sequence") for each in turn)
+        turn = self.turn(batch.positions_T)
         decoder = nnx.merge(self.definition[0], parameters)
         return jnp.mean(
             decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.attention, self.kinds, self.placement)
@@ -162,10 +161,19 @@ class Training:
     @property
     def attention(self) -> dict[str, Attention]:
         """The attention of a layer of each kind."""
-        alike = layer_groups(self.workload, self.plan)
-        return {
-            own.attention: Attention(on_mesh(plan, own, self.mesh), own.attention == "linear") for _, own, plan in alike
-        }
+        found = {}
+        for _, own, plan in layer_groups(self.workload, self.plan):
+            attention = Attention(on_mesh(plan, own, self.mesh), own.attention == "linear")
+            if plan.layout != self.plan.layout and plan.shards > 1:
+                order = jnp.asarray(positions(plan, self.workload.seq_len))
+                attention = attention._replace(turn=self.turn(order), switch=self.placement.switch(plan.layout))
+            found[own.attention] = attention
+        return found
+
+    def turn(self, positions_T: jax.Array) -> Any:
+        """The rotation of positions, sharded as they are."""
+        angles = rotation(positions_T, self.model.head_dim, self.rotary_base)
+        return tuple(self.placement.laid(each, "sequence") for each in angles)
 
     @property
     def kinds(self) -> list[str]:

@@ -10,12 +10,12 @@ import numpy as np
 import optax
 import pytest
 
+from stripectl.core.layer_groups import segments
 from stripectl.core.linear_attention import LinearHeads
 from stripectl.core.model_config import Model
 from stripectl.core.plan import REMAT
 from stripectl.errors import BadInput
 from stripectl.hlo.module import ITEM_BYTES, SHAPE, collectives, parse_module, sent_bytes_by_opcode
-from stripectl.training.decoder import segments
 from stripectl.training.step import Training, adamw, make_training
 from tests.execute.test_counts import walk
 from tests.support.exact import covering
@@ -31,7 +31,7 @@ FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passe
 # rounding: their tolerance is wider.
 LOSS, GRADIENTS, PARAMETERS = 1e-6, 5e-6, 1e-4
 # On one device a step with a recurrence differs by 1.3e-5 where chunks have another size.
-RECURRENT_GRADIENTS = 4e-5
+RECURRENT_GRADIENTS, RECURRENT_PARAMETERS = 4e-5, 3e-4
 
 DEFAULT = [
     "ring/contiguous@data=2,fsdp=2,ring=2,chunk=8",
@@ -59,6 +59,8 @@ RECURRENT = {
         "lasp/contiguous/gated@data=2,ring=2,tensor=2,chunk=8,tile=12",
         "lasp2/contiguous/gated@fsdp=2,ring=4,chunk=0,remat=none,zero=1,softmax=ring",
         "linear_scan/contiguous/gated@ring=8,chunk=4,remat=attention,states=recomputed",
+        "lasp2/contiguous/gated@data=2,ring=4,chunk=4,softmax=ring/zigzag",
+        "lasp/contiguous/gated@ring=4,tensor=2,chunk=0,remat=none,softmax=ring/striped",
     ],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="kda"): ["lasp2/contiguous/gated@data=2,ring=2,tensor=2,zero=0"],
     replace(LINEAR, decay="1", kv_heads=4, recurrence="gla"): ["linear_scan/contiguous/gated@fsdp=2,ring=4"],
@@ -146,7 +148,7 @@ def test_a_step_with_linear_layers_is_the_single_devices_step(model: Model, plan
 @pytest.mark.parametrize(("model", "plan"), [(model, plan) for model, plans in RECURRENT.items() for plan in plans])
 def test_a_step_with_a_recurrence_is_the_single_devices_step(model: Model, plan: str) -> None:
     one = trained("lasp/contiguous/gated@ring=1,chunk=0,remat=none", model=model)
-    assert_alike(trained(plan, model=model), one, RECURRENT_GRADIENTS, least=5)
+    assert_alike(trained(plan, model=model), one, RECURRENT_GRADIENTS, RECURRENT_PARAMETERS, least=2)
 
 
 @pytest.mark.parametrize(
@@ -162,13 +164,19 @@ def test_scans_go_through_as_few_layers_as_they_can(kinds: str, expected: list) 
     assert segments(kinds) == expected
 
 
-def assert_alike(found: dict[str, Any], one: dict[str, Any], gradients: float = GRADIENTS, least: int = 20) -> None:
+def assert_alike(
+    found: dict[str, Any],
+    one: dict[str, Any],
+    gradients: float = GRADIENTS,
+    parameters: float = PARAMETERS,
+    least: int = 20,
+) -> None:
     """The same losses, gradients, and parameters, which three steps have moved by `least` tolerances."""
     assert max(errors(found["before"], one["before"])) == 0
     assert np.allclose(found["losses"], one["losses"], rtol=LOSS, atol=0)
     assert max(errors(found["gradients"], one["gradients"])) < gradients
-    assert max(errors(found["after"], one["after"])) < PARAMETERS
-    assert min(errors(one["after"], one["before"])) > least * PARAMETERS, "three steps move every parameter"
+    assert max(errors(found["after"], one["after"])) < parameters
+    assert min(errors(one["after"], one["before"])) > least * parameters, "three steps move every parameter"
 
 
 def softmax_attention(q, k, v):
