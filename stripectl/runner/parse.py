@@ -12,7 +12,9 @@ from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR, kernel
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import (
     DEFAULT_KERNELS,
+    HYBRID_SOFTMAX_SCHEME,
     Plan,
+    Softmax,
     kernels,
     layouts,
     parse_mesh,
@@ -85,6 +87,7 @@ def parse_request(options: RequestOptions) -> Request:
         unroll=options.unroll,
         meshes=options.meshes,
         inference=bool(options.query_len),
+        hybrid=linear.get("attention", ATTENTIONS[0]) not in ATTENTIONS,
         family=kernel_family(linear.get("attention", ATTENTIONS[0]), linear.get("recurrence", CONSTANT)),
     )
     flags = parse_flags(options.xla_flags)
@@ -278,6 +281,7 @@ def parse_plans(
     meshes: Sequence[str],
     inference: bool = False,
     family: str = "softmax",
+    hybrid: bool = False,
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
     meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
@@ -301,12 +305,23 @@ def parse_plans(
         parse_turns(unroll),
         parse_names(layout, "layout", layouts.names()),
     )
-    return [
+    found = [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in every
         if layout != "all" or laid in (schemes[name].layouts or layouts.names())
         if kernel != "all" or kernels[computed].family in schemes[name].kernel_families
-    ], auto
+    ]
+    return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == "all")], auto
+
+
+def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
+    """The plan, and where its scheme needs contiguous layers, with `several` also each balanced layout of the softmax
+    layers of a hybrid model."""
+    if not several or not schemes[plan.scheme].sends_states:
+        return [plan]
+    others = [name for name in layouts.names() if name != plan.layout]
+    own = Softmax(HYBRID_SOFTMAX_SCHEME, DEFAULT_KERNELS["softmax"])
+    return [plan, *(replace(plan, softmax=replace(own, layout=name)) for name in others)]
 
 
 def default_scheme(inference: bool, family: str) -> str:
