@@ -83,6 +83,7 @@ class Follower:
             content = self.run(self.answers.get()).result(ANSWER_S)
             if content is not None:
                 return messages.read(content, Answer).text
+            self.run(self.answers.put(None))  # for the next order
         except (OSError, ValueError, TimeoutError, CancelledError) as error:
             raise self.lost() from error
         raise self.lost()

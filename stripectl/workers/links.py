@@ -1,7 +1,7 @@
 """Connections between hosts: gRPC streams of bytes, both ends of which know the secret of the run.
 
-gRPC limits messages to 64 KiB, keeps connections alive by pings and ends those that do not answer within 25 seconds.
-Longer content goes in several messages.
+gRPC limits messages to 64 KiB, and ends a connection whose other end answers no ping for 25 seconds. Longer content is
+sent in several messages.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ OPTIONS = [
     ("grpc.max_metadata_size", 2**13),
     ("grpc.keepalive_time_ms", PING_S * 1000),
     ("grpc.keepalive_timeout_ms", PING_TIMEOUT_S * 1000),
+    ("grpc.http2.ping_timeout_ms", PING_TIMEOUT_S * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_S * 1000 // 2),
@@ -38,7 +39,7 @@ LAST, MORE = b"\0", b"\1"
 
 
 class Stream(Protocol):
-    """What both ends of a gRPC stream have."""
+    """The methods that both ends of a gRPC stream have."""
 
     async def read(self) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""What hosts may say to each other: every message is one of these, with exactly these fields, in JSON.
+"""The messages between hosts: each is one of these classes, with exactly its fields, in JSON.
 
 Nothing here names a method, a module, a file or a variable of the environment.
 """

@@ -21,13 +21,13 @@ WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # with XLA's default of 256 
 END_S = 10.0  # for a process to end after its pipe was closed
 
 
-# What a worker may be asked to do, and the module whose requests it answers.
+# The table of requests that a worker answers.
 Session = Literal["measure", "compile", "profile", "hosts", "probe"]
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is started with: process `process` of `processes`, which `jax.distributed` joins at `coordinator`
+    """The configuration of a worker: process `process` of `processes`, which `jax.distributed` joins at `coordinator`
     (address:port); pinned to a core, or free; with at most `memory_bytes` allocated, or without a limit."""
 
     session: Session

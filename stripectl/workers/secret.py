@@ -78,8 +78,8 @@ def mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def proof(secret: bytes, role: bytes, nonces: bytes) -> bytes:
-    """What shows that an end of a connection knows the secret. `role` is the end that shows it: a proof that is sent
-    back to its sender proves nothing."""
+    """The proof that an end of a connection knows the secret. `role` names that end, so that a proof which is sent back
+    to its sender proves nothing."""
     return mac(secret, b"proof", role, nonces)
 
 

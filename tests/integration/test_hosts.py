@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -80,6 +81,12 @@ class Slice:
 
     def ip(self, *words: str) -> None:
         subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+    def slow(self, host: int, rate: str) -> None:
+        """Limit the bytes per second of a host's link, both ways."""
+        for space, device in (([], f"{self.name}v{host}"), (["-n", f"{self.name}n{host}"], "eth0")):
+            words = ["tc", *space, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate]
+            subprocess.run([*words, "burst", "32kbit", "latency", "400ms"], check=True, capture_output=True)
 
     def cut(self, host: int) -> None:
         """Pull the cable."""
@@ -211,6 +218,75 @@ def test_a_host_whose_cable_is_pulled_ends_the_others(made, tmp_path: Path) -> N
     (code, _, said), (other, _, answer) = ends(processes)
     assert code == other == 1
     assert "host 1 (host1) is gone" in said and "host 0" in answer and "is gone" in answer
+
+
+@pytest.mark.hosts
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_host_that_hangs_ends_the_others(stopped: int, made, tmp_path: Path) -> None:
+    hosts = made(2)
+    processes = hosts.run(LONG)
+    sampling(processes, tmp_path)
+    for each in (processes[stopped].pid, *children(processes[stopped].pid)):
+        os.kill(each, signal.SIGSTOP)
+    begun = time.monotonic()
+    code, _, said = ends([processes[1 - stopped]])[0]
+    took, kept = time.monotonic() - begun, Run.load(tmp_path / "run").measurements
+    print(f"host {stopped} hangs: the other ended after {took:.0f} s: {said}")
+    assert code == 1 and "Traceback" not in said
+    assert f"host {stopped}" in said and "is gone" in said, said
+    assert all(m.samples_s for m in kept if m.status == "ok")
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif(not NAMESPACES, reason="only a network of their own can be slow")
+def test_a_slow_host_is_waited_for(made, tmp_path: Path) -> None:
+    hosts = made(2)
+    hosts.slow(1, "4mbit")
+    for code, _, said in ends(hosts.run([*BENCH, "--target", "cpu:2", "--layout", "contiguous", "--output", "run"])):
+        assert code == 0, said
+    assert {m.status for m in Run.load(tmp_path / "run").measurements} == {"ok"}
+
+
+@pytest.mark.hosts
+def test_a_host_that_comes_back_completes_the_run(made, tmp_path: Path) -> None:
+    words = [*BENCH, "--target", "cpu:2", "--seqlen", "1k,2k", "--layout", "contiguous,striped", "--output", "run"]
+    hosts = made(2)
+    processes = hosts.run([*words, "--min-samples", "40", "--time-budget", "20"])
+    sampling(processes, tmp_path)
+    processes[1].kill()
+    assert ends(processes[:1])[0][0] == 1
+    before = [str(m.plan) for m in Run.load(tmp_path / "run").measurements if m.status == "ok"]
+    for code, _, said in ends(made(2).run([*words, "--resume"])):
+        assert code == 0, said
+    after = Run.load(tmp_path / "run").measurements
+    assert {m.status for m in after} == {"ok"} and len(after) > len(before)
+    assert len({(str(m.plan), m.workload.seq_len) for m in after}) == len(after)
+
+
+@pytest.mark.hosts
+def test_a_stranger_does_not_end_a_run(made, tmp_path: Path) -> None:
+    hosts = made(2)
+    processes = hosts.run([*BENCH, "--target", "cpu:2", "--output", "run"])
+    knock = f"""
+import socket, time
+for words in (b"GET / HTTP/1.1", bytes(2**20), b"[]"):
+    for _ in range(200):
+        try:
+            stranger = socket.create_connection(("{hosts.address}", {hosts.port}), 5)
+            break
+        except OSError:
+            time.sleep(0.1)
+    try:
+        stranger.sendall(words)
+        stranger.recv(100)
+    except OSError:
+        pass
+"""
+    within = ["ip", "netns", "exec", f"{hosts.name}n1"] if NAMESPACES else []
+    stranger = subprocess.run([*within, sys.executable, "-c", knock], capture_output=True, text=True, timeout=120)
+    assert stranger.returncode == 0, stranger.stderr
+    for code, _, said in ends(processes):
+        assert code == 0 and "Traceback" not in said, said
 
 
 @pytest.fixture
