@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stripectl.core.config_json import ConfigKeys, ModelConfig, Replacement
+from stripectl.core.linear_attention import CONSTANT, LinearHeads
 
 NOTHING = "omitted"
-LINEAR_STAND_IN = "linear attention with a fixed decay per head"
 LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 LATENT |= {"n_shared_experts": 1, "num_experts_per_tok": 8}  # defaults of DeepSeek-V3 and Kimi-Linear
 KINDS = {"full_attention": "causal", "linear_attention": "linear", "sliding_attention": "sliding"}
@@ -31,6 +31,8 @@ def decoder(
     sizes: Mapping[str, Any] | None = None,
     replaced: Sequence[Replacement] = (),
     vectors: int = 0,
+    recurrence: str = CONSTANT,
+    linear_heads: LinearHeads | None = None,
 ) -> ModelConfig:
     """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
     `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
@@ -52,8 +54,15 @@ def decoder(
         found.append(Replacement("norms after attention and feed-forward", NOTHING))
     found += one_embedding(keys)
     masks = masks or ["causal"] * layers
+    attention = attention_of(masks, recurrence, linear_heads)
     return ModelConfig(
-        sizes={"hidden": d, "layers": layers, "vocabulary": vocabulary, **own, **attention_of(masks)},
+        sizes={
+            "hidden": d,
+            "layers": layers,
+            "vocabulary": vocabulary,
+            **own,
+            **attention,
+        },
         masks=masks,
         replaced=(*found, *replaced_windows(masks)),
         vector_parameters=vectors,
@@ -77,7 +86,7 @@ def config_heads(keys: ConfigKeys) -> dict[str, int]:
     return {"heads": n, "kv_heads": keys.optional_size("num_key_value_heads") or n, "head_dim": h}
 
 
-def attention_of(masks: Sequence[str]) -> dict[str, str]:
+def attention_of(masks: Sequence[str], recurrence: str, linear_heads: LinearHeads | None = None) -> dict[str, Any]:
     """Fields of a Model for layers that are linear or not: the shortest pattern of letters that repeats."""
     linear = [mask == "linear" for mask in masks]
     if not any(linear):
@@ -85,7 +94,9 @@ def attention_of(masks: Sequence[str]) -> dict[str, str]:
     letters = "".join("L" if each else "S" for each in linear)
     lengths = (n for n in range(1, len(letters) + 1) if len(letters) % n == 0)
     pattern = next(letters[:n] for n in lengths if letters[:n] * (len(letters) // n) == letters)
-    return {"attention": "linear" if all(linear) else pattern, "decay": "tnl"}
+    if all(linear):
+        return {"attention": "linear", "recurrence": recurrence}
+    return {"attention": pattern, "recurrence": recurrence, "linear_heads": linear_heads}
 
 
 def replaced_windows(masks: Sequence[str]) -> list[Replacement]:

@@ -32,4 +32,20 @@ def join_plans(plans: Sequence[Plan]) -> Plan:
     if not rest:
         return first
     (other,) = rest
-    return replace(first, softmax=Softmax(other.scheme, other.kernel, other.tile, other.backward))
+    layout = other.layout if other.layout != first.layout else None
+    return replace(first, softmax=Softmax(other.scheme, other.kernel, other.tile, other.backward, layout))
+
+
+def segments(kinds: Sequence[str]) -> list[tuple[Sequence[str], int]]:
+    """(kinds of layers, how often they repeat), with as few layers as possible in the bodies of scans: LLLS twice and
+    LLS once, for LLLSLLLSLLS."""
+
+    def repeats(period: int) -> int:
+        count = 1
+        while kinds[count * period : (count + 1) * period] == kinds[:period]:
+            count += 1
+        return count
+
+    best = min(range(1, len(kinds) + 1), key=lambda period: (len(kinds) - period * (repeats(period) - 1), -period))
+    rest = kinds[best * repeats(best) :]
+    return [(kinds[:best], repeats(best)), *([(rest, 1)] if rest else [])]

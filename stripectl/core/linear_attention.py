@@ -1,5 +1,9 @@
 """The attention of a model's layers: softmax, linear with a recurrence, or a pattern of both."""
 
+import reprlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from stripectl.core.recurrence import Recurrence, recurrences
@@ -11,7 +15,43 @@ LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model wi
 FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
 TNL = "tnl"  # the decays of TransNormerLLM, one per head
 CONSTANT = "decay"  # the recurrence with a constant gate per head, which the field `decay` names
+MAX_LINEAR_SIZE = 2**16  # of heads, and of elements of one
 LINEAR = ("attention", "recurrence", "decay", "features")  # fields of a workload or model that describe it
+
+
+class LinearHeads(NamedTuple):
+    """The heads of a hybrid model's linear layers, where they differ from the heads of its softmax layers: heads of
+    values, of keys and queries, elements of a key and of a value."""
+
+    heads: int
+    key_heads: int
+    head_dim: int
+    v_head_dim: int
+
+    @classmethod
+    def of(cls, content: Any) -> "LinearHeads":
+        """From a mapping, or from the list that JSON has of a tuple.
+
+        Raises:
+            BadInput: not four positive integers by these names.
+        """
+        values = [*content.values()] if isinstance(content, Mapping) else content
+        named = not isinstance(content, Mapping) or set(content) == set(cls._fields)
+        if not named or not isinstance(values, list | tuple) or len(values) != len(cls._fields):
+            raise BadInput(f"linear_heads need {', '.join(cls._fields)}, not {reprlib.repr(content)}.")
+        if any(type(value) is not int or not 1 <= value <= MAX_LINEAR_SIZE for value in values):
+            raise BadInput(f"linear_heads are integers from 1 to {MAX_LINEAR_SIZE}, not {reprlib.repr(content)}.")
+        return cls(**content) if isinstance(content, Mapping) else cls(*values)
+
+
+def kind_fields(kind: str, linear_heads: LinearHeads | None) -> dict[str, Any]:
+    """The fields of a hybrid model, or of its workload, that are different for its layers of one kind."""
+    if kind != "linear":
+        softmax = {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0], "key_heads": None}
+        return {"attention": kind, "linear_heads": None, **softmax}
+    if linear_heads is None:
+        return {"attention": kind}
+    return {"attention": kind, "linear_heads": None, "kv_heads": linear_heads.heads, **linear_heads._asdict()}
 
 
 def pattern_of(attention: str) -> list[str]:

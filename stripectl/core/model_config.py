@@ -2,12 +2,23 @@
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from stripectl.core.config_json import config_name, is_config, read_config
-from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES, LINEAR, check_linear
+from stripectl.core.linear_attention import (
+    ATTENTIONS,
+    CONSTANT,
+    FEATURES,
+    LINEAR,
+    LinearHeads,
+    check_linear,
+    kind_fields,
+    pattern_of,
+    recurrence_of,
+)
+from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
@@ -21,7 +32,7 @@ def max_size(name: str) -> int:
     return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("key_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
+OPTIONAL = ("key_heads", "linear_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +50,7 @@ class Model:
     head_dim: int
     vocabulary: int
     key_heads: int | None = None
+    linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
     attention: str = ATTENTIONS[0]
     recurrence: str = CONSTANT
@@ -57,10 +69,58 @@ class Model:
         return self.v_head_dim or self.head_dim
 
     @property
+    def kinds(self) -> list[tuple[int, "Model"]]:
+        """(how many layers, the model with only such layers) of each kind of layer."""
+        pattern = pattern_of(self.attention)
+        if len(set(pattern)) == 1:
+            return [(self.layers, self)]
+        turns = self.layers // len(pattern)
+        return [(turns * pattern.count(kind), self.of_kind(kind)) for kind in sorted(set(pattern))]
+
+    def of_kind(self, kind: str) -> "Model":
+        """The model with only layers of one of its kinds."""
+        return self if kind == self.attention else replace(self, **kind_fields(kind, self.linear_heads))
+
+    @property
+    def gated(self) -> Recurrence | None:
+        """The recurrence of its layers, where gates or rules depend on the input."""
+        return recurrence_of(self.recurrence) if self.attention == "linear" else None
+
+    @property
+    def query_heads(self) -> int:
+        """Heads of queries: in a recurrence, the heads of keys."""
+        return (self.key_heads or self.heads) if self.gated else self.heads
+
+    @property
+    def projected(self) -> int:
+        """Elements of a token's queries, keys, values and output."""
+        keys = 2 * self.query_heads if self.gated else self.heads + self.kv_heads
+        return keys * self.head_dim + (self.heads + self.kv_heads) * self.value_dim
+
+    @property
+    def gate_parameters(self) -> int:
+        """Parameters of the matrices that make a recurrence's gates; a gate per key element goes through as many
+        elements as a key has."""
+        if not self.gated:
+            return 0
+        gate = {"none": 0, "scalar": self.hidden * self.heads}
+        gate |= {"vector": self.head_dim * (self.hidden + self.heads * self.head_dim)}
+        return gate[self.gated.gate] + self.gated.delta * self.hidden * self.heads
+
+    @property
+    def projection_parameters(self) -> int:
+        """Parameters of the matrices of a layer's attention."""
+        return self.hidden * self.projected + self.gate_parameters
+
+    @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer's matrices: the projections to heads and back, and the three of a SwiGLU."""
-        heads = (self.heads + self.kv_heads) * (self.head_dim + self.value_dim)
-        return self.hidden * (heads + 3 * self.feed_forward)
+        """Parameters of a layer's matrices: those of attention, and the three of a SwiGLU."""
+        return self.projection_parameters + 3 * self.hidden * self.feed_forward
+
+    @property
+    def all_layer_parameters(self) -> int:
+        """Parameters of the matrices of all layers."""
+        return sum(count * each.layer_parameters for count, each in self.kinds)
 
     @property
     def head_parameters(self) -> int:
@@ -95,6 +155,8 @@ class Model:
             if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
                 said = f"the model {path} has {key}: {reprlib.repr(given[key])}"
                 raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")
+        if "linear_heads" in given:
+            given["linear_heads"] = LinearHeads.of(given["linear_heads"])
         words = {key: str(given[key]) for key in (*LINEAR, "replaced") if key in given}
         try:
             linear = {key: words[key] for key in LINEAR if key in words}

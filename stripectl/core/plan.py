@@ -7,8 +7,9 @@ differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax
 is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
 the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model
 with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax` gives
-the softmax layers theirs (`softmax=all_gather/xla/512x1024`). `states` says whether linear attention keeps the states
-that shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
+the softmax layers theirs (`softmax=all_gather/xla/512x1024`), and a layout of their own (`softmax=ring/zigzag/xla`):
+hidden states then move between layers of the two kinds. `states` says whether linear attention keeps the states that
+shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
 parts. `validation.why_unsupported` says whether a plan can compute a workload, and if not, why.
 """
 
@@ -52,15 +53,18 @@ NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is
 
 @dataclass(frozen=True)
 class Softmax:
-    """How a hybrid model's softmax layers are computed, on the layout and mesh of its linear layers."""
+    """How a hybrid model's softmax layers are computed, on the mesh of its linear layers, and on their layout where
+    `layout` is None: between layers of two layouts hidden states move."""
 
     scheme: str
     kernel: str
     tile: Tile | None = None
     backward: Tile | None = None
+    layout: str | None = None
 
     def __str__(self) -> str:
-        return "/".join([self.scheme, self.kernel, *(str(tile) for tile in (self.tile, self.backward) if tile)])
+        tiles = (str(tile) for tile in (self.tile, self.backward) if tile)
+        return "/".join(filter(None, [self.scheme, self.layout, self.kernel, *tiles]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,14 @@ class Plan:
         usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernel_families[0]] if linear else self.kernel)
         said = self.softmax or usual
         parts = self.parts if said.scheme == self.scheme else 1
-        return replace(self, **vars(said), parts=parts, states=STATES[0], softmax=None)
+        own = vars(said) | {"layout": said.layout or self.layout}
+        return replace(self, **own, parts=parts, states=STATES[0], softmax=None)
+
+    @property
+    def softmax_layout(self) -> str | None:
+        """The layout of softmax layers, where it is not that of linear ones."""
+        own = self.softmax.layout if self.softmax else None
+        return own if own != self.layout else None
 
     @property
     def sequence_scheme(self) -> str:
@@ -218,18 +229,20 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_softmax(text: str) -> Softmax:
-    """`all_gather/xla/512x1024`; kernel and tile may be omitted, and a backward tile may follow.
+    """`all_gather/xla/512x1024`; a layout may follow the scheme, and a backward tile the tile; layout, kernel and tiles
+    may be omitted.
 
     Raises:
         BadInput: not a scheme and kernel of softmax attention, or too many parts.
     """
     name, *rest = text.split("/")
     scheme: Scheme = schemes[name]
+    layout = rest.pop(0) if rest and rest[0] in layouts.names() else None
     kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernel_families[0]]]
     if kernel.attention == "linear" or len(rest) > 3:
         raise BadInput(f"softmax={text} does not describe softmax layers. Write softmax=all_gather/xla/512x1024.")
     tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
-    return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None)
+    return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None, layout)
 
 
 @functools.lru_cache(2**14)

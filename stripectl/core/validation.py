@@ -8,6 +8,7 @@ from dataclasses import replace
 from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, SequenceSharding, layouts
+from stripectl.core.layout_switch import why_no_switch
 from stripectl.core.model_config import Model
 from stripectl.core.plan import (
     BATCH_AXES,
@@ -43,6 +44,11 @@ def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
         yield f"{' and '.join(names)} shard hidden states differently. Try softmax={usual}."
+    if own := plan.softmax_layout:
+        seq_len = alike[0].workload.seq_len
+        reason = layouts[own].why_unsupported(seq_len, plan.shards) or why_no_switch(plan, layouts[own], seq_len)
+        if reason:
+            yield reason
 
 
 def _reasons(

@@ -16,8 +16,10 @@ from stripectl.core.linear_attention import (
     CONSTANT,
     FEATURES,
     LINEAR,
+    LinearHeads,
     check_linear,
     kernel_family,
+    kind_fields,
     parse_decay,
     pattern_of,
     recurrence_of,
@@ -33,7 +35,7 @@ PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
 # Not written where they have their default.
-OPTIONAL = (*MODEL_SIZES, "key_heads", "v_head_dim", "query_len", "documents", *LINEAR)
+OPTIONAL = (*MODEL_SIZES, "key_heads", "linear_heads", "v_head_dim", "query_len", "documents", *LINEAR)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
 GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
@@ -52,7 +54,8 @@ class Workload:
     the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or `tnl` for
     TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the `heads` of
     values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have a pattern
-    of both kinds, one letter per layer, which repeats: `LLLS`. `query_len` queries at the end of `seq_len` keys are the
+    of both kinds, one letter per layer, which repeats: `LLLS`; `linear_heads` are the heads of its linear layers, where
+    they are different. `query_len` queries at the end of `seq_len` keys are the
     new queries of an inference with a cached prefix; None means all. `documents` are the lengths of the documents that
     are packed in the sequence, repeated until it is full; a query sees only its own document. A `forward-backward` pass
     computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is a
@@ -64,6 +67,7 @@ class Workload:
     kv_heads: int
     head_dim: int
     key_heads: int | None = None
+    linear_heads: LinearHeads | None = None
     v_head_dim: int | None = None
     batch: int = 1
     dtype: str = "bfloat16"
@@ -108,6 +112,12 @@ class Workload:
                 f"layers of {self.attention} need a training step. Add --pass step, or for one layer "
                 f"--attention {' or '.join(ATTENTIONS)}."
             )
+        if self.linear_heads is not None and self.attention in ATTENTIONS:
+            raise BadInput("linear_heads are of a pattern of layers. Add --attention LLLS.")
+        if self.linear_heads is not None and self.recurrence == CONSTANT:
+            raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
+        if self.attention not in ATTENTIONS:
+            self.with_attention("linear")  # which its own checks may refuse
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -238,26 +248,38 @@ class Workload:
         MFU (Chowdhery et al. 2022, appendix B, which also counts dead pairs; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        recurrence = recurrence_of(self.recurrence)
-        products = recurrence.products if recurrence else 2
-        of_kind = {
-            "softmax": self.pairs * (self.head_dim + self.value_dim),
-            "linear": products * self.queries * self.head_dim * self.value_dim,
-        }
-        layers = sum(count * of_kind[kind] for kind, count in self.kinds.items())
-        attention = matmuls * layers * float(self.heads * self.batch)
+        layers = sum(count * self.with_attention(kind).layer_products for kind, count in self.kinds.items())
+        attention = matmuls * float(layers * self.batch)
         if self.passes != STEP:
             return attention
         sizes = self.sizes
-        parameters = sizes.layers * sizes.layer_parameters + sizes.head_parameters
+        parameters = sizes.all_layer_parameters + sizes.head_parameters
         return attention + 6.0 * parameters * self.seq_len * self.batch
+
+    @property
+    def layer_products(self) -> int:
+        """Multiplications of one matmul's size in a layer's forward pass, half of the two that softmax attention has:
+        of a sequence, for all heads."""
+        if self.attention == "softmax":
+            return self.heads * self.pairs * (self.head_dim + self.value_dim)
+        products = self.gated.products if self.gated else 2
+        return self.heads * products * self.queries * self.head_dim * self.value_dim
 
     @property
     def sizes(self) -> Model:
         """The sizes of a step's model."""
         own = {
             name: getattr(self, name)
-            for name in (*MODEL_SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
+            for name in (
+                *MODEL_SIZES,
+                *LINEAR,
+                "heads",
+                "kv_heads",
+                "head_dim",
+                "key_heads",
+                "linear_heads",
+                "v_head_dim",
+            )
         }
         return Model(name=self.model or "", **own)
 
@@ -265,8 +287,7 @@ class Workload:
         """The workload with attention of one kind in all layers."""
         if kind == self.attention:
             return self
-        linear = {} if kind == "linear" else {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0]}
-        return replace(self, attention=kind, **linear)
+        return replace(self, **kind_fields(kind, self.linear_heads))
 
     def one_layer(self, passes: str) -> "Workload":
         """One layer's attention, of a step whose layers are equal."""
@@ -283,6 +304,8 @@ class Workload:
         known = {"passes" if key == "pass" else key: value for key, value in content.items()}
         if isinstance(documents := known.get("documents"), list):
             known["documents"] = tuple(documents)
+        if (heads := known.get("linear_heads")) is not None:
+            known["linear_heads"] = LinearHeads.of(heads)
         return cls(**known)
 
 

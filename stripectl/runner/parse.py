@@ -12,7 +12,9 @@ from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR, kernel
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import (
     DEFAULT_KERNELS,
+    HYBRID_SOFTMAX_SCHEME,
     Plan,
+    Softmax,
     kernels,
     layouts,
     parse_mesh,
@@ -58,11 +60,10 @@ class HeadShape:
 
 def parse_request(options: RequestOptions) -> Request:
     """The request that the options describe."""
-    shape = parse_heads(
-        options.model, options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
-    )
     seqlen = options.seqlen
     longest, linear = seqlen.strip() == "max", parse_linear(options)
+    asked = options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
+    shape = parse_heads(options.model, *asked, attention=linear.get("attention"))
     workloads = parse_workloads(
         options.dtype or "bfloat16",
         seqlen=str(max(parse_lengths(options.query_len or "1"))) if longest else seqlen,
@@ -86,6 +87,7 @@ def parse_request(options: RequestOptions) -> Request:
         unroll=options.unroll,
         meshes=options.meshes,
         inference=bool(options.query_len),
+        hybrid=linear.get("attention", ATTENTIONS[0]) not in ATTENTIONS,
         family=kernel_family(linear.get("attention", ATTENTIONS[0]), linear.get("recurrence", CONSTANT)),
     )
     flags = parse_flags(options.xla_flags)
@@ -150,9 +152,12 @@ def parse_heads(
     head_dim: int | None,
     v_head_dim: int | None = None,
     key_heads: int | None = None,
+    attention: str | None = None,
 ) -> HeadShape:
     """A model's heads, or the given heads; a model whose heads are replaced does not keep its name."""
     named = Model.load(model or "1b")
+    if attention in ATTENTIONS and named.attention not in ATTENTIONS:
+        named = named.of_kind(attention)  # one kind of a hybrid's layers
     if heads is kv_heads is head_dim is v_head_dim is key_heads is None:
         sizes = named.heads, named.kv_heads, named.head_dim, named.v_head_dim, named.key_heads
         return HeadShape(model or "1b", *sizes)
@@ -236,7 +241,8 @@ def parse_workloads(
         [None] if query_len is None else parse_lengths(query_len),
         parse_names(passes, "pass", PASSES) if passes else ["forward"] if query_len else list(ATTENTION_PASSES),
     )
-    steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
+    hybrid = (linear or {}).get("attention", ATTENTIONS[0]) not in ATTENTIONS
+    steps = step_sizes(shape, layers, hybrid) if STEP in axes[-1] else {}
     if layers and not steps:
         raise BadInput("--layers is for training steps. Add --pass step.")
     return [
@@ -255,12 +261,13 @@ def plain_mask(text: str) -> str:
     return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
-def step_sizes(shape: HeadShape, layers: int | None) -> dict[str, Any]:
+def step_sizes(shape: HeadShape, layers: int | None, hybrid: bool) -> dict[str, Any]:
     """The fields of a training step's workload other than its attention."""
     if shape.model is None:
         raise BadInput("a training step needs a whole model. Omit --heads, or give --model a YAML file.")
     model = Model.load(shape.model)
-    return {name: getattr(model, name) for name in MODEL_SIZES} | ({"layers": layers} if layers else {})
+    sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *(["linear_heads"] if hybrid else []))}
+    return sizes | ({"layers": layers} if layers else {})
 
 
 def parse_plans(
@@ -274,6 +281,7 @@ def parse_plans(
     meshes: Sequence[str],
     inference: bool = False,
     family: str = "softmax",
+    hybrid: bool = False,
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
     meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
@@ -290,19 +298,35 @@ def parse_plans(
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     every = expand_grid(
-        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, family),
+        scheme_names(default_scheme(inference, family) if scheme is None else scheme, inference, family),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         parse_names(kernel, "kernel", kernels.names()) if kernel else [""],
         [parse_tile(text) for text in tile.split(",")] if tile else [None],
         parse_turns(unroll),
         parse_names(layout, "layout", layouts.names()),
     )
-    return [
+    found = [
         Plan(name, laid, computed or DEFAULT_KERNELS[schemes[name].kernel_families[0]], mesh, size, turns)
         for name, mesh, computed, size, turns, laid in every
         if layout != "all" or laid in (schemes[name].layouts or layouts.names())
         if kernel != "all" or kernels[computed].family in schemes[name].kernel_families
-    ], auto
+    ]
+    return [each for plan in found for each in softmax_layouts(plan, hybrid and layout == "all")], auto
+
+
+def softmax_layouts(plan: Plan, several: bool) -> list[Plan]:
+    """The plan, and where its scheme needs contiguous layers, with `several` also each balanced layout of the softmax
+    layers of a hybrid model."""
+    if not several or not schemes[plan.scheme].sends_states:
+        return [plan]
+    others = [name for name in layouts.names() if name != plan.layout]
+    own = Softmax(HYBRID_SOFTMAX_SCHEME, DEFAULT_KERNELS["softmax"])
+    return [plan, *(replace(plan, softmax=replace(own, layout=name)) for name in others)]
+
+
+def default_scheme(inference: bool, family: str) -> str:
+    """The scheme where none is named: of a recurrence, a gather of maps."""
+    return "all" if inference else "lasp2" if family == "gated" else "ring"
 
 
 def scheme_names(text: str, inference: bool, family: str) -> list[str]:

@@ -13,6 +13,7 @@ These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.p
 """
 
 from stripectl.core.layer_groups import layer_groups
+from stripectl.core.model_config import Model
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, Plan
 from stripectl.core.scheme import schemes
 from stripectl.core.workload import DTYPE_BYTES, STEP, Workload
@@ -41,14 +42,15 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
-    layers, head = sizes.layers * sizes.layer_parameters / tensor, sizes.head_parameters / tensor
+    layers, head = sizes.all_layer_parameters / tensor, sizes.head_parameters / tensor
     stored, updated = plan.product(plan.parameter_axes), plan.product(plan.optimizer_axes)
     stream = tokens * sizes.hidden * itemsize / (tensor if schemes[plan.scheme].row_axes else 1)
     forward = 3 * sizes.hidden * sizes.feed_forward / tensor  # of a layer's feed-forward
+    kinds = [(count, own.sizes, each) for count, own, each in layer_groups(workload, plan)]
     kept = {
         "parameters": STATE_BYTES * (layers + 2 * head) / stored,
         "optimizer": STATE_BYTES * MOMENTS * (layers + 2 * head) / updated,
-        "activations": sizes.layers * (stream + _kept(workload, plan, tokens)),
+        "activations": sum(count * (stream + _kept(each, workload, own, tokens)) for count, each, own in kinds),
     }
     gradients, narrow = STATE_BYTES * layers / updated, itemsize * layers / stored
     chunk = plan.chunk_rows(rows) * tokens // rows
@@ -60,7 +62,9 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
             "gradients": gradients + STATE_BYTES * (head + forward),
             "gathered parameters": narrow + itemsize * forward,
             "activations": kept["activations"] + STREAMS * stream,
-            "attention": max(attention, intermediate + _queries(workload, plan, tokens)),
+            "attention": max(
+                attention, intermediate + max(_queries(each, workload, plan, tokens) for _, each, _ in kinds)
+            ),
         },
         {
             "gradients": STATE_BYTES * head,
@@ -79,22 +83,20 @@ def _attention(workload: Workload, plan: Plan) -> float:
     return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
 
 
-def _queries(workload: Workload, plan: Plan, tokens: int) -> float:
+def _queries(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     """Queries, keys, values and output of a layer."""
-    sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
-    elements = (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim) / tensor
-    return tokens * elements * DTYPE_BYTES[workload.dtype]
+    return tokens * sizes.projected / plan.product(HEAD_AXES) * DTYPE_BYTES[workload.dtype]
 
 
-def _kept(workload: Workload, plan: Plan, tokens: int) -> float:
+def _kept(sizes: Model, workload: Workload, plan: Plan, tokens: int) -> float:
     """The values that a layer keeps for its backward pass, without its input."""
-    sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
+    tensor, itemsize = plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
     output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0
     sums = tokens * sizes.heads / tensor * STATE_BYTES if schemes[plan.scheme].backward else 0.0
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     between = 0 if plan.chunk_rows(rows) < rows else 2 * tokens * sizes.feed_forward / tensor * itemsize
-    projected = _queries(workload, plan, tokens) - tokens * width * itemsize
+    projected = _queries(sizes, workload, plan, tokens) - tokens * width * itemsize
     stream = tokens * sizes.hidden * itemsize
     return {
         "full": 0.0,

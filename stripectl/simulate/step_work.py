@@ -14,6 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from stripectl.core.layer_groups import segments
+from stripectl.core.layout_switch import switch_transfers, switches
+from stripectl.core.linear_attention import pattern_of
 from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXES, Plan, schemes
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.hardware.profile import Hardware
@@ -33,6 +36,7 @@ class StepTransfer(NamedTuple):
     axes: tuple[str, ...]
     nbytes: float
     times: int
+    links: float = 1.0  # that a byte crosses on a torus, where that is not all of a gather's
 
 
 class StepWork(NamedTuple):
@@ -55,21 +59,25 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch / plan.product(BATCH_AXES)
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
-    heads = sizes.hidden * (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim)
+    projections = sum(count * each.projection_parameters for count, each in sizes.kinds)
     swiglu = 3 * sizes.hidden * sizes.feed_forward
     # Per matrix: 2 FLOPs per element and token forward, 4 backward, and 2 for recomputation; of a SwiGLU's three
     # matrices the result of the last is not needed again.
     flops = {
-        "projections": sizes.layers * heads * (8 if narrow else 6),
+        "projections": projections * (8 if narrow else 6),
         "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
         "head": sizes.head_parameters * (8 if chunked else 6),
     }
     over = plan.product(plan.optimizer_axes)
-    parameters = sizes.layers * sizes.layer_parameters + 2 * sizes.head_parameters
+    parameters = sizes.all_layer_parameters + 2 * sizes.head_parameters
     return StepWork(
         {name: each * tokens / tensor for name, each in flops.items()},
         ADAMW_TOUCHES * STATE_BYTES * parameters / tensor / over,
-        [*_activations(workload, plan, tokens, narrow), *_parameters(workload, plan)],
+        [
+            *_activations(workload, plan, tokens, narrow),
+            *_switches(workload, plan, tokens),
+            *_parameters(workload, plan),
+        ],
     )
 
 
@@ -90,6 +98,20 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
     return [StepTransfer("all-reduce", HEAD_AXES, 2 * part, sums), embedding]
 
 
+def _switches(workload: Workload, plan: Plan, tokens: float) -> list[StepTransfer]:
+    """Hidden states and their gradients between layers of two layouts."""
+    if plan.softmax_layout is None or plan.shards == 1:
+        return []
+    pattern = pattern_of(workload.attention)
+    kinds = pattern * (workload.sizes.layers // len(pattern))
+    times = 2 * sum(turns * switches(body, "softmax") for body, turns in segments(kinds))
+    whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
+    return [
+        StepTransfer(each.opcode, ("ring",), each.share * whole, times, each.links)
+        for each in switch_transfers(plan.softmax_layout, plan.shards)
+    ]
+
+
 def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
     """Matrices gathered and gradients reduce-scattered over the axes that store them, and summed over the others."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
@@ -98,7 +120,7 @@ def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
     share = _share(plan, stored)
     found = []
     for elements, times, uses in (
-        (sizes.layer_parameters / tensor, sizes.layers, 2),
+        *((each.layer_parameters / tensor, count, 2) for count, each in sizes.kinds),
         (sizes.head_parameters / tensor, 2, 1),  # embedding and head
     ):
         if stored:
@@ -126,7 +148,8 @@ def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
-    each_s = sent.nbytes / machine.gather_bandwidth(axes) + rounds * latency_s
+    crossed = sent.nbytes * (sent.links if machine.torus else 1.0)
+    each_s = crossed / machine.gather_bandwidth(axes) + rounds * latency_s
     return sent.times * (machine.collective_latency_s + each_s)
 
 

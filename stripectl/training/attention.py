@@ -86,7 +86,8 @@ def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callab
     """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD if there are documents) -> out_BNTH, all global arrays, for a plan
     that names its tile and all sizes."""
     spec, attend = partition(plan), plan_attention(plan, workload, layer=True)
-    specs = (spec,) * 3 + (PartitionSpec(spec[0]),) * (workload.documents is not None)
+    of_keys = (PartitionSpec(*spec[: 3 + len(shape)]) for _, _, shape, _ in workload.kv_shapes)
+    specs = (spec, *of_keys) + (PartitionSpec(spec[0]),) * (workload.documents is not None)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
     if AxisType.Explicit not in mesh.axis_types:
         return mapped

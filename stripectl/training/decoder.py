@@ -3,6 +3,9 @@
 Linear attention does not normalise its scores, so its output gets a norm, per head and without a scale (Qin et al.
 2022, arXiv:2210.10340).
 
+A layer with a recurrence has no rotary positions (as in Qwen3-Next, Kimi-Linear and Mamba-2). Its gates come from the
+layer's input, and with the delta rule its queries and keys have norm 1.
+
 Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
 layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`schedule.SECTIONS`)
 attribute a compiled step's costs to its parts.
@@ -11,7 +14,8 @@ Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/va
 V vocabulary; as in `sharding` P parts of the batch, G sequences per part, S shards, R rows per shard, C rows per chunk.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +23,15 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
+from stripectl.core.layer_groups import segments
 from stripectl.core.model_config import Model
 from stripectl.training.sharding import Dims, ParameterSharding
 
 INITIAL = 0.02  # standard deviation of initial parameters; divided by sqrt(2 layers) at the end of a branch (GPT-2)
 EPSILON = 1e-5
+GATE_OFFSET = -4.0  # of initial gates: softplus(-4) is 0.018, between 0.001 and 0.1 (Mamba-2)
+GLA_TEMPERATURE = 16  # Yang et al. 2023, section 4.4
+ALIKE = "every"  # the name of the only stack of layers
 ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
 Rotation = tuple[jax.Array, jax.Array]
 
@@ -40,10 +48,14 @@ def normed(x_PGSRD, scale_PSD):
 
 
 class Attention(NamedTuple):
-    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH, and whether its output gets a norm."""
+    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH, gates if any) -> out_BNTH, and whether its output gets a
+    norm. Where its layout is not the tokens': the rotation of its positions, and how hidden states move there and
+    back."""
 
     compute: Callable
     norms: bool
+    turn: Rotation | None = None
+    switch: tuple[Callable, Callable] | None = None
 
     def __call__(self, *arrays: jax.Array) -> jax.Array:
         out = self.compute(*arrays)
@@ -81,20 +93,73 @@ def cross_entropy(weights, x_PGSCD, targets_PGSC):
     return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit_PGSCV, logits_PGSCV, 0), axis=-1)
 
 
+def normalised(x_BNTH: jax.Array) -> jax.Array:
+    """x with norm 1 along the last dimension."""
+    return (unit(x_BNTH) * x_BNTH.shape[-1] ** -0.5).astype(x_BNTH.dtype)
+
+
+class Gates(nnx.Module):
+    """The parameters of a recurrence's gates (`Recurrence.gate_activation`)."""
+
+    def __init__(self, model: Model, rngs: nnx.Rngs):
+        d, heads, size, recurrence = model.hidden, model.heads, model.head_dim, model.gated
+        assert recurrence
+        self.recurrence = recurrence
+        if recurrence.gate == "scalar":
+            self.gate = normal(rngs, (d, heads), ("hidden", "tensor"))
+        if recurrence.gate == "vector":
+            self.gate_down = normal(rngs, (d, size), ("hidden", None))
+            self.gate_up = normal(rngs, (size, heads, size), (None, "tensor", None))
+        if recurrence.gate_activation == "softplus":
+            self.rate = nnx.Param(jnp.ones(heads), dims=("tensor",))
+            self.offset = nnx.Param(jnp.full(heads, GATE_OFFSET), dims=("tensor",))
+        if recurrence.delta:
+            self.write = normal(rngs, (d, heads), ("hidden", "tensor"))
+
+    def __call__(self, y_PGSRD: jax.Array, place: ParameterSharding) -> list[jax.Array]:
+        """float32 (batch, heads, positions, ...): the gates from a layer's input, in the order of the recurrence."""
+
+        def product(equation: str, x: jax.Array, parameter: Any) -> jax.Array:
+            return jnp.einsum(equation, x, place.copies(parameter).astype(x.dtype))
+
+        def per_head(parameter: Any, like: jax.Array) -> jax.Array:
+            """(P, 1, N, S, 1, ...) of a parameter of heads."""
+            wide = jnp.swapaxes(place.copies(parameter), 1, 2)[:, None, :, :, None]
+            return wide.reshape(*wide.shape, *(1,) * (like.ndim - wide.ndim))
+
+        found = []
+        if self.recurrence.gate != "none":
+            if self.recurrence.gate == "scalar":
+                x = product("pgsrd,psdn->pgnsr", y_PGSRD, self.gate)
+            else:
+                narrow = product("pgsrd,psdk->pgsrk", y_PGSRD, self.gate_down)
+                x = product("pgsrk,psknh->pgnsrh", narrow, self.gate_up)
+            x = x.astype(jnp.float32)
+            if self.recurrence.gate_activation == "softplus":
+                found.append(-jnp.exp(per_head(self.rate, x)) * jax.nn.softplus(x + per_head(self.offset, x)))
+            else:
+                found.append(jax.nn.log_sigmoid(x) / GLA_TEMPERATURE)
+        if self.recurrence.delta:
+            found.append(jax.nn.sigmoid(product("pgsrd,psdn->pgnsr", y_PGSRD, self.write).astype(jnp.float32)))
+        return [place.join(x, 2) for x in found]
+
+
 class Layer(nnx.Module):
     """A layer's parameters in float32; `dims` of each names the dimensions by which it is sharded."""
 
     def __init__(self, model: Model, rngs: nnx.Rngs):
         d, last = model.hidden, INITIAL * (2 * model.layers) ** -0.5
         self.attention_norm = ones(d)
-        self.query = normal(rngs, (d, model.heads, model.head_dim), ("hidden", "tensor", None))
-        self.key = normal(rngs, (d, model.kv_heads, model.head_dim), ("hidden", "tensor", None))
+        keys = model.query_heads if model.gated else model.kv_heads
+        self.query = normal(rngs, (d, model.query_heads, model.head_dim), ("hidden", "tensor", None))
+        self.key = normal(rngs, (d, keys, model.head_dim), ("hidden", "tensor", None))
         self.value = normal(rngs, (d, model.kv_heads, model.value_dim), ("hidden", "tensor", None))
         self.output = normal(rngs, (model.heads, model.value_dim, d), ("tensor", None, "hidden"), last)
         self.feed_forward_norm = ones(d)
         self.gate = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.up = normal(rngs, (d, model.feed_forward), ("hidden", "tensor"))
         self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
+        self.gates = Gates(model, rngs) if model.gated else None
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
         """The layer's output, with the shape and sharding of its input."""
@@ -105,9 +170,14 @@ class Layer(nnx.Module):
                 weight = place.copies(parameter).astype(y.dtype)
                 return place.join(jnp.einsum("pgsrd,psdnh->pgnsrh", y, weight), 2)
 
-            q, k, v = rotated(project(self.query), turn), rotated(project(self.key), turn), project(self.value)
+            q, k, v = (project(each) for each in (self.query, self.key, self.value))
+            gates = self.gates(y, place) if self.gates else []
+            if not self.gates:
+                q, k = rotated(q, turn), rotated(k, turn)
+            elif self.gates.recurrence.delta:
+                q, k = normalised(q), normalised(k)
         with jax.named_scope("attention"):
-            out = attend(q, k, v)
+            out = attend(q, k, v, *gates)
         with jax.named_scope("projections"):
             weight = place.copies(self.output).astype(y.dtype)
             out = jnp.einsum("pgnsrh,psnhd->pgsrd", place.split(out, 2), weight)
@@ -118,36 +188,77 @@ class Layer(nnx.Module):
 
 
 class Decoder(nnx.Module):
-    """Embedding, a stack of layers whose parameters have a leading dimension of layers, norm and head."""
+    """Embedding, layers, norm and head. The parameters of layers have a leading dimension of layers, in one stack, or
+    in one per kind of layer where a recurrence or other heads give them other shapes."""
 
     def __init__(self, model: Model, rngs: nnx.Rngs):
         self.embedding = normal(rngs, (model.vocabulary, model.hidden), (None, "features"))
-        self.layers = nnx.vmap(lambda rngs: Layer(model, rngs))(rngs.split(model.layers))
+        apart = model.linear_heads is not None or model.of_kind("linear").gated is not None
+        stacks = {own.attention: (own, count) for count, own in model.kinds}
+        stacks = stacks if apart and len(stacks) > 1 else {ALIKE: (model, model.layers)}
+
+        def stack(own: Model, count: int) -> Any:
+            return nnx.vmap(lambda rngs: Layer(own, rngs))(rngs.split(count))
+
+        self.layers = nnx.Dict({name: stack(*each) for name, each in stacks.items()})
         self.norm = ones(model.hidden)
         self.head = normal(rngs, (model.hidden, model.vocabulary), ("hidden", "tensor"))
 
     def losses(
-        self, tokens_BT, targets_BT, turn: Rotation, pattern: Sequence[Attention], place: ParameterSharding
+        self,
+        tokens_BT,
+        targets_BT,
+        turn: Rotation,
+        attention: Mapping[str, Attention],
+        kinds: Sequence[str],
+        place: ParameterSharding,
     ) -> jax.Array:
-        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens. The
-        attention of layers follows a pattern, which repeats."""
+        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens; `kinds`
+        has the kind of attention of each layer."""
         with jax.named_scope("embedding"):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)
-        definition, stacked = nnx.split(self.layers)
+        x = place.laid(x, "batch", None, "sequence", "rows")
+        stacks, used = {name: nnx.split(stack) for name, stack in self.layers.items()}, Counter[str]()
 
-        def through(attend):
-            return place.remat(lambda x, state: nnx.merge(definition, state)(x, turn, attend, place))
+        def stack_of(kind: str) -> str:
+            return ALIKE if ALIKE in stacks else kind
 
-        def turned(x, states):
-            for index, attend in enumerate(pattern):
-                state = states if len(pattern) == 1 else jax.tree.map(lambda every, at=index: every[at], states)
-                x = through(attend)(x, state)
-            return x, None
+        def through(kind: str) -> Callable:
+            definition, _ = stacks[stack_of(kind)]
+            own = attention[kind].turn or turn
+            return place.remat(lambda x, state: nnx.merge(definition, state)(x, own, attention[kind], place))
 
-        if len(pattern) > 1:
-            stacked = jax.tree.map(lambda every: every.reshape(-1, len(pattern), *every.shape[1:]), stacked)
-        x, _ = lax.scan(turned, place.laid(x, "batch", None, "sequence", "rows"), stacked)
+        def moved(x, switched: Sequence[Callable] | None, wanted: Sequence[Callable] | None):
+            """x in the layout of the next layer, or of the tokens."""
+            if switched is wanted:
+                return x
+            with jax.named_scope("projections"):
+                x = switched[1](x) if switched else x
+                return wanted[0](x) if wanted else x
+
+        for body, turns in segments(kinds):
+            each = Counter(map(stack_of, body))
+
+            def scan_body(x, states, body=body, each=each):
+                done, switched = Counter[str](), None
+                for kind in body:
+                    x, switched = moved(x, switched, attention[kind].switch), attention[kind].switch
+                    name = stack_of(kind)
+                    state = states[name]
+                    if each[name] > 1:
+                        state = jax.tree.map(lambda every, at=done[name]: every[at], state)
+                    done[name] += 1
+                    x = through(kind)(x, state)
+                return moved(x, switched, None), None
+
+            def of_turns(every, name, each=each, turns=turns):
+                part = every[used[name] : used[name] + turns * each[name]]
+                return part if each[name] == 1 else part.reshape(turns, each[name], *every.shape[1:])
+
+            states = {name: jax.tree.map(lambda x, name=name: of_turns(x, name), stacks[name][1]) for name in each}
+            x, _ = lax.scan(scan_body, x, states)
+            used.update({name: turns * count for name, count in each.items()})
         with jax.named_scope("head"):
             copies = [place.copies(self.norm), place.copies(self.head)]
             return place.join(place.blockwise(cross_entropy, copies, x, place.split(targets_BT)))

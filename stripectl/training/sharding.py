@@ -28,6 +28,7 @@ from stripectl.core.plan import BATCH_AXES, HEAD_AXES, SEQUENCE_AXES, STORED_AXE
 from stripectl.core.scheme import schemes
 from stripectl.execute.attend import recompute_in_backward
 from stripectl.execute.attention import ATTENTION
+from stripectl.execute.layout_switch import from_layout, to_layout
 
 # A dimension's name -> the mesh axes that shard it where it is used, and where it is stored.
 USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
@@ -97,6 +98,16 @@ class ParameterSharding:
         parts, group, *middle = x.shape[: at + 1]
         shards, rows, *rest = x.shape[at + 1 :]
         return x.reshape(parts * group, *middle, shards * rows, *rest)
+
+    def switch(self, layout: str) -> tuple[Callable, Callable]:
+        """How hidden states (P, G, S, R, ...) move from the contiguous layout to another one, and back."""
+        spec, shards = self.spec(("batch", None, "sequence", "rows")), self.plan.shards
+
+        def mapped(move: Callable) -> Callable:
+            own = partial(move, layout=layout, axis="ring", shards=shards, dim=3)
+            return jax.shard_map(own, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+
+        return mapped(to_layout), mapped(from_layout)
 
     def remat(self, layer: Callable) -> Callable:
         """A layer that keeps the values of the plan's policy for its backward pass."""

@@ -152,18 +152,34 @@ class Training:
 
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
         """float32 (): the mean cross-entropy of the batch, in nats per token."""
-        turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
-        turn = tuple(self.placement.laid(each, "sequence") for each in turn)
+        turn = self.turn(batch.positions_T)
         decoder = nnx.merge(self.definition[0], parameters)
-        return jnp.mean(decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.pattern, self.placement))
+        return jnp.mean(
+            decoder.losses(batch.tokens_BT, batch.targets_BT, turn, self.attention, self.kinds, self.placement)
+        )
 
     @property
-    def pattern(self) -> list[Attention]:
-        """The attention of layers, as a pattern that repeats."""
-        by_kind = {
-            own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layer_groups(self.workload, self.plan)
-        }
-        return [Attention(by_kind[kind], kind == "linear") for kind in pattern_of(self.workload.attention)]
+    def attention(self) -> dict[str, Attention]:
+        """The attention of a layer of each kind."""
+        found = {}
+        for _, own, plan in layer_groups(self.workload, self.plan):
+            attention = Attention(on_mesh(plan, own, self.mesh), own.attention == "linear")
+            if plan.layout != self.plan.layout and plan.shards > 1:
+                order = jnp.asarray(positions(plan, self.workload.seq_len))
+                attention = attention._replace(turn=self.turn(order), switch=self.placement.switch(plan.layout))
+            found[own.attention] = attention
+        return found
+
+    def turn(self, positions_T: jax.Array) -> Any:
+        """The rotation of positions, sharded as they are."""
+        angles = rotation(positions_T, self.model.head_dim, self.rotary_base)
+        return tuple(self.placement.laid(each, "sequence") for each in angles)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of attention of each layer."""
+        pattern = pattern_of(self.workload.attention)
+        return pattern * (self.model.layers // len(pattern))
 
     @cached_property
     def gradients(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:

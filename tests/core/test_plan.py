@@ -134,6 +134,10 @@ def test_softmax_layers_have_their_scheme_kernel_and_tile() -> None:
         str(parse_plan("ulysses/contiguous/chunked@ulysses=4").for_attention("softmax"))
         == "ulysses/contiguous/xla@ulysses=4"
     )
+    laid = parse_plan("lasp2@ring=4,softmax=ring/zigzag")
+    assert str(laid).endswith("softmax=ring/zigzag/xla") and laid.softmax_layout == "zigzag"
+    assert str(laid.for_attention("softmax")) == "ring/zigzag/xla@ring=4"
+    assert parse_plan("lasp2@ring=4,softmax=ring/contiguous").softmax_layout is None
     both = parse_plan("ring/contiguous/chunked@ring=4,tile=64,softmax=ring/xla/32/16")
     assert str(both.for_attention("softmax")) == "ring/contiguous/xla@ring=4,tile=32x32,backward=16x16"
 

@@ -49,7 +49,7 @@ PUBLISHED = {
     "qwen3-32b": Published(
         decoder("qwen3", 5120, 25600, 64, 64, 8, 151936, head_dim=128, sliding_window=None), 32_762_123_264
     ),
-    "Qwen3-Next-80B-A3B": Published(  # its card: 80 billion
+    "qwen3-next-80b-a3b": Published(  # its card: 80 billion
         decoder("qwen3_next", 2048, 5120, 48, 16, 2, 151936, head_dim=256, num_experts=512, num_experts_per_tok=10)
         | {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "full_attention_interval": 4}
         | {"linear_num_key_heads": 16, "linear_num_value_heads": 32},
@@ -98,7 +98,7 @@ PUBLISHED = {
         | {"qk_rope_head_dim": 64},
         671_026_419_200,
     ),
-    "Kimi-Linear-48B-A3B": Published(
+    "kimi-linear-48b-a3b": Published(
         decoder("kimi_linear", 2304, 9216, 27, 32, 32, 163840, head_dim=72, moe_intermediate_size=1024)
         | {"num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1, "first_k_dense_replace": 1}
         | {"kv_lora_rank": 512, "q_lora_rank": None, "v_head_dim": 128, "qk_nope_head_dim": 128}
@@ -114,7 +114,7 @@ PUBLISHED = {
         },
         49_122_681_728,
     ),
-    "Mamba-Codestral-7B": Published(  # its announcement: 7,285,403,648
+    "mamba-codestral-7b": Published(  # its announcement: 7,285,403,648
         {"model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 64, "num_heads": 128, "head_dim": 64}
         | {"state_size": 128, "n_groups": 8, "expand": 2, "conv_kernel": 4, "vocab_size": 32768}
         | {"use_bias": False, "use_conv_bias": True, "tie_word_embeddings": False},

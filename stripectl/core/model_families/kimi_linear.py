@@ -3,7 +3,7 @@
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
 from stripectl.core.decoder_config import (
     LATENT,
-    LINEAR_STAND_IN,
+    NOTHING,
     decoder,
     experts_after_dense_layers,
     latent,
@@ -12,15 +12,17 @@ from stripectl.core.decoder_config import (
     matrices,
     usual_sizes,
 )
+from stripectl.core.linear_attention import LinearHeads
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
-    """Heads of both kinds of layers multiply and send as much as heads of latent attention."""
+    """A recurrence of its own heads in three of four layers; else heads that multiply and send as much as heads of
+    latent attention."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     masks = numbered_masks(keys)
     count = masks.count("linear")
     n, h, v, theirs = latent(keys)
-    own = {"heads": n, "kv_heads": n, "head_dim": (h + v) // 2}
+    own = {"heads": n, "kv_heads": n, "head_dim": h, "v_head_dim": v}
     part = keys.part("linear_attn_config")
     ln, lh, kernel = (
         (part if name in part.content else keys).size(name if name in part.content else usual)
@@ -31,8 +33,6 @@ def read(keys: ConfigKeys) -> ModelConfig:
         )
     )
     experts = experts_after_dense_layers(keys, "num_local_experts")
-    linear = 4 * d * ln * lh + 2 * lh * (d + ln * lh) + d * ln
-    heads = f"{n} heads of {own['head_dim']}"
     return decoder(
         keys,
         masks=masks,
@@ -43,15 +43,14 @@ def read(keys: ConfigKeys) -> ModelConfig:
             *experts.replaced(d),
             Replacement(
                 f"latent attention with keys of {h} and values of {v}",
-                heads,
+                f"{n} heads of such keys and values",
                 (layers - count) * (theirs - matrices(d, own)),
             ),
-            Replacement(
-                f"gated delta rule with {ln} heads of {lh}",
-                f"{LINEAR_STAND_IN}, {heads}",
-                count * (linear - matrices(d, own)),
-            ),
+            Replacement(f"short convolutions of {kernel} tokens", NOTHING),
+            Replacement("output gates of linear layers", NOTHING, count * lh * (d + ln * lh)),
         ],
+        recurrence="kda",
+        linear_heads=LinearHeads(ln, ln, lh, lh),
         vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
         + (layers - count) * latent_norms(keys)
         + experts.sparse_layers * experts.count,  # one router bias per expert

@@ -2,16 +2,15 @@
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
 from stripectl.core.decoder_config import (
-    LINEAR_STAND_IN,
     NOTHING,
     Experts,
     config_heads,
     decoder,
     every,
     layer_masks,
-    matrices,
     usual_sizes,
 )
+from stripectl.core.linear_attention import LinearHeads
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
@@ -31,9 +30,8 @@ def read(keys: ConfigKeys) -> ModelConfig:
     )
     if keys.value("mlp_only_layers") or keys.size("decoder_sparse_step") != 1:
         raise keys.refuse("mlp_only_layers", "empty, with a decoder_sparse_step of 1")
-    linear = d * (2 * kn * kh + 3 * vn * vh + 2 * vn) - matrices(d, sizes)
-    heads = f"{sizes['heads']} heads of {sizes['head_dim']}"
-    convolved = keys.size("linear_conv_kernel_dim") * (2 * kn * kh + vn * vh)
+    convolution = keys.size("linear_conv_kernel_dim")
+    convolved = convolution * (2 * kn * kh + vn * vh)
     norms = -count * 2 * sizes["head_dim"]  # norms of queries and keys, which only softmax layers have
     return decoder(
         keys,
@@ -42,9 +40,12 @@ def read(keys: ConfigKeys) -> ModelConfig:
         query_key_norms="head",
         replaced=[
             *experts.replaced(d, gates=d),
-            Replacement(f"gated delta rule with {vn} heads of {vh}", f"{LINEAR_STAND_IN}, {heads}", count * linear),
+            Replacement(f"short convolutions of {convolution} tokens", NOTHING),
+            Replacement("output gates of linear layers", NOTHING, count * d * vn * vh),
             Replacement("gates of attention", NOTHING, (layers - count) * d * sizes["heads"] * sizes["head_dim"]),
         ],
+        recurrence="gdn",
+        linear_heads=LinearHeads(vn, kn, kh, vh),
         vectors=count * (convolved + 2 * vn + vh) + norms,
     )
 

@@ -1,0 +1,62 @@
+"""How the rows of hidden states move between the contiguous layout of linear layers and another layout of softmax ones.
+
+To zigzag and back the two halves of a shard, which are chunks 2i and 2i+1 of 2N, are permuted one by one: no two chunks
+of the same parity go to the same device. To striped and back is one all-to-all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from stripectl.core.layout import Layout
+from stripectl.core.plan import SEQUENCE_AXES, Plan
+
+BASE = "contiguous"  # the layout of linear layers, whose states go through positions in order
+
+
+class SwitchTransfer(NamedTuple):
+    """What a switch sends: the collective, the share of a device's rows, and the mean number of links that they cross
+    on a ring."""
+
+    opcode: str
+    share: float
+    links: float = 1.0
+
+
+def half_destinations(shards: int) -> tuple[list[int], list[int]]:
+    """The devices that the first and the second half of each contiguous shard go to in the zigzag layout."""
+
+    def holder(chunk: int) -> int:
+        return min(chunk, 2 * shards - 1 - chunk)
+
+    return [holder(2 * i) for i in range(shards)], [holder(2 * i + 1) for i in range(shards)]
+
+
+def switch_transfers(layout: str, shards: int) -> list[SwitchTransfer]:
+    """The transfers of a switch between the base layout and another one."""
+    if layout == "zigzag":
+        return [SwitchTransfer("collective-permute", 0.5, _links(there, shards)) for there in half_destinations(shards)]
+    places = [min(place, shards - place) for place in range(1, shards)]
+    return [SwitchTransfer("all-to-all", (shards - 1) / shards, sum(places) / max(1, shards - 1))]
+
+
+def _links(destinations: Sequence[int], shards: int) -> float:
+    apart = (abs(place - i) for i, place in enumerate(destinations))
+    return sum(min(each, shards - each) for each in apart) / shards
+
+
+def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
+    """Why the softmax layers of a plan cannot have a layout of their own, or None."""
+    if plan.layout != BASE:
+        return f"softmax layers can only have a layout of their own beside {BASE} layers. Try the layout {BASE}."
+    if other := [axis for axis in SEQUENCE_AXES if axis != "ring" and plan.size(axis) > 1]:
+        return f"layers of two layouts need a sequence on the axis ring alone, not on {other[0]}. Try {other[0]}=1."
+    if layout.name == "striped" and seq_len % plan.shards**2:
+        near = max(1, round(seq_len / plan.shards**2)) * plan.shards**2
+        return f"a switch to striped needs rows that divide over {plan.shards} devices twice. Try --seqlen {near}."
+    return None
+
+
+def switches(kinds: Sequence[str], switched: str) -> int:
+    """How often hidden states move in a pass through layers, there and back, for each run of layers of one kind."""
+    runs = sum(kind == switched and (at == 0 or kinds[at - 1] != switched) for at, kind in enumerate(kinds))
+    return 2 * runs

@@ -1,0 +1,47 @@
+"""`core.layout_switch` in JAX: rows of one device's part move between two layouts, inside a shard_map."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl.core.layout_switch import half_destinations
+
+
+def to_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> jax.Array:
+    """Rows in the contiguous layout, along a dimension, in another layout."""
+    if layout == "striped":
+        return _exchanged(x, axis, shards, dim)
+    halves = [
+        lax.ppermute(half, axis, [*enumerate(there)])
+        for half, there in zip(jnp.split(x, 2, dim), half_destinations(shards), strict=True)
+    ]
+    return _in_turn(halves, axis, dim)
+
+
+def from_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> jax.Array:
+    """What `to_layout` moved, as it was."""
+    if layout == "striped":
+        rows = x.shape[dim] // shards
+        shape = (*x.shape[:dim], shards, rows, *x.shape[dim + 1 :])
+        moved = lax.all_to_all(x.reshape(shape), axis, dim, dim + 1, tiled=True)
+        return moved.reshape(*x.shape[:dim], shards, rows, *x.shape[dim + 1 :]).swapaxes(dim, dim + 1).reshape(x.shape)
+    first, second = jnp.split(_in_turn(jnp.split(x, 2, dim), axis, dim), 2, dim)
+    halves = [
+        lax.ppermute(half, axis, [(place, i) for i, place in enumerate(there)])
+        for half, there in zip((first, second), half_destinations(shards), strict=True)
+    ]
+    return jnp.concatenate(halves, dim)
+
+
+def _exchanged(x: jax.Array, axis: str, shards: int, dim: int) -> jax.Array:
+    """Row i of a shard goes to device i mod N."""
+    rows = x.shape[dim] // shards
+    dealt = x.reshape(*x.shape[:dim], rows, shards, *x.shape[dim + 1 :])
+    return lax.all_to_all(dealt, axis, dim + 1, dim, tiled=True).reshape(x.shape)
+
+
+def _in_turn(halves: list[jax.Array], axis: str, dim: int) -> jax.Array:
+    """The halves in their order on even devices, the second first on odd ones: chunk i comes before 2N-1-i."""
+    first, second = halves
+    even = lax.axis_index(axis) % 2 == 0
+    return jnp.concatenate([jnp.where(even, first, second), jnp.where(even, second, first)], dim)
