@@ -23,7 +23,7 @@ from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
 from stripectl.errors import BadInput
 from stripectl.hardware.target import parse_target, read_target
-from stripectl.results.measurement import SEARCH_PROBES, Measurement
+from stripectl.results.measurement import Measurement
 from stripectl.util.files import load_yaml, unknown_name
 
 MAX_CLAIMS = 500
@@ -31,7 +31,6 @@ MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
 OPS = (">=", "<=", ">", "<")
 HERE = ("this machine", "local")
 # What a simulation stands on that was timed where the run was made.
-TIMED_HERE_SOURCES = ("measured_tile", *SEARCH_PROBES)
 FORMS = "[PLANS] METRIC OP VALUE, PLANS OP [NUMBER x] PLANS, or [PLANS] fits"
 OWN = ("claim", "name", "why")
 SIGNS = str.maketrans({"≥": ">=", "≤": "<=", "×": "x"})
@@ -102,7 +101,7 @@ def _printed(text: str) -> str:
 
 def is_timed_here(m: Measurement) -> bool:
     """Whether its time stands on what ran where the run was made."""
-    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED_HERE_SOURCES
+    return m.method == "measured" or (m.cost_source is not None and m.cost_source.source.is_timed_here)
 
 
 def word(kind: str, before: str, known: Iterable[str], of: Callable[[Measurement], str]) -> Callable[[str], Clause]:

@@ -148,8 +148,7 @@ def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chanc
 
 def why_disturbed(m: Measurement) -> str:
     """What else leaves no sample of a measurement as it would be, or nothing."""
-    seen = m.noise or {}
-    if seen.get("throttled"):
+    noise = m.noise or Noise()
+    if noise.throttled:
         return "the clock was throttled"
-    others = seen.get("others") or 0.0
-    return f"other programs took {others:.0%} of the cores" if others > BUSY_SHARE else ""
+    return f"other programs took {noise.others:.0%} of the cores" if noise.others > BUSY_SHARE else ""

@@ -114,7 +114,7 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
     """The curves of the plans, each through what the plan was found to take at its own length."""
     curves: dict[int, dict[str, float]] = {}
     for m in ranking.rivals:
-        known = {int(each["seq_len"]): each["median_s"] for each in m.scaling or () if each["median_s"] > 0}
+        known = {int(each.seq_len): each.median_s for each in m.scaling or () if each.median_s > 0}
         own = known.get(m.workload.seq_len)
         if own and m.median_s:
             for seq_len, seconds in known.items():

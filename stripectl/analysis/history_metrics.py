@@ -1,15 +1,12 @@
 """What of a measurement can be followed over runs."""
 
+import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from stripectl.results.measurement import SEARCH_PROBES, Measurement
-from stripectl.results.schema import is_number, is_numbers
+from stripectl.results.measurement import Measurement
 from stripectl.util.units import duration, nbytes, rate, times
-
-TIMED = ("measured_tile", *SEARCH_PROBES)  # sources of simulated times that stand on what was timed on a machine
 
 Interval = Sequence[float] | None
 
@@ -37,7 +34,7 @@ class HistoryMetric:
 
 def on_a_machine(m: Measurement) -> bool:
     """Whether its time is that of the machine it was found on."""
-    return m.method == "measured" or (m.cost_source or {}).get("source") in TIMED
+    return m.method == "measured" or (m.cost_source is not None and m.cost_source.source.is_timed_here)
 
 
 def _rate(of: Callable[[Measurement], float | None]) -> Callable[[Measurement], Interval]:
@@ -52,19 +49,16 @@ def _rate(of: Callable[[Measurement], float | None]) -> Callable[[Measurement], 
     return found
 
 
-def _number(part: Mapping[str, Any] | None, name: str) -> float | None:
-    """A number of what a measurement holds of anybody's making."""
-    value = (part or {}).get(name)
-    return value if is_number(value) else None
-
-
 def _sent(m: Measurement) -> float | None:
     return None if m.bytes is None else sum(m.bytes.values())
 
 
+def _finite_error(m: Measurement) -> float | None:
+    return m.check.error if m.check and math.isfinite(m.check.error) else None
+
+
 def _speedup_interval(m: Measurement) -> Interval:
-    ends = (m.speedup or {}).get("ci95")
-    return ends if ends and is_numbers(ends) and len(ends) == 2 else None
+    return m.speedup and m.speedup.ci95
 
 
 def _metrics() -> list[HistoryMetric]:
@@ -76,19 +70,19 @@ def _metrics() -> list[HistoryMetric]:
         HistoryMetric("mfu", mfu, lambda x: f"{x:.1%}", "higher", "lower", 1, _rate(mfu)),
         HistoryMetric(
             "speedup",
-            lambda m: _number(m.speedup, "value"),
+            lambda m: m.speedup and m.speedup.value,
             times,
             "higher",
             "lower",
             1,
             _speedup_interval,
-            over=lambda m: f"over {(m.speedup or {}).get('over')}",
+            over=lambda m: f"over {m.speedup and m.speedup.over}",
         ),
-        HistoryMetric("overlap", lambda m: _number(m.overlap, "ratio"), lambda x: f"{x:.1%}", "more", "less", 1),
+        HistoryMetric("overlap", lambda m: m.overlap and m.overlap.ratio, lambda x: f"{x:.1%}", "more", "less", 1),
         HistoryMetric("memory", lambda m: m.peak_bytes, nbytes, "more", "less", -1, counted=True),
         HistoryMetric("sent", _sent, nbytes, "more", "less", -1, counted=True),
         HistoryMetric(
-            "error", lambda m: _number(m.check, "max_rel_error"), lambda x: f"{x:.1e}", "larger", "smaller", -1
+            "error", _finite_error, lambda x: f"{x:.1e}", "larger", "smaller", -1
         ),
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stripectl.errors import BadInput
-from stripectl.results.measurement import Measurement, check_error
+from stripectl.results.measurement import Measurement
 from stripectl.util.files import unknown_name
 from stripectl.util.units import BYTES, PREFIXES, SECONDS, duration, nbytes, rate, times
 
@@ -43,7 +43,7 @@ class Metric:
         value = self.of(m)
         if value is None or not self.timed or m.method != "measured":
             return None if value is None else (value, value)
-        over = (m.speedup or {}).get("ci95") if self.name == "speedup" else None
+        over = m.speedup.ci95 if m.speedup and self.name == "speedup" else None
         ends = over or [self.of(replace(m, median_s=end)) for end in m.ci95_s or () if self.name != "speedup"]
         known = [end for end in ends if end is not None]
         return (min(known), max(known)) if known else None
@@ -112,7 +112,7 @@ METRICS = {
         ),
         Metric(
             name="speedup",
-            of=lambda m: m.speedup["value"] if m.speedup else None,
+            of=lambda m: m.speedup.value if m.speedup else None,
             shown=times,
             units=RATIO,
             source="It is over the contiguous ring of the same run.",
@@ -120,7 +120,7 @@ METRICS = {
         ),
         Metric(
             name="overlap",
-            of=lambda m: (m.overlap or {}).get("ratio"),
+            of=lambda m: m.overlap and m.overlap.ratio,
             shown=percent_text,
             units=SHARE,
             source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
@@ -137,14 +137,14 @@ METRICS = {
         ),
         Metric(
             name="max_rel_error",
-            of=lambda m: None if m.check is None else check_error(m.check),
+            of=lambda m: m.check and m.check.error,
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
             source="Measured plans have it: --method measured.",
         ),
         Metric(
             name="tiles",
-            of=lambda m: m.tiles["efficiency"] if m.tiles else None,
+            of=lambda m: m.tiles.efficiency if m.tiles else None,
             shown=percent_text,
             units=SHARE,
             source="Kernels that compute in tiles have it.",

@@ -69,7 +69,7 @@ class Samples:
 
 def yardsticks(*measured: Measurement) -> list[Sequence[float]]:
     """The seconds of the yardstick beside the samples of each; nothing where it was not timed beside those of all."""
-    found: list[Sequence[float]] = [(m.noise or {}).get("yardstick_s") or () for m in measured]
+    found: list[Sequence[float]] = [m.noise.yardstick_s if m.noise else () for m in measured]
     timed = all(len(each) == len(m.samples_s) for each, m in zip(found, measured, strict=True))
     return found if timed else [()] * len(measured)
 

@@ -131,12 +131,12 @@ def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list
     """Of every workload and target the `most` fastest plans, and what times are compared with, in the order of the run.
     `measurements` have their speed-ups."""
     best = [m for each in rankings(measurements) for m in each.rivals[:most]]
-    over = {(m.workload, m.method, m.speedup["over"]) for m in best if m.speedup}
+    over = {(m.workload, m.method, m.speedup.over) for m in best if m.speedup}
     chosen = {id(m) for m in best}
     return [
         m
         for m in measurements
-        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, str(m.plan)) in over))
+        if id(m) in chosen or (m.status == "ok" and (m.devices == 1 or (m.workload, m.method, m.plan) in over))
     ]
 
 
@@ -181,7 +181,7 @@ def simulated_and_measured(measurements: Sequence[Measurement]) -> list[Simulate
     for m in measurements:
         other, error = simulation_of(m, measurements), simulation_error(m, measurements)
         if other is not None and error is not None:
-            ran, clocked = (each.speedup["value"] if each.speedup else None for each in (m, other))
+            ran, clocked = (each.speedup.value if each.speedup else None for each in (m, other))
             found.append(SimulatedAndMeasured(m, other, error, clocked / ran - 1 if ran and clocked else None))
     return found
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stripectl.errors import BadInput
+from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, nbytes
@@ -101,17 +102,16 @@ def fact_verdict(name: str, was: float | None, now: float | None, threshold: flo
 
 def schedule_facts(m: Measurement) -> dict[str, float | None]:
     """What the compiler says of a plan, by name."""
-    program = m.compiled_program or {}
-    transfers, copies = program.get("collectives") or [], program.get("copies") or {}
+    program = m.compiled_program or CompiledProgram()
     found: dict[str, float | None] = {"fits": float(m.status == "ok"), "memory": m.peak_bytes}
-    found["tiles computed"] = (m.tiles or {}).get("computed")
-    found["predicted overlap"] = (m.overlap or {}).get("ratio")
-    found["copied a round"] = copies.get("bytes_per_round", 0)
-    kinds = sorted({each["opcode"] for each in transfers})
+    found["tiles computed"] = m.tiles and m.tiles.computed
+    found["predicted overlap"] = m.overlap and m.overlap.ratio
+    found["copied a round"] = program.copies.bytes_per_round if program.copies else 0
+    kinds = sorted({each.opcode for each in program.collectives})
     for kind in kinds:
-        alike = [each for each in transfers if each["opcode"] == kind]
-        found[f"sent by {kind}"] = sum(each["sent_bytes"] * each["times"] for each in alike)
-        found[f"{kind}s"] = sum(each["times"] for each in alike)
-        found[f"synchronous {kind}s"] = sum(each["times"] for each in alike if not each["asynchronous"])
-        found[f"{kind}s beside no tiles"] = sum(each["times"] for each in alike if not each["beside_tiles"])
+        alike = [each for each in program.collectives if each.opcode == kind]
+        found[f"sent by {kind}"] = sum(each.sent_bytes * each.times for each in alike)
+        found[f"{kind}s"] = sum(each.times for each in alike)
+        found[f"synchronous {kind}s"] = sum(each.times for each in alike if not each.asynchronous)
+        found[f"{kind}s beside no tiles"] = sum(each.times for each in alike if not each.beside_tiles)
     return found

@@ -24,10 +24,6 @@ class Overlap(NamedTuple):
         total = self.hidden_s + self.exposed_s
         return self.hidden_s / total if total > 0 else None
 
-    def to_json(self, source: str) -> dict[str, Any]:
-        """The `overlap` of a measurement that did not run: nothing is known of waiting for peers."""
-        return {"ratio": self.ratio, **self._asdict(), "skew_s": None, "stall_s": None, "source": source}
-
 
 def busiest_device(devices: Sequence[Mapping[str, Any]]) -> int:
     """The device that computes longest, so that others wait for it; of several alike, the one with most exposed."""

@@ -181,7 +181,7 @@ class Session:
         self.ready[key] = ReadyProgram(compiled, self.inputs[which], program.own_inputs(), program, flags, step)
         warm_s = [self.run(key) for _ in range(warmup)]
         return {
-            "check": checked,
+            "check": checked and record_json(checked),
             "compile_s": compile_s,
             "warm_s": warm_s[-1],
             "bytes": bytes_of(compiled),

@@ -7,7 +7,8 @@ was slower, whatever the reason: a throttled clock, a neighbour's caches, a hype
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from stripectl.results.findings import Noise
 
 from stripectl.results.measurement import Measurement
 
@@ -32,9 +33,9 @@ class Disturbances:
     @classmethod
     def before(cls, m: Measurement) -> "Disturbances":
         """What was seen beside the samples that a measurement has."""
-        seen, elapsed_s = m.noise or {}, sum(m.samples_s) * m.devices
-        counts = (seen.get(name) or 0 for name in ("throttled", "compiled"))
-        return cls(list(seen.get("yardstick_s") or ()), elapsed_s, elapsed_s * (seen.get("others") or 0.0), *counts)
+        seen, elapsed_s = m.noise or Noise(), sum(m.samples_s) * m.devices
+        counts = int(seen.throttled), int(seen.compiled)
+        return cls(list(seen.yardstick_s), elapsed_s, elapsed_s * seen.others, *counts)
 
     def seconds(self, answers: Sequence[Mapping[str, Any]]) -> float | None:
         """Of a sample, by the slowest of its processes; None where one of them compiled within it."""
@@ -47,25 +48,27 @@ class Disturbances:
         self.throttled += sum(each["throttled"] for each in answers)
         return max(each["seconds"] for each in answers)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "yardstick_s": list(self.yardstick_s),
-            "others": max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
-            "throttled": self.throttled,
-            "compiled": self.compiled,
-        }
+    @property
+    def noise(self) -> Noise:
+        """The same as a part of the measurement."""
+        return Noise(
+            yardstick_s=tuple(self.yardstick_s),
+            others=max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
+            throttled=self.throttled,
+            compiled=self.compiled,
+        )
 
 
 def disturbances(m: Measurement) -> list[str]:
     """What disturbed a measurement, in words."""
-    seen, found = m.noise or {}, list[str]()
-    if (spread := unsteadiness(seen.get("yardstick_s") or ())) > UNSTEADY_SPREAD:
+    seen, found = m.noise or Noise(), list[str]()
+    if (spread := unsteadiness(seen.yardstick_s)) > UNSTEADY_SPREAD:
         found.append(f"the machine's own speed varied by {spread:.0%}")
-    if (share := seen.get("others") or 0.0) > BUSY_CORE_SHARE:
+    if (share := seen.others) > BUSY_CORE_SHARE:
         found.append(f"other programs took {share:.0%} of its cores")
-    if count := seen.get("throttled"):
+    if count := seen.throttled:
         found.append(f"the clock was throttled {count:g} times")
-    if count := seen.get("compiled"):
+    if count := seen.compiled:
         found.append(f"{count:g} samples held a compilation and were taken again")
     if abs(change := drift(m.samples_s)) > DRIFT:
         found.append(f"samples drift by {change:+.0%} from the first to the last")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from stripectl.errors import BadInput
 from stripectl.results import journal
 from stripectl.results.measurement import Measurement, readable, with_speedups
-from stripectl.results.schema import MAX_MEASUREMENTS, check_fields, is_shallow, is_small
+from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
 
@@ -110,7 +110,7 @@ class Run:
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
-                measurements=[Measurement.from_json(check_fields(m)) for m in content["measurements"]],
+                measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=None,
                 searches=[SearchTable.from_json(each) for each in content.get("searches", ())],
             )
@@ -150,10 +150,10 @@ def _row(m: Measurement) -> dict[str, Any]:
         "median_s": m.median_s,
         "low_s": m.ci95_s[0] if m.ci95_s else None,
         "high_s": m.ci95_s[1] if m.ci95_s else None,
-        "speedup": m.speedup["value"] if m.speedup else None,
-        "bound": (m.bound or {}).get("attention_only"),
+        "speedup": m.speedup.value if m.speedup else None,
+        "bound": m.bound and m.bound.attention_only,
         **{"tokens_per_s": m.tokens_per_s, "mfu": m.mfu, "peak_bytes": m.peak_bytes},
-        "overlap": (m.overlap or {}).get("ratio"),
+        "overlap": m.overlap and m.overlap.ratio,
     }
 
 

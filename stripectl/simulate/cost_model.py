@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from stripectl.core.layout import Tile, TileCount
 from stripectl.hardware.links import Hops, Spread
+from stripectl.results.cost_source import CostOrigin, CostSource
 
 PARTS = ("compute", "communication", "latency", "memory")
 
@@ -62,16 +62,15 @@ class TileCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What a device and a link cost; `source` and `detail` say where tile costs come from. Hops of axes that are not in
-    `hops` are all alike."""
+    """What a device and a link cost; `cost_source` says where that comes from. Hops of axes that are not in `hops` are
+    all alike."""
 
     forward: TileCost
     backward: TileCost
     hop_latency_s: float
     link_bytes_per_s_one_way: float
     overlaps: bool
-    source: str
-    detail: dict[str, Any] = field(default_factory=dict)
+    cost_source: CostSource
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     blocking: Sequence[str] = ()  # collectives that the compiler runs by themselves, in every pass
     hops: Mapping[str, Hops] = field(default_factory=dict)
@@ -157,7 +156,7 @@ class CostModel:
 
 
 # For a simulation of which only counts are read: every tile takes a second.
-COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, "datasheet")
+COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, CostSource(source=CostOrigin.DATASHEET))
 
 
 def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:

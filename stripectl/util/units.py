@@ -67,11 +67,6 @@ def in_unit(name: str, value: float) -> str:
     return written(value)
 
 
-def worst_hop(hop: Mapping[str, float]) -> str:
-    """The rate and the delay of the worst hop of an axis, as far as they are known."""
-    known = {"slowest_bytes_per_s": lambda value: rate(value, "B/s"), "longest_latency_s": duration}
-    return ", ".join(say(hop[name]) for name, say in known.items() if name in hop)
-
 
 def plural(count: int, what: str) -> str:
     """A number of things: `1 device`, `2 devices`."""

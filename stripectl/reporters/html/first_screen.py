@@ -160,8 +160,8 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
         kinds.setdefault((m.plan.scheme, m.plan.layout), m)
     several = len(kinds) > 1
     found = list(kinds.values())[:MAX_PLANS] if several else list(ranking.rivals[:MAX_PLANS])
-    over = ranking.best.speedup and ranking.best.speedup["over"]
-    base = next((m for m in ranking.rivals if str(m.plan) == over), None)
+    over = ranking.best.speedup and ranking.best.speedup.over
+    base = next((m for m in ranking.rivals if m.plan == over), None)
     if base is not None and all(m is not base for m in found):
         found = [*found[: MAX_PLANS - 1], base]
     return sorted(found, key=lambda m: (m is not ranking.best, m.median_s or 0.0))
@@ -170,9 +170,9 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
 def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
     """The least time that the balance of tiles allows the best plan, from the time of the plan its gain is over."""
     best = ranking.best
-    over = best.speedup["over"] if best.speedup else None
-    base = next((m for m in contenders(ranking.members) if str(m.plan) == over), None)
-    most = (best.bound or {}).get("layer") if best.workload.passes == STEP else attention_bound(best)
+    over = best.speedup.over if best.speedup else None
+    base = next((m for m in contenders(ranking.members) if m.plan == over), None)
+    most = (best.bound.layer if best.bound else None) if best.workload.passes == STEP else attention_bound(best)
     if not base or not base.median_s or not most or base.plan.mesh != best.plan.mesh:
         return None
     return {"value": base.median_s / most / size, "words": f"bound {times(most)}: {duration(base.median_s / most)}"}

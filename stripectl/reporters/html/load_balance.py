@@ -32,7 +32,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
     a chart is drawn once for both; of several tiles, that of the fastest plan."""
     groups: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
     for m in shown:
-        if m.status != "ok" or not m.tiles or not m.tiles.get("per_round") or m.devices == 1:
+        if m.status != "ok" or not m.tiles or not m.tiles.per_round or m.devices == 1:
             continue
         plan, work = m.plan, m.workload
         mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
@@ -42,7 +42,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
             group[plan.scheme, plan.layout] = m
     made = []
     for (title, mesh), group in groups.items():
-        counts = [(m, m.tiles["per_round"]) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
+        counts = [(m, m.tiles.per_round) for _, m in sorted(group.items(), key=_as_in_papers) if m.tiles]
         most = max(max(map(max, per_round)) for _, per_round in counts)
         made.append({"title": f"{title}, {mesh}", "charts": [_chart(m, each, most) for m, each in counts]})
     return section("work", "Work", TITLE, INTRO, made, ABSENT, MAX_GROUPS_AND_CHARTS)

@@ -121,17 +121,17 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
     found: dict[str, tuple[str, float | None]] = {
         "time": (console.spread_cell(m), m.median_s),
         "memory": (console.memory_cell(m), m.peak_bytes),
-        "hidden": (console.hidden_cell(m), (m.overlap or {}).get("ratio")),
+        "hidden": (console.hidden_cell(m), m.overlap and m.overlap.ratio),
         "rate": (rate(m.flops_per_s_per_device, "FLOP/s"), m.flops_per_s_per_device),
     }
     if m.samples_s:
         found["samples"] = str(len(m.samples_s)), len(m.samples_s)
     if m.tiles:
-        found["tiles"] = f"{m.tiles['computed']:,}", m.tiles["computed"]
-        found["useful"] = f"{m.tiles['efficiency']:.1%}", m.tiles["efficiency"]
+        found["tiles"] = f"{m.tiles.computed:,}", m.tiles.computed
+        found["useful"] = f"{m.tiles.efficiency:.1%}", m.tiles.efficiency
     if m.devices > 1:
-        layer, sent, alone = (m.bound or {}).get("layer"), sum((m.bytes or {}).values()), over_one_device(m, run)
-        found["speed-up"] = console.speedup_cell(m), m.speedup["value"] if m.speedup else None
+        layer, sent, alone = m.bound and m.bound.layer, sum((m.bytes or {}).values()), over_one_device(m, run)
+        found["speed-up"] = console.speedup_cell(m), m.speedup.value if m.speedup else None
         found |= {"sent": (nbytes(sent), sent), "vs one": (times(alone), alone)}
         found |= {"bound": (times(attention_bound(m)), attention_bound(m)), "layer bound": (times(layer), layer)}
     if m.mfu is not None:
@@ -169,7 +169,6 @@ def _command(m: Measurement) -> str:
 
 
 def _figures(m: Measurement) -> list[tuple[str, str]]:
-    known: Mapping[str, Any] = m.cost_source or {}
     found = []
     if m.samples_s:
         cut_short = f"; {m.reason}" if m.status == "ok" and m.reason else ""
@@ -178,8 +177,8 @@ def _figures(m: Measurement) -> list[tuple[str, str]]:
         found.append(("95 % interval of the median", f"{duration(m.ci95_s[0])} to {duration(m.ci95_s[1])}"))
     if disturbed := disturbances(m):
         found.append(("disturbed", "; ".join(disturbed)))
-    if known.get("source"):
-        found.append(("costs from", str(known["source"]).replace("_", " ")))
+    if m.cost_source:
+        found.append(("costs from", m.cost_source.source.replace("_", " ")))
     if m.compile_s is not None:
         found.append(("compiled in", duration(m.compile_s)))
     if m.status != "ok":

@@ -98,7 +98,7 @@ def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
         "links",
         LINKS_TITLE,
         f"{mesh}: {str(m.plan).partition('@')[0]}, {format_length(m.workload.seq_len)} tokens, {m.workload.passes}",
-        ["compiled" if (m.compiled_program or {}).get("collectives") else "counted"],
+        ["compiled" if m.compiled_program and m.compiled_program.collectives else "counted"],
         f"{mesh} on {target}: {said}. A device sends {axes}.",
         chart_table(COLUMNS, rows, ("links",)),
         " ".join(

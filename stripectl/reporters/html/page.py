@@ -256,32 +256,30 @@ def check_rows(shown: Sequence[Measurement]) -> list[list[str]]:
     return [[str(m.plan), m.workload.passes, *_check(m.check)] for m in shown if m.check]
 
 
-def _check(found: Mapping[str, Any]) -> list[str]:
-    return [f"{found['max_rel_error']:.1e}", f"{found['tolerance']:.0e}", found["reference"]]
+def _check(found: Check) -> list[str]:
+    return [f"{found.max_rel_error:.1e}", f"{found.tolerance:.0e}", found.reference]
 
 
 def collective_rows(m: Measurement) -> list[list[str]]:
     """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
     and copied stands in the first."""
-    told = m.compiled_program or {}
-    copied = told.get("copies") or {}
+    program = m.compiled_program or CompiledProgram()
     changes = [
-        f"{each['name']} ({'-' if each['bytes'] < 0 else '+'}{nbytes(abs(each['bytes']))})"
-        for each in told.get("rewrites") or ()
+        f"{each.name} ({'-' if each.bytes < 0 else '+'}{nbytes(abs(each.bytes))})" for each in program.rewrites
     ]
-    if copied.get("per_round"):
-        took = duration(copied.get("s_per_round"))
-        changes.append(f"copies a round: {copied['per_round']} ({nbytes(copied['bytes_per_round'])}, {took})")
+    if (copied := program.copies) and copied.per_round:
+        took = duration(copied.s_per_round)
+        changes.append(f"copies a round: {copied.per_round} ({nbytes(copied.bytes_per_round)}, {took})")
     return [
         [
             plan_label(m),
-            each["pass"],
-            f"{each['opcode']} {each['dtype']}",
-            nbytes(each["sent_bytes"]),
-            str(each["times"]),
-            "asynchronous" if each["asynchronous"] else "synchronous",
-            "tiles" if each["beside_tiles"] else "nothing",
+            each.passes,
+            f"{each.opcode} {each.dtype}",
+            nbytes(each.sent_bytes),
+            str(each.times),
+            "asynchronous" if each.asynchronous else "synchronous",
+            "tiles" if each.beside_tiles else "nothing",
             "; ".join(changes) if at == 0 else "",
         ]
-        for at, each in enumerate(told.get("collectives") or ())
+        for at, each in enumerate(program.collectives)
     ]

@@ -156,8 +156,8 @@ def _rows(
             continue
         here = {m.printed_plan: m for m in (point.ranking.rivals if point.ranking else ())}
         found, over = (here.get(point.plans[each], rivals[each]) for each in (name, base))
-        same = point.ranking and found.speedup and found.speedup["over"] == str(over.plan)
-        interval = found.speedup.get("ci95") if found.speedup and same else None
+        same = point.ranking and found.speedup and found.speedup.over == over.plan
+        interval = found.speedup.ci95 if found.speedup and same else None
         yield {
             "tokens": point.seq_len,
             "name": name,
@@ -178,13 +178,14 @@ def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
         return None
     work = replace(m.workload, seq_len=seq_len)
     if attention_bound(m) is None or seq_len == m.workload.seq_len:
-        known = m.bound or {}
-        return attention_bound(m) and (known.get("layer") if work.passes == STEP else attention_bound(m))
+        layer = m.bound.layer if m.bound else None
+        return attention_bound(m) and (layer if work.passes == STEP else attention_bound(m))
     plan = m.plan
     try:
         if why_unsupported(plan, work, "cpu"):
             return None
-        return bounds(work, plan)["layer" if work.passes == STEP else "attention_only"]
+        found = bounds(work, plan)
+        return found.layer if work.passes == STEP else found.attention_only
     except (BadInput, ValueError):
         return None
 

@@ -52,9 +52,9 @@ def speedup_cell(m: Measurement) -> str:
     """Value, interval and, where the interval holds 1, the word for it."""
     if not m.speedup:
         return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
-    text = times(m.speedup["value"])
-    if m.speedup.get("ci95"):
-        low, high = m.speedup["ci95"]
+    text = times(m.speedup.value)
+    if m.speedup.ci95:
+        low, high = m.speedup.ci95
         text += f" [{low:.2f}, {high:.2f}]"
         if speedup_verdict(m.speedup) == "ambiguous":
             text += " ambiguous"
@@ -126,11 +126,11 @@ def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
 def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
     """Of plans in order the first of each pass, method, target and scheme, those that speed-ups are over, and all that
     failed."""
-    over = {(m.workload, m.method, m.speedup["over"]) for m in listed if m.speedup}
+    over = {(m.workload, m.method, m.speedup.over) for m in listed if m.speedup}
     seen, found = set[Hashable](), list[Measurement]()
     for m in listed:
         key = m.workload, m.method, m.target, m.plan.scheme
-        if m.status != "ok" or key not in seen or (m.workload, m.method, str(m.plan)) in over:
+        if m.status != "ok" or key not in seen or (m.workload, m.method, m.plan) in over:
             found.append(m)
         seen.add(key)
     return found
@@ -169,7 +169,7 @@ def memory_cell(m: Measurement) -> str:
 
 def hidden_cell(m: Measurement) -> str:
     """The share of communication beside compute."""
-    return f"{m.overlap['ratio']:.0%}" if m.overlap and m.overlap.get("ratio") is not None else NOTHING
+    return f"{m.overlap.ratio:.0%}" if m.overlap and m.overlap.ratio is not None else NOTHING
 
 
 def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str]:
@@ -190,7 +190,7 @@ def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str
         "speed-up": speedup_cell(m),
         "bound": times(attention_bound(m)),
         "vs one": times(over_one_device(m, run)),
-        "tiles": f"{m.tiles['efficiency']:.0%}" if m.tiles else NOTHING,
+        "tiles": f"{m.tiles.efficiency:.0%}" if m.tiles else NOTHING,
         "per device": rate(m.flops_per_s_per_device, "FLOP/s"),
         "MFU": NOTHING if m.mfu is None else f"{m.mfu:.0%}",
     }

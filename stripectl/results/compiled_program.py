@@ -1,0 +1,82 @@
+"""What a compiler says of a plan's program: its collectives and how they are scheduled, what it changed, and cycles."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stripectl.results.records import Amount, Sparse
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduledCollective:
+    """Transfers that are alike: which part of a training step they are of and which axes of the mesh they go along,
+    what a device sends each time, how often, and how they are scheduled."""
+
+    section: str | None = None
+    axis: str | None = None
+    opcode: str
+    passes: str
+    dtype: str
+    sent_bytes: Amount
+    times: Amount
+    asynchronous: bool
+    beside_tiles: bool
+    beside_work: bool = False
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """`transfers` of the program that the compiler changed, and by how much what a device sends grew."""
+
+    name: str
+    transfers: int
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopCopies(Sparse):
+    """Copies of whole arrays in a ring's loops: how many a round, what they move, and about how long that takes."""
+
+    per_round: Amount
+    bytes_per_round: Amount
+    s_per_round: Amount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongestSequence:
+    """Of a search for the longest sequence: its step in tokens, the length that is refused, and why."""
+
+    step: int | None = None
+    refused: Amount
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class KernelBundles:
+    """A kernel's bundles on one core, by how often they are issued.
+
+    A program's tiles then cost `tile + step` for each whole one that is computed, `boundary + step` for each boundary
+    one, `step` for each dead one, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
+    """
+
+    name: str  # as the HLO calls it
+    steps: int | None  # of the grid, on one core; None where its length is known to the device alone
+    tile: float  # of a step that computes a whole tile
+    boundary: float  # of a step that computes a boundary tile
+    step: float  # of every step besides: the loop, addresses, starting copies
+    row: float  # of the start and the end of a row of tiles
+    masked: bool  # whether a step can leave its tile out; where it cannot, `tile` holds most of what a step takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledProgram:
+    """What a compiler said. `cycles` are estimates of attention by pass, of a tile of each kind; `beside` of the other
+    parts of a training step."""
+
+    compiler: str | None = None
+    collectives: tuple[ScheduledCollective, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
+    copies: LoopCopies | None = None
+    cycles: Mapping[str, Mapping[str, float]] | None = None
+    beside: Mapping[str, float] | None = None
+    bundles: tuple[KernelBundles, ...] | None = None
+    longest: LongestSequence | None = None
