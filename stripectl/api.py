@@ -3,7 +3,7 @@
     import stripectl
 
     run = stripectl.bench(seqlen="256k", target="v5p:2x2x4", pass_="forward")
-    run.recommendation["plan"]
+    run.recommendation.plan
     pandas.DataFrame(run.rows())
 
 Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means the same as

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from stripectl.analysis.paired_change import MIN_SAMPLES, PairedChange, holm
 from stripectl.errors import BadInput
 from stripectl.results.environment import differing_parts
+from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 

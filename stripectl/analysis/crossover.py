@@ -7,13 +7,14 @@ Between two lengths the logarithm of the ratio of times is taken to be linear in
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from stripectl.analysis.ranking import MIN_MARGIN, Ranking
+from stripectl.core.method import Method
 from stripectl.results.measurement import Measurement, flags_text
+from stripectl.results.recommendation import ComparedLengths, PlanChange
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class LengthPoint:
     seq_len: int
     seconds: Mapping[str, float]
     plans: Mapping[str, str]  # printed, by name
-    method: str
+    method: Method
     ranking: Ranking | None = None
 
     @cached_property
@@ -60,8 +61,8 @@ def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
 
 
 def crossover(
-    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Any, Curves]
-) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    ranking: Ranking, others: Sequence[Ranking], drawn: dict[Hashable, Curves]
+) -> tuple[tuple[PlanChange, ...], ComparedLengths | None]:
     """(at most one change towards each side, the lengths that were compared); no lengths where only one is known.
     Curves that were `drawn` for another ranking of the run are not drawn again."""
     best, of_run = ranking.best, without_length(ranking)
@@ -71,20 +72,20 @@ def crossover(
     name = named(best)
     points = [point for point in points if name in point.seconds and len(point.seconds) > 1]
     if len(points) < 2 or best.workload.seq_len not in [point.seq_len for point in points]:
-        return [], None
+        return (), None
     at = [point.seq_len for point in points].index(best.workload.seq_len)
     changes = [_change(points[at::-1], name), _change(points[at:], name)]
-    compared = {
-        "first": points[0].seq_len,
-        "last": points[-1].seq_len,
-        "count": len(points),
-        "methods": list(dict.fromkeys(point.method for point in points)),
-        "source": "run" if points[0].ranking else "scaling",
-    }
-    return [change for change in changes if change], compared
+    compared = ComparedLengths(
+        first=points[0].seq_len,
+        last=points[-1].seq_len,
+        count=len(points),
+        methods=tuple(dict.fromkeys(point.method for point in points)),
+        source="run" if points[0].ranking else "scaling",
+    )
+    return tuple(change for change in changes if change), compared
 
 
-def without_length(ranking: Ranking) -> Any:
+def without_length(ranking: Ranking) -> Hashable:
     """Equal for rankings that differ in nothing but their length."""
     return ranking.workload.without("seq_len"), ranking.best.target
 
@@ -126,7 +127,7 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
     ]
 
 
-def _change(outward: Sequence[LengthPoint], name: str) -> dict[str, Any] | None:
+def _change(outward: Sequence[LengthPoint], name: str) -> PlanChange | None:
     """The first length, from the plan's own outward, at which it is surely beaten, and where the curves meet."""
     own = outward[0].seq_len
     for index, point in enumerate(outward):
@@ -136,13 +137,13 @@ def _change(outward: Sequence[LengthPoint], name: str) -> dict[str, Any] | None:
         ahead = [k for k in range(index) if outward[k].seconds.get(rival, 0.0) >= outward[k].seconds[name]]
         last = ahead[-1] if ahead else index - 1
         near, far = outward[last], outward[last + 1]
-        return {
-            "direction": "longer" if point.seq_len > own else "shorter",
-            "seq_len": _meet(near, far, name, rival) if ahead and rival in far.seconds else None,
-            "between": sorted((near.seq_len, far.seq_len)),
-            "plan": point.plans[rival],
-            "method": point.method,
-        }
+        return PlanChange(
+            direction="longer" if point.seq_len > own else "shorter",
+            seq_len=_meet(near, far, name, rival) if ahead and rival in far.seconds else None,
+            between=(min(near.seq_len, far.seq_len), max(near.seq_len, far.seq_len)),
+            plan=point.plans[rival],
+            method=point.method,
+        )
     return None
 
 

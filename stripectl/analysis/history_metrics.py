@@ -81,9 +81,7 @@ def _metrics() -> list[HistoryMetric]:
         HistoryMetric("overlap", lambda m: m.overlap and m.overlap.ratio, lambda x: f"{x:.1%}", "more", "less", 1),
         HistoryMetric("memory", lambda m: m.peak_bytes, nbytes, "more", "less", -1, counted=True),
         HistoryMetric("sent", _sent, nbytes, "more", "less", -1, counted=True),
-        HistoryMetric(
-            "error", _finite_error, lambda x: f"{x:.1e}", "larger", "smaller", -1
-        ),
+        HistoryMetric("error", _finite_error, lambda x: f"{x:.1e}", "larger", "smaller", -1),
     ]
 
 

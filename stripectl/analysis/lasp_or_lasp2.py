@@ -85,7 +85,9 @@ def sent_by_both(pair: ChainAndGather) -> str:
     each, hop = elements * itemsize, chain.cost_source and chain.cost_source.hop
     rate, overlap = chain.slowest_bytes_per_s, gather.overlap
     chained_s = hops * (each / rate + ((hop and hop.latency_s) or 0.0)) if rate else None
-    gathered_s = (overlap.hidden_s or 0.0) + (overlap.exposed_s or 0.0) if overlap and overlap.ratio is not None else None
+    gathered_s = None
+    if overlap and overlap.ratio is not None:
+        gathered_s = (overlap.hidden_s or 0.0) + (overlap.exposed_s or 0.0)
     return (
         f"{CHAIN} makes {hops} hops of {nbytes(each)}, whatever the length, each after the one before it"
         f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as much at once"

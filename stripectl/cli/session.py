@@ -125,7 +125,7 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
         run.environment["warnings"] = []
     found = run.recommendation = recommend(run)
     if found and (cluster := cluster_here()):
-        cluster.recommended = found["plan"]
+        cluster.recommended = str(found.plan)
     unsaved = [kept.rescue()]
     if given["as_json"]:
         click.echo(json.dumps(run.to_json(), indent=1))
@@ -203,7 +203,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
         for part in profile_parts(m.profile, title, screen.width, predicted, m.median_s):
             screen.print(part)
         screen.print()
-    if any("profile" in m.profile for m in traced):
+    if any(m.profile.profile for m in traced):
         screen.print(f"profile {opening(shlex.quote(str(folder / FOLDER)))}    (or tensorboard)", markup=False)
 
 
@@ -215,7 +215,7 @@ def exit_code(run: Any, explicit: bool) -> int:
     failed = [m for m in run.measurements if m.status == "failed"]
     if any((m.reason or "").startswith(WRONG_NUMBERS) for m in failed):
         return 4
-    unprofiled = (str((m.profile or {}).get("reason")).startswith(UNPROFILED) for m in run.measurements)
+    unprofiled = (str(m.profile and m.profile.reason).startswith(UNPROFILED) for m in run.measurements)
     if failed or any(unprofiled):
         return 1
     refused = [m.status == "refused" for m in run.measurements]

@@ -1,7 +1,7 @@
 """What a compiler says of a plan: the answer of its worker, and what is kept of it on disk."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.records import Sparse
@@ -17,7 +17,7 @@ class CompilerReport(Sparse):
     refused: str | None = None
     peak_bytes: int | None = None
     bytes: Mapping[str, int] | None = None
-    program: CompiledProgram = CompiledProgram()
+    program: CompiledProgram = field(default_factory=CompiledProgram)
     by_kind: tuple[CompiledProgram, ...] = ()
 
     @property

@@ -70,7 +70,9 @@ def program_report(
             collectives=tuple(alike),
             rewrites=tuple(changed),
             copies=copies(module, step),
-            cycles=estimated and {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
+            cycles=None
+            if estimated is None
+            else {passes: each.shared(runs[passes]) for passes, each in estimated.items()},
             beside=beside,
             bundles=bundles,
         ),
@@ -107,9 +109,7 @@ class Session:
         try:
             compiled = program.compile(flags)
         except Exception as error:
-            return record_json(
-                CompilerReport(refused=compiler_message(error), compile_s=time.perf_counter() - start)
-            )
+            return record_json(CompilerReport(refused=compiler_message(error), compile_s=time.perf_counter() - start))
         compile_s, bundles = time.perf_counter() - start, bundles_of(Path(dump)) if dump else None
         return record_json(program_report(work, parsed, compiled, compile_s, bundles))
 

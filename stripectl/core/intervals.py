@@ -4,7 +4,7 @@ With C the union of its compute intervals and M the union of its communication w
 exposed = |M minus C|, overlap = hidden / |M|. Intervals are (start, end), arrays of them have the shape (n, 2).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +23,6 @@ class Overlap(NamedTuple):
         """The share that is hidden; None where there is no communication."""
         total = self.hidden_s + self.exposed_s
         return self.hidden_s / total if total > 0 else None
-
-
-def busiest_device(devices: Sequence[Mapping[str, Any]]) -> int:
-    """The device that computes longest, so that others wait for it; of several alike, the one with most exposed."""
-    figures = "compute_s", "exposed_s", "hidden_s"
-    return max(range(len(devices)), key=lambda at: [devices[at][name] for name in figures])
 
 
 def union(*parts: Any) -> np.ndarray:

@@ -32,6 +32,7 @@ from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.measure.yardstick import Yardstick
 from stripectl.profiling.capture import WITHOUT_GRAPHS, capture
 from stripectl.profiling.folder import HLO
+from stripectl.results.records import record_json
 from stripectl.simulate.calibration import CalibrationBlock
 from stripectl.training.program import program_of
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stripectl.results.records import Amount, Sparse
+from stripectl.results.records import Amount, Count, Sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +16,8 @@ class ScheduledCollective:
     opcode: str
     passes: str
     dtype: str
-    sent_bytes: Amount
-    times: Amount
+    sent_bytes: Count
+    times: Count
     asynchronous: bool
     beside_tiles: bool
     beside_work: bool = False
@@ -36,8 +36,8 @@ class Rewrite:
 class LoopCopies(Sparse):
     """Copies of whole arrays in a ring's loops: how many a round, what they move, and about how long that takes."""
 
-    per_round: Amount
-    bytes_per_round: Amount
+    per_round: Count
+    bytes_per_round: Count
     s_per_round: Amount | None = None
 
 
@@ -46,7 +46,7 @@ class LongestSequence:
     """Of a search for the longest sequence: its step in tokens, the length that is refused, and why."""
 
     step: int | None = None
-    refused: Amount
+    refused: Count
     reason: str | None
 
 

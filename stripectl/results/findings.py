@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stripectl.core.intervals import Overlap
 from stripectl.core.plan import Plan
-from stripectl.results.records import Amount, Error, Sparse
+from stripectl.results.records import Amount, Count, Error, Sparse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +32,11 @@ class TileTally(Sparse):
     """How many tiles a forward pass computes for a head, all devices together; how many scores of them are useful, and
     their share; `per_round[device][round]` are tiles."""
 
-    computed: Amount
-    useful: Amount
+    computed: Count
+    useful: Count
     efficiency: Amount
     tile: str | None = None
-    per_round: tuple[tuple[Amount, ...], ...] = ()
+    per_round: tuple[tuple[Count, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if len({len(device) for device in self.per_round}) > 1:

@@ -10,7 +10,6 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from collections.abc import Hashable
 from typing import Any, Literal
 
 from stripectl.core.method import Method
@@ -21,11 +20,10 @@ from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.cost_source import CostSource
 from stripectl.results.findings import Bound, Check, CommunicationOverlap, Noise, Speedup, TileTally
 from stripectl.results.profile import Profile
-from stripectl.results.records import Amount, read_record, record_json, workload_json
+from stripectl.results.records import Amount, Count, read_record, record_json, workload_json
 from stripectl.results.schema import MAX_SAMPLES
 from stripectl.statistics.bootstrap import medians, percentile_interval
 from stripectl.util.json import JsonObject
-
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,9 @@ class Measurement:
     speedup: Speedup | None = None
     bound: Bound | None = None
     tiles: TileTally | None = None
-    bytes: Mapping[str, Amount] | None = None  # that a device sends, by opcode
-    peak_bytes: Amount | None = None
-    hbm_bytes: Amount | None = None
+    bytes: Mapping[str, Count] | None = None  # that a device sends, by opcode
+    peak_bytes: Count | None = None
+    hbm_bytes: Count | None = None
     overlap: CommunicationOverlap | None = None
     check: Check | None = None
     cost_source: CostSource | None = None
@@ -65,7 +63,7 @@ class Measurement:
     profile: Profile | None = None
     noise: Noise | None = None
     step_parts: Mapping[str, Amount] | None = None  # seconds of the parts of a training step
-    memory: Mapping[str, Amount] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
+    memory: Mapping[str, Count] | None = None  # bytes of the parts of a step, at the peak, as they are predicted
     bottleneck_shares: Mapping[str, Amount] | None = None  # of the time: saved were part of the machine twice as fast
     scaling: tuple[TimeAtLength, ...] | None = None  # the same plan at other lengths
 

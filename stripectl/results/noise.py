@@ -7,9 +7,9 @@ was slower, whatever the reason: a throttled clock, a neighbour's caches, a hype
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stripectl.results.findings import Noise
-
 from stripectl.results.measurement import Measurement
 
 UNSTEADY_SPREAD = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stripectl.results.findings import CommunicationOverlap
-from stripectl.results.records import Amount, Sparse
+from stripectl.results.records import Amount, Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceFigures(Sparse):
+class DeviceFigures:
     """A device in a step, medians over steps; `by_step` holds each of them."""
 
     name: str
@@ -33,7 +33,7 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HopFigures(Sparse):
+class HopFigures:
     """A hop; `window_s`, `hidden_s`, `exposed_s`, `skew_s` and `round_compute_s` by device, `transfer_s` of the device
     that needs least for it. `of_link` is the share of a link's rate."""
 
@@ -41,7 +41,7 @@ class HopFigures(Sparse):
     opcode: str
     passes: str
     axis: str
-    sent_bytes: Amount
+    sent_bytes: Count
     transfer_s: Amount
     window_s: tuple[Amount, ...]
     hidden_s: tuple[Amount, ...]
@@ -59,30 +59,34 @@ class HopFigures(Sparse):
     advice: str | None = None
 
     @property
+    def most_exposed_s(self) -> float:
+        return max(self.exposed_s)
+
+    @property
     def worst(self) -> int:
         """The device on which most of it is exposed."""
         return max(range(len(self.exposed_s)), key=self.exposed_s.__getitem__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxisFigures(Sparse):
+class AxisFigures:
     """Communication along an axis of the mesh, on one device."""
 
     axis: str
     hidden_s: Amount
     exposed_s: Amount
-    sent_bytes: Amount
+    sent_bytes: Count
     ratio: Amount | None = None
     bytes_per_s: Amount | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationFigures(Sparse):
+class OperationFigures:
     """An operation of the program: how often it ran, on all devices, and the time of it alone."""
 
     name: str
     category: str
-    count: Amount
+    count: Count
     self_s: Amount
     share: Amount | None = None
 
@@ -96,23 +100,32 @@ class StepTimeline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile(Sparse):
+class Profile:
     """What a profile says, or the reason why it says nothing. `profile` is the folder that holds it, below the run's;
     `overlap` moves to the measurement that the profile is of."""
 
     reason: str | None = None
     module: str | None = None
-    steps: Amount | None = None
+    steps: Count | None = None
     profile: str | None = None
     overlap: CommunicationOverlap | None = None
     devices: tuple[DeviceFigures, ...] = ()
     hops: tuple[HopFigures, ...] = ()
-    hops_left_out: Amount | None = None
+    hops_left_out: Count | None = None
     axes: tuple[AxisFigures, ...] = ()
     operations: tuple[OperationFigures, ...] = ()
     operations_by: str | None = None
     timeline: StepTimeline | None = None
     end: Diagnosis | None = None
+
+    @property
+    def busiest(self) -> int:
+        """The device that computes longest, so that others wait for it; of several alike, the one with most exposed."""
+        devices = self.devices
+        return max(
+            range(len(devices)),
+            key=lambda at: (devices[at].compute_s, devices[at].exposed_s, devices[at].hidden_s),
+        )
 
     def __post_init__(self) -> None:
         if not self.devices and self.reason is None:

@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 from stripectl.errors import BadInput
 from stripectl.results import journal
 from stripectl.results.measurement import Measurement, readable, with_speedups
+from stripectl.results.recommendation import Recommendation
+from stripectl.results.records import record_json
 from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
@@ -39,7 +41,7 @@ class Run:
     command: str
     environment: dict[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
-    recommendation: dict[str, Any] | None = None
+    recommendation: Recommendation | None = None
     searches: list[SearchTable] = field(default_factory=list)
     renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows: `api` hands it in
 
@@ -60,7 +62,7 @@ class Run:
         return head | {
             "environment": self.environment,
             "measurements": measured,
-            "recommendation": self.recommendation,
+            "recommendation": self.recommendation and record_json(self.recommendation),
             **({"searches": [each.to_json() for each in self.searches]} if self.searches else {}),
         }
 

@@ -1,7 +1,5 @@
-"""Limits of a run, and what numbers and nesting a run.json written by anybody may have for the rest of stripectl to read
-it. Fields are checked where records are read (`records`)."""
-
-from collections.abc import Mapping
+"""Limits of a run: its size, and which numbers and what nesting a run.json written by anybody may have. Fields are
+checked where records are read (`records`)."""
 
 MAX_MEASUREMENTS = 2**17  # of a run
 MAX_ASKED_PLANS = 2**13  # of a command
@@ -13,8 +11,9 @@ MAX_NESTING = 32
 
 def is_number(value: object) -> bool:
     """Zero, or a positive number of which ratios of ratios can be taken."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and (value == 0 or MIN_NUMBER <= value <= MAX_NUMBER)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return value == 0 or MIN_NUMBER <= value <= MAX_NUMBER
 
 
 def is_shallow(value: object) -> bool:
@@ -22,7 +21,7 @@ def is_shallow(value: object) -> bool:
     read deeper ones."""
     level = [value]
     for _ in range(MAX_NESTING):
-        parts = [part.values() if isinstance(part, Mapping) else part for part in level if isinstance(part, dict | list)]
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
         level = [each for part in parts for each in part if isinstance(each, dict | list)]
     return not level
 

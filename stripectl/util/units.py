@@ -1,7 +1,7 @@
 """Numbers with their units, for people: seconds and bytes are formatted here and nowhere else."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 NOTHING = "n/a"
 SECONDS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -65,7 +65,6 @@ def in_unit(name: str, value: float) -> str:
     """A number in the unit that its name ends in; as it is where that says none."""
     written = next((written for ending, written in ENDINGS if re.search(f"{ending}$", name)), str)
     return written(value)
-
 
 
 def plural(count: int, what: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import altair as alt
 
 from stripectl.reporters.html.charts import COLOURS, INK, QUIET, svg, tip, tip_channel
-from stripectl.reporters.terminal.tables import MARKS, METHOD_WORDS, spread_cell
-from stripectl.results.labels import plan_label
+from stripectl.reporters.terminal.tables import MARKS, spread_cell
+from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 

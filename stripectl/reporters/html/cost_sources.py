@@ -8,6 +8,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.records import record_json
 from stripectl.util.json import JsonObject
 
+
 def cost_source_rows(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, JsonObject, int]]:
     """(source, what it means, its figures, how many measurements stand on it) of each calibration; rough ones of a
     source are one: each has its own figures, which are in run.json."""

@@ -1,104 +1,73 @@
 """The first screen: the question, its answer, the figures that matter with how each is known, how sure the answer is, a
 chart of the plans that matter and what limits the best one."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from stripectl.analysis.confidence import LEVELS
 from stripectl.analysis.ranking import Ranking, contenders, rankings
 from stripectl.analysis.striped_attention_paper import published_comparisons
-from stripectl.core.workload import STEP, Workload
+from stripectl.core.workload import STEP
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import chart, chart_table
 from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
 from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, measurement_set, simulation_of
+from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.simulate.cost_model import PARTS
-from stripectl.util.units import NOTHING, SECONDS, duration, nbytes, rate, times, unit_of, with_interval
+from stripectl.util.units import NOTHING, SECONDS, duration, times, unit_of
 
 MAX_PLANS = 6  # of the chart
 HERO = 760  # pixels of its drawing on a wide screen
 MIN_SHARE = 0.005  # of a part that is drawn
 
 
-class Fact(NamedTuple):
-    """A figure: what it is, its value, the method it is known by, and a line on it."""
-
-    name: str
-    value: str
-    method: str | None
-    note: str
-
-
-def first_screen(found: Mapping[str, Any], shown: Sequence[Measurement]) -> dict[str, Any]:
+def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> dict[str, Any]:
     """Everything that the first screen shows of a recommendation `found` in the measurements of a run."""
     ranked = rankings(shown)
-    work = Workload.from_json(found["workload"])
-    ranking = next(each for each in ranked if each.workload == work and str(each.best.target) == found["target"])
+    work = found.workload
+    ranking = next(each for each in ranked if each.workload == work and each.best.target == found.target)
     return {
-        "question": found["question"],
-        "answer": found["answer"],
-        "plan": found["plan"],
+        "question": found.question,
+        "answer": found.answer,
+        "plan": str(found.plan),
         "workload": workload_label(work),
-        "facts": list(facts(found)),
-        "confidence": found["confidence"] | {"levels": LEVELS},
+        "facts": facts(found),
+        "confidence": found.confidence,
+        "levels": LEVELS,
         "limits": limits(found),
         "chart": hero(ranking, ranked, shown) | {"wide": HERO},
-        "use": found["use"],
-        "reasons": found["reasons"],
+        "use": found.use or {},
+        "reasons": found.reasons,
     }
 
 
-def facts(found: Mapping[str, Any]) -> Iterator[Fact]:
+def facts(found: Recommendation) -> list[Statement]:
     """Time, gain and memory."""
-    yield Fact(
-        "time",
-        with_interval(found["median_s"], found["ci95_s"]),
-        found["method"],
-        rate(found["tokens_per_s"], "tokens/s"),
-    )
-    gain, bound = found["gain"], found["bound"] or {}
-    if gain:
-        note = f"95 % interval {gain['ci95'][0]:.2f} to {gain['ci95'][1]:.2f}" if gain["ci95"] else ""
-        if bound.get("above"):
-            note = f"{bound['above']} ({times(bound['attention_only'])})"
-        elif bound.get("reached"):
-            note = "; ".join(filter(None, [note, f"bound {times(bound['attention_only'])}"]))
-        yield Fact("gain", times(gain["value"]), found["method"], note or f"over {gain['over'].partition('@')[0]}")
-    else:
-        yield Fact("gain", NOTHING, None, "the other plans are compared with this plan")
-    needs, has = found["peak_bytes"], found["hbm_bytes"]
-    if needs:
-        of = f"{needs / has:.0%} of the {nbytes(has)} of a device" if has else "per device"
-        yield Fact("memory", nbytes(needs), found["method"], of)
-    else:
-        yield Fact("memory", NOTHING, None, "neither measured nor compiled here")
+    unknown = Statement(name="memory", text="", value=NOTHING, note="neither measured nor compiled here")
+    return [found.statement(name) or unknown for name in ("time", "gain", "memory")]
 
 
-def limits(found: Mapping[str, Any]) -> dict[str, Any] | None:
+def limits(found: Recommendation) -> dict[str, Any] | None:
     """The parts of the machine by the time that each would save were it twice as fast, as shares of their sum; `parts`
     of a training step by their time."""
-    shares, steps = found["bottleneck_shares"] or {}, found["step_parts"] or {}
+    shares, said, parts = found.bottleneck_shares or {}, found.statement("bound by"), found.statement("parts")
     total = sum(shares.values())
-    if not total:
+    if not total or said is None:
         return None
-    first = found["bound_by"]
     segments, low = [], 0.0
     for part in PARTS:
         share = shares.get(part, 0.0)
         if share / total >= MIN_SHARE:
             segments.append({"part": part, "low": 100 * low, "share": 100 * share / total, "saves": f"{share:.0%}"})
             low += share / total
-    took = sum(steps.values())
     return {
-        "first": first,
-        "sentence": f"Twice as fast {first} would save {shares[first]:.0%} of the time.",
+        "first": said.value,
+        "sentence": said.note,
         "segments": segments,
-        "method": found["limits_method"],
-        "steps": ", ".join(
-            f"{name.replace('_', ' ')} {seconds / took:.0%}" for name, seconds in steps.items() if seconds
-        ),
+        "method": said.method,
+        "steps": parts and parts.text,
     }
 
 

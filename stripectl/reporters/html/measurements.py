@@ -1,7 +1,7 @@
 """The table of all measurements, and of each what stands behind its row: samples, check and the command that makes it
 again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stripectl.analysis.plausibility import why_implausible, why_so_fast

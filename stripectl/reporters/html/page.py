@@ -46,8 +46,10 @@ from stripectl.reporters.html import (
 from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.terminal import footnotes, tables
+from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
-from stripectl.results.labels import plan_label
+from stripectl.results.findings import Check
+from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
@@ -167,7 +169,7 @@ def _templates() -> jinja2.Environment:
     for name in ("style.css", "page.js"):
         text = (folder / name).read_text(encoding="utf-8")
         made.globals[name.partition(".")[0]] = {"text": Markup(text), "hash": content_hash(text)}
-    made.globals |= {"marks": MARKS, "words_of": tables.METHOD_WORDS}
+    made.globals |= {"marks": MARKS, "words_of": METHOD_WORDS}
     return made
 
 
@@ -196,7 +198,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "command": run.command,
         "stripectl": VERSION,
         "first": first_screen.first_screen(found, shown) if found else None,
-        "matrix": workloads.workload_matrix((found, *found["others"])) if found else None,
+        "matrix": workloads.workload_matrix(found.every) if found else None,
         "cards": cards[: workloads.MAX_DETAILS],
         "cards_left_out": len(cards[workloads.MAX_DETAILS :]),
         "failures": failures(shown) if not found else [],
@@ -264,9 +266,7 @@ def collective_rows(m: Measurement) -> list[list[str]]:
     """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
     and copied stands in the first."""
     program = m.compiled_program or CompiledProgram()
-    changes = [
-        f"{each.name} ({'-' if each.bytes < 0 else '+'}{nbytes(abs(each.bytes))})" for each in program.rewrites
-    ]
+    changes = [f"{each.name} ({'-' if each.bytes < 0 else '+'}{nbytes(abs(each.bytes))})" for each in program.rewrites]
     if (copied := program.copies) and copied.per_round:
         took = duration(copied.s_per_round)
         changes.append(f"copies a round: {copied.per_round} ({nbytes(copied.bytes_per_round)}, {took})")

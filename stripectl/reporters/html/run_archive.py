@@ -36,7 +36,7 @@ def archive_of_run(run: Run) -> tuple[str, str]:
     shown, found = shown_measurements(run.measurements), run.recommendation
     if (less := len(run.measurements) - len(shown)) == 0:
         return data_link(run.to_json())
-    found = found and found | {"others": found["others"][:MAX_OTHER_RECOMMENDATIONS]}
+    found = found and replace(found, others=found.others[:MAX_OTHER_RECOMMENDATIONS])
     packed, left_out = data_link(replace(run, measurements=list(shown), recommendation=found).to_json())
     return packed, f", without {less:,} of {len(run.measurements):,} measurements{left_out}"
 

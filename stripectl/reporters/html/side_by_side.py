@@ -19,6 +19,7 @@ from stripectl.reporters.html.run_archive import archive_of_run
 from stripectl.reporters.terminal.tables import change_cell, spread_cell
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
+from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
@@ -71,9 +72,9 @@ def _letter(at: int) -> str:
     return string.ascii_uppercase[at] if at < 26 else str(at + 1)
 
 
-def _run(letter: str, run: Run, found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _run(letter: str, run: Run, found: Recommendation | None) -> dict[str, Any]:
     own = recommendation_cards(found)
-    packed, left_out = archive_of_run(replace(run, recommendation=dict(found) if found else None))
+    packed, left_out = archive_of_run(replace(run, recommendation=found))
     return {
         "letter": letter,
         "id": run.id,

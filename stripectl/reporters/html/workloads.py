@@ -1,25 +1,26 @@
 """All workloads of a run in one matrix: lengths down, passes, models and targets across; a cell is the answer, its gain
 and how that is known, and leads to the details."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import Workload, format_length
 from stripectl.results.labels import workload_label
+from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, times
 
 MAX_DETAILS = 25  # workloads that have details; of the others the matrix has the answer
 
 
-def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def workload_matrix(found: Sequence[Recommendation]) -> dict[str, Any] | None:
     """The matrix of what is recommended, the workload that the run is about first; None where that is all."""
     if len(found) < 2:
         return None
-    works = [Workload.from_json(each["workload"]) for each in found]
+    works = [each.workload for each in found]
     lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
-    shapes = shape_labels(works, [each["target"] for each in found])
+    shapes = shape_labels(works, [str(each.target) for each in found])
     passes = [work.passes for work in works]
     by_length = list(zip(lengths, (_joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
     by_shape = list(zip((_joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
@@ -28,10 +29,10 @@ def workload_matrix(found: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
         each, (row, name) = found[at], places[at]
         rows.setdefault(row, {})[name] = {
-            "names": each["names"],
-            "gain": times(each["gain"]["value"]) if each["gain"] else None,
-            "time": duration(each["median_s"]),
-            "method": each["method"],
+            "names": each.names,
+            "gain": times(each.gain.value) if each.gain else None,
+            "time": duration(each.median_s),
+            "method": each.method,
             "anchor": workload_anchor(at) if at < MAX_DETAILS else None,
             "chosen": at == 0,
         }

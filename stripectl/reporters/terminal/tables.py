@@ -17,7 +17,7 @@ from rich.text import Text
 from stripectl.analysis.comparison import Comparison
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES
-from stripectl.results.labels import plan_label, workload_label
+from stripectl.results.labels import METHOD_WORDS, plan_label, workload_label
 from stripectl.results.measurement import (
     Measurement,
     attention_bound,
@@ -83,7 +83,6 @@ NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combina
 MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
 TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
-METHOD_WORDS = {"compiled": "compiled, predicted"}  # a compiler knows no time
 
 
 def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:

@@ -125,9 +125,7 @@ class PlanArms:
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
-        short = CostSource(
-            source=CostOrigin.SHORT_RUN, shorts_s=tuple(shorts_s), heads=cut.workload.heads, times=times
-        )
+        short = CostSource(source=CostOrigin.SHORT_RUN, shorts_s=tuple(shorts_s), heads=cut.workload.heads, times=times)
         if case.samples_s or not case.is_active:
             return replace(case.to_measurement(), cost_source=short if case.is_active else None)
         if not shorts_s:

@@ -134,9 +134,7 @@ class TileArms:
         if not self.runs[index]:
             return replace(case, status="refused", reason=why_not_run(self.prior_s, index))
         latency, rate = hop or (0.0, float("inf"))
-        source = CostSource(
-            source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found
-        )
+        source = CostSource(source=CostOrigin.ONE_BLOCK, tile=str(own), block=f"{BLOCK_ROWS} {BAND}", coarse=found)
         machine = CostModel(costs["forward"], costs["backward"], latency, rate, overlaps, source)
         seconds = simulate(case.workload, plan, machine).seconds
         return replace(case, method="simulated", median_s=seconds, cost_source=source)
