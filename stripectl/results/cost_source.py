@@ -190,3 +190,6 @@ class CostSource(TableSource):
     def by_pass(self) -> dict[str, TileSeconds]:
         """What tiles take, by pass."""
         return {name: own for name, own in (("forward", self.forward), ("backward", self.backward)) if own}
+
+
+FROM_DATASHEET = CostSource(source=CostOrigin.DATASHEET)

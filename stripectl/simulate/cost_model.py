@@ -8,7 +8,7 @@ import numpy as np
 
 from stripectl.core.layout import Tile, TileCount
 from stripectl.hardware.links import Hops, Spread
-from stripectl.results.cost_source import CostOrigin, CostSource
+from stripectl.results.cost_source import FROM_DATASHEET, CostSource
 
 PARTS = ("compute", "communication", "latency", "memory")
 
@@ -156,7 +156,7 @@ class CostModel:
 
 
 # For a simulation of which only counts are read: every tile takes a second.
-COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, CostSource(source=CostOrigin.DATASHEET))
+COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, FROM_DATASHEET)
 
 
 def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:

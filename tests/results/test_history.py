@@ -71,7 +71,7 @@ def test_a_run_comes_back_with_its_samples(history: History) -> None:
 def test_speed_ups_are_those_of_the_run(history: History) -> None:
     history.add(night(0))
     (found,) = history.runs(equal={"method": "measured"}, within={"plan": "striped"})
-    assert found.measurements[0].speedup and found.measurements[0].speedup["value"] == pytest.approx(1.6)
+    assert found.measurements[0].speedup and found.measurements[0].speedup.value == pytest.approx(1.6)
 
 
 def test_runs_come_in_order_of_time(history: History) -> None:

@@ -95,10 +95,10 @@ def test_files_that_are_no_run(tmp_path: Path, text: str, why: str) -> None:
 def test_speedups_are_over_the_contiguous_plan_with_an_interval() -> None:
     striped, contiguous = with_speedups([measured("striped", 1.0), measured("contiguous", 1.5)])
     assert contiguous.speedup is None
-    assert striped.speedup and striped.speedup["over"] == str(contiguous.plan)
-    assert striped.speedup["value"] == pytest.approx(1.5, rel=0.01)
-    low, high = striped.speedup["ci95"]
-    assert low < striped.speedup["value"] < high
+    assert striped.speedup and striped.speedup.over == str(contiguous.plan)
+    assert striped.speedup.value == pytest.approx(1.5, rel=0.01)
+    low, high = striped.speedup.ci95
+    assert low < striped.speedup.value < high
     assert speedup_verdict(striped.speedup) == "faster"
 
 

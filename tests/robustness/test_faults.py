@@ -69,7 +69,7 @@ def test_three_layouts_are_measured_and_checked() -> None:
     for m in found:
         assert m.status == "ok", m.reason
         assert len(m.samples_s) >= 3 and m.median_s and m.method == "measured"
-        assert m.check and m.check["max_rel_error"] <= m.check["tolerance"] == 2e-6
+        assert m.check and m.check.max_rel_error <= m.check.tolerance == 2e-6
         assert m.bytes == ({"collective-permute": 2 * 1024 * 16 * 4} if m.devices > 1 else {})
         assert m.compile_s and m.peak_bytes and m.ci95_s
 

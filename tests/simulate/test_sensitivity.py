@@ -9,6 +9,7 @@ from stripectl.core.plan import Plan, parse_plan
 from stripectl.core.workload import MAX_SEQ_LEN, Workload
 from stripectl.hardware.links import Hops
 from stripectl.hardware.target import read_target
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import PARTS, CostModel, TileCost
 from stripectl.simulate.sensitivity import (
@@ -30,7 +31,7 @@ def plan(layout: str = "striped", tile: int = 128) -> Plan:
 
 
 def machine(cost: TileCost, rate: float = 1e18, latency: float = 0.0) -> CostModel:
-    return CostModel(cost, cost, latency, rate, True, "datasheet")
+    return CostModel(cost, cost, latency, rate, True, FROM_DATASHEET)
 
 
 BOUND_BY = {

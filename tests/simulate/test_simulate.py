@@ -8,6 +8,7 @@ from stripectl.core.layout import Tile
 from stripectl.core.plan import parse_plan, schemes
 from stripectl.core.workload import Workload
 from stripectl.hardware.profile import Hardware
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.simulate.calibration import (
     CalibrationBlock,
     block_tile_count,
@@ -26,7 +27,9 @@ HOP_BYTES = 2 * ROWS * 4 * 2  # keys and values of one head in bfloat16
 
 
 def machine(tile_s: float = 1.0, rate: float = 1e12, latency: float = 0.0, overlaps: bool = True) -> CostModel:
-    return CostModel(TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, "datasheet")
+    return CostModel(
+        TileCost(tile_s, tile_s), TileCost(3 * tile_s, 3 * tile_s), latency, rate, overlaps, FROM_DATASHEET
+    )
 
 
 def seconds(plan: str, machine: CostModel, passes: str = "forward") -> float:
