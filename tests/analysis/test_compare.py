@@ -16,6 +16,7 @@ from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
 from tests.cli.test_cli import run as cli
 from tests.results.test_measurement import measured, run
+from tests.support.parts import with_parts
 
 STEADY = {"yardstick_s": [1e-3] * 15, "others": 0.0, "throttled": 0, "compiled": 0}
 
@@ -27,7 +28,7 @@ def sampled(median_s: float, noise: float = 0.001, seed: int = 0, count: int = 1
     samples = tuple(median_s * factors)
     middle, interval = median_interval(samples)
     m = replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval)
-    return replace(m, noise=STEADY | guards)
+    return with_parts(m, noise=STEADY | guards)
 
 
 def verdict(base: Measurement, new: Measurement, threshold: float = 0.05) -> tuple[str, str]:
@@ -166,8 +167,8 @@ def test_what_ci_systems_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
 def compiled(**changes) -> Measurement:
     hop = {"opcode": "collective-permute", "sent_bytes": 100, "times": 15, "asynchronous": True, "beside_tiles": True}
     hop |= {"pass": "forward", "dtype": "bf16"} | changes
-    m = replace(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, noise=None)
-    return replace(m, compiled_program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
+    m = with_parts(sampled(1.0), method="compiled", samples_s=(), peak_bytes=1000, overlap={"ratio": 1.0}, noise=None)
+    return with_parts(m, compiled_program={"collectives": [hop], "copies": {"per_round": 0, "bytes_per_round": 0}})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_memory_overlap_and_fitting_are_gated() -> None:
         f.name for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.0) if f.verdict == "WORSE"
     ] == ["memory"]
     assert all(f.verdict == "SAME" for f in compare_schedules(base, run(replace(compiled(), peak_bytes=1100)), 0.2))
-    less = compare_schedules(base, run(replace(compiled(), overlap={"ratio": 0.5})), 0.0)
+    less = compare_schedules(base, run(with_parts(compiled(), overlap={"ratio": 0.5})), 0.0)
     assert [(f.name, f.shown(f.now)) for f in less if f.verdict == "WORSE"] == [("predicted overlap", "50.0%")]
     refused = replace(compiled(), status="refused", reason="does not fit", compiled_program=None, peak_bytes=None)
     assert [(f.name, f.shown(f.now), f.verdict) for f in compare_schedules(base, run(refused), 0.0)] == [

@@ -17,6 +17,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.results.run import Run
+from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=2**18, heads=16, kv_heads=16, head_dim=128, model="1b")
 CONTIGUOUS, STRIPED = "ring/contiguous/xla@ring=8,tile=512x512", "ring/striped/xla@ring=8,tile=512x512"
@@ -30,7 +31,10 @@ def m(plan: str, seconds: float | None = 1.0, **given: Any) -> Measurement:
         "method": "simulated",
         "status": "ok" if seconds else "refused",
     }
-    return Measurement(plan=read_plan(plan), median_s=seconds, **(usual | given))
+    m = Measurement(
+        workload=WORK, plan=read_plan(plan), target=read_target("v5e:4x4"), method="simulated", median_s=seconds
+    )
+    return with_parts(m, **(usual | given))
 
 
 def sampled(plan: str, samples_s: Sequence[float], **given: Any) -> Measurement:
@@ -211,7 +215,7 @@ def test_figures_that_are_no_times() -> None:
         bytes={"collective-permute": 2**30, "all-to-all": 2**30},
         overlap={"ratio": 0.95},
         check={"max_rel_error": float("nan"), "tolerance": 0.01, "reference": "dense"},
-        tiles={"efficiency": 0.9},
+        tiles={"computed": 10, "useful": 9, "efficiency": 0.9},
     )
     verdicts = {
         text: judged(text, full).verdict for text in ("peak < 21 GiB", "sent <= 2 GiB", "overlap > 90%", "fits")

@@ -19,6 +19,7 @@ from stripectl.reporters.html.page import content_hash, page_context, render
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
 from stripectl.util.files import utf8
+from tests.support.parts import with_parts
 
 LAYOUTS = ("contiguous", "striped", "zigzag")
 FORWARD = Workload(seq_len=512, heads=2, kv_heads=2, head_dim=64, dtype="float32")
@@ -58,14 +59,14 @@ def made(
     rows = PER_ROUND[layout]
     tiles = {"tile": "64x64", "computed": sum(map(sum, rows)), "useful": 1, "efficiency": 0.9, "per_round": rows}
     known = {"tiles": tiles, "bytes": {"collective-permute": 2**20}, "bound": {"attention_only": 1.7, "layer": None}}
-    return Measurement(
+    m = Measurement(
         workload=workload,
         plan=read_plan(plan_of(layout)),
         target=read_target("cpu:4"),
         method=method,
         median_s=time_s,
-        **(known | given),
     )
+    return with_parts(m, **(known | given))
 
 
 def run_of(*measurements: Measurement, **environment: Any) -> Run:
@@ -153,11 +154,13 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
         found["answer"]
         == "Use zigzag ring attention with tiles of 64 x 64: 1.60x faster than contiguous ring attention."
     )
-    assert (found["method"], found["time"]) == ("measured", "500 ms ±1.0%")
-    assert (found["gain"], found["over"]) == ("1.60x, 95 % interval 1.60 to 1.60", plan_of("contiguous"))
+    assert (found["time"].method, found["time"].value) == ("measured", "500 ms ±1.0%")
+    said = {each.name: each.text for each in found["statements"]}
+    most = "94% of the 1.70x that the balance of tiles allows"
+    assert said["gain"] == f"1.60x (95 % interval 1.60 to 1.60) over {plan_of('contiguous')}; {most}"
     assert found["reasons"][0].startswith("It is 1.60x as fast as contiguous (95 % interval 1.60 to 1.60)")
     assert "94% of the 1.70x that the balance of its tiles allows" in found["reasons"][0]
-    assert "5 samples" in found["confidence"]["sentence"]
+    assert "5 samples" in said["confidence"]
 
 
 def test_plans_that_tie_are_one_answer_with_two_names(bench: Run) -> None:
@@ -209,7 +212,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
     levels = [
         page_context(run_of(*(made(name, t, method, **given) for name, t in (("contiguous", 2.0), ("zigzag", 1.0)))))[
             "first"
-        ]["confidence"]["level"]
+        ]["confidence"].level
         for method, given in (
             ("measured", {}),
             ("measured", {"ci95_s": (0.8, 1.2)}),
@@ -223,7 +226,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
     shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
     found = page_context(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
-    assert found["sentence"] == "Twice as fast communication would save 30% of the time."
+    assert found["sentence"] == "twice as fast it would save 30% of the time"
     assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
         ("compute", 0.0, pytest.approx(25)),
         ("communication", pytest.approx(25), pytest.approx(75)),
@@ -261,9 +264,12 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("contiguous", 0.8, bottleneck_shares=limits, scaling=scaling[0]),
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
-    assert found["bound_by"] == "communication: twice as fast it would save 40% of the time"
-    assert found["limits_method"] == "simulated"
-    assert found["changes"] == [{"at": "below about 362 tokens", "plan": plan_of("contiguous"), "method": "simulated"}]
+    limited, _, change = [each for each in found["statements"] if each.name in ("bound by", "margin", "crossover")]
+    assert limited.text.startswith("communication: twice as fast it would save 40% of the time (simulated); compute")
+    assert limited.method == "simulated"
+    assert change.text == (
+        f"below about 362, between 256 and 512 tokens, {plan_of('contiguous')} is faster (simulated)"
+    )
 
 
 def test_the_page_holds_what_to_use(page_text: str) -> None:
@@ -307,7 +313,7 @@ def test_work_shows_idle_devices_on_one_scale(bench: Run) -> None:
 
 def test_many_devices_are_thinned_and_say_so() -> None:
     rows = [[int(device >= at) for at in range(100)] for device in range(100)]
-    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "efficiency": 0.5, "per_round": rows})
+    big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
     chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
     assert chart["note"].endswith("Drawn: of devices 1 of 7, of rounds 1 of 7.")

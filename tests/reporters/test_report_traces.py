@@ -24,6 +24,7 @@ from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8
 from tests.profiling.test_trace_cells import TRACE, hop
 from tests.reporters.test_report import HOSTILE, Page, carried_by, check_harmless, made, poison, run_of
+from tests.support.parts import with_parts
 
 BUDGET = 1_500_000  # bytes of a page
 PROFILE = "profiles/8k ring; rm -rf x"
@@ -59,7 +60,7 @@ def test_a_run_without_a_trace_has_no_section() -> None:
 
 def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     plan = traced(TRACE | {"profile": PROFILE})
-    compiled = replace(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
+    compiled = with_parts(made("striped", 0.6, "compiled"), overlap={"ratio": 0.875})
     (found,) = page_context(run_of(plan, compiled))["traces"]["profiles"]
     assert found["headline"] == (
         "25% of the communication hides on the device that computes longest (the compiled schedule predicts 88%)"

@@ -9,6 +9,7 @@ from typing import Any
 from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Partial
+from stripectl.results.cost_source import FROM_DATASHEET
 from stripectl.results.measurement import Measurement, median_interval
 from stripectl.runner.request import Request
 from stripectl.util.progress import Say
@@ -44,7 +45,7 @@ class FakeBackend:
             slower = SLOWER[case.plan.layout] if case.devices > 1 else 1.0
             seconds = slower * case.workload.flops / case.devices / 1e13
             if self.method != "measured":
-                yield Final(replace(made, median_s=seconds, cost_source={"source": "datasheet"}))
+                yield Final(replace(made, median_s=seconds, cost_source=FROM_DATASHEET))
                 continue
             samples = tuple(seconds * each for each in SAMPLES)
             yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))

@@ -160,7 +160,7 @@ def test_a_simulated_step_is_the_sum_of_its_parts() -> None:
     target = parse_target("v5e:2x2")
     hardware, workload, plan = target.hardware, step(), parse_plan(PLAN)
     machine = CostModel(TileCost(1e-3, 2e-3), TileCost(3e-3, 4e-3), 1e-6, 1e9, True, FROM_DATASHEET)
-    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated", cost_source={})
+    case = Measurement(workload=workload, plan=read_plan(PLAN), target=target.name, method="simulated")
     found = simulated_step(case, hardware, [machine])
     assert found.step_parts and found.median_s == pytest.approx(sum(found.step_parts.values()))
     both, once = (simulate(workload.one_layer(each), plan, machine) for each in ("forward-backward", "forward"))
