@@ -127,9 +127,10 @@ def error_figure(value: Any, _: object = None) -> float:
     raise TypeError(f"{value!r} is not an error")
 
 
-def text(value: Any, _: object = None) -> str:
+def text(value: Any, kind: type[str] = str) -> str:
+    """A text, or the member of an enumeration of texts."""
     if isinstance(value, str):
-        return value
+        return value if kind is str else kind(value)
     raise TypeError(f"{value!r} is not a text")
 
 

@@ -72,7 +72,7 @@ def lent(median_s: float, slow: float, seed: int) -> Measurement:
     samples = tuple(median_s * times * (1 + 0.02 * rng.standard_normal(120)))
     middle, interval = median_interval(samples)
     guards = STEADY | {"yardstick_s": list(1e-3 * seen)}
-    return replace(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
+    return with_parts(measured("striped", 1.0), samples_s=samples, median_s=middle, ci95_s=interval, noise=guards)
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.8), (0.8, 0.2), (0.0, 0.5)])
@@ -89,7 +89,7 @@ def test_samples_that_drift_and_throttled_clocks_are_counted() -> None:
     base, new = sampled(1.0), sampled(1.15, seed=1)
     drifting = replace(new, samples_s=tuple(1.15 * (1 + 0.3 * (at / 14 - 0.5)) for at in range(15)))
     assert "samples of NEW drift by +17.6% from its first half" in verdict(base, drifting)[1]
-    assert "throttled in NEW" in verdict(base, replace(new, noise=STEADY | {"throttled": 2}))[1]
+    assert "throttled in NEW" in verdict(base, with_parts(new, noise=STEADY | {"throttled": 2}))[1]
 
 
 def test_an_unchanged_plan_is_seldom_called_changed_and_a_slower_one_nearly_always() -> None:

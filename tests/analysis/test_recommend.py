@@ -130,7 +130,7 @@ def test_reasons_hold_the_figures_of_the_run() -> None:
 def test_the_slowest_hop_of_the_mesh_is_the_link() -> None:
     slower = {
         "source": "datasheet",
-        "hop": {"bytes_per_s_one_way": 9e10},
+        "hop": {"latency_s": None, "bytes_per_s_one_way": 9e10},
         "slower_hops": {"ring": {"slowest_bytes_per_s": 4.5e10}},
     }
     answer = found(clocked("zigzag", 2.0, bytes={"collective-permute": 45 * 10**9}, cost_source=slower))

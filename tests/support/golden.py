@@ -115,7 +115,7 @@ def us(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name.removesuffix("_s"): scaled(value)
         for name, value in found.items()
-        if name.endswith("_s") and not name.endswith("_per_s")
+        if name.endswith("_s") and not name.endswith("_per_s") and value is not None
     }
 
 
