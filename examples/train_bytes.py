@@ -89,7 +89,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--plan", action="append", help="a plan of at most 8 devices; repeats")
-    parser.add_argument("--attention", default="softmax", help="softmax, linear, or a letter a layer of both: LLLS")
+    parser.add_argument("--attention", default="softmax", help="softmax, linear, or one letter per layer: LLLS")
     parser.add_argument("--memory", action="store_true", help="compile steps on long sequences, and run nothing")
     parser.add_argument("--seqlen", default="16k,32k,128k", help="the lengths of --memory")
     parser.add_argument("--device-mib", type=int, default=100, help="what a device of --memory has")

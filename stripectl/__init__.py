@@ -1,7 +1,7 @@
 """stripectl: which sequence-parallel attention, which tile sizes, which mesh, and why.
 
 A scheme is a short program over `attend` and `comm`. A layout says which positions of the sequence a shard holds. A
-kernel computes a tile. Bind them to JAX and the program runs or compiles; bind them to clocks and the same program is
+kernel computes a tile. Bound to JAX the program runs or compiles; bound to simulated clocks the same program is
 simulated.
 """
 
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Everything here is imported when it is asked for, so that the command line starts without JAX."""
+    """Import a name when it is first used, so that the command line starts without JAX."""
     if name == "__version__":
         return metadata.version("stripectl")
     if name not in FACE:

@@ -7,8 +7,8 @@
     pandas.DataFrame(run.rows())
 
 Options have the names of the command line's, with underscores: `kv_heads=8`, `pass_="step"`. A text means the same as
-there; a list stands for a text with commas, or for the option repeated. JAX is not imported here: devices belong to
-workers.
+on the command line; a list stands for a comma-separated text, or for a repeated option. JAX is not imported here:
+devices belong to workers.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from stripectl.util.files import unknown_name, write_atomically
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import interruptible
 
-# Options of the command line whose values have another name here.
+# Command line options whose values have another name here.
 NAMES = {"plan": "plans", "mesh": "meshes", "xla_flag": "xla_flags", "feature_map": "features", "pass_": "passes"}
 REPEATED = ("plans", "meshes", "xla_flags")
 NUMBERS = {each.name for each in fields(RequestOptions) if each.type in (int, int | None)}
@@ -51,12 +51,12 @@ Run.renderer = staticmethod(page.render)
 def bench(*, output: str | Path | None = None, resume: bool = False, progress: bool = True, **options: Any) -> Run:
     """Time plans side by side: `stripectl bench`.
 
-    With an `output` folder the run is kept there as it grows, and an interrupt leaves what was measured; `resume`
-    continues it. Without a folder the run is in memory alone.
+    With an `output` folder the run is saved there as it grows, and an interrupt leaves the results so far; `resume`
+    continues it. Without a folder the run is only in memory.
 
     Raises:
-        BadInput: an option or a value is not known, or nothing is left to run.
-        Missing: the devices, or the compiler, are not here.
+        BadInput: an option or a value is unknown, or nothing is left to run.
+        Missing: the devices, or the compiler, are not available here.
     """
     request = parse_request(request_options(options))
     with run_of_function("stripectl.bench", options, output, resume) as kept, progress_display(progress) as say:
@@ -72,12 +72,12 @@ def tune_tiles(
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Search the tiles of the kernel, of the forward and the backward pass: `stripectl tune-tiles`. `output` and
-    `resume` are as in `bench`.
+    """Search the kernel's tiles, for the forward and the backward pass: `stripectl tune-tiles`. `output` and `resume`
+    are as in `bench`.
 
     Raises:
-        BadInput: an option or a value is not known, or nothing is left to try.
-        Missing: the devices, or the compiler, are not here.
+        BadInput: an option or a value is unknown, or nothing is left to try.
+        Missing: the devices, or the compiler, are not available here.
     """
     if strategy not in STRATEGIES:
         raise BadInput(f"{strategy!r} is not a strategy. Try {' or '.join(STRATEGIES)}.")
@@ -93,12 +93,12 @@ def tune_tiles(
 def trace(
     plan: str | Plan, *, steps: int = 3, output: str | Path | None = None, progress: bool = True, **options: Any
 ) -> Run:
-    """Capture an XLA profile of a plan on the devices here, and what it says of its overlap: `stripectl trace`. Without
-    an `output` folder the profile itself is not kept.
+    """Capture an XLA profile of a plan on the local devices, with its overlap: `stripectl trace`. Without an `output`
+    folder the profile itself is deleted.
 
     Raises:
-        BadInput: an option or a value is not known.
-        Missing: the devices are not here.
+        BadInput: an option or a value is unknown.
+        Missing: the devices are not available here.
     """
     request = parse_trace(request_options(options), str(plan), default_size=not SIZE_OPTIONS & options.keys())
     with (
@@ -111,7 +111,8 @@ def trace(
 
 
 def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float = 0.05) -> list[Comparison]:
-    """Every measurement of `base`, and whether `new` is faster or slower by more than a share: `stripectl compare`.
+    """Every measurement of `base`, and whether `new` is faster or slower by more than `max_regression`, a fraction:
+    `stripectl compare`.
 
     Raises:
         BadInput: a run cannot be read, or the runs have no measurement in common.
@@ -120,7 +121,7 @@ def compare(base: str | Path | Run, new: str | Path | Run, max_regression: float
 
 
 def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
-    """One run, or several side by side, as an HTML page; where it lies: `stripectl report`.
+    """Write one run, or several side by side, as an HTML page, and return its path: `stripectl report`.
 
     Raises:
         BadInput: a run cannot be read, or the page cannot be written.
@@ -134,21 +135,21 @@ def report(*runs: str | Path | Run, output: str | Path = REPORT) -> Path:
 
 def accuracy() -> dict[str, Any]:
     """Predictions and every published measurement that ships, as plain data: `stripectl accuracy --json`."""
-    from stripectl.analysis.accuracy.tables import accuracy_data  # predicts, which nothing else here needs
+    from stripectl.analysis.accuracy.tables import accuracy_data  # computes predictions, which only this needs
 
     return accuracy_data()
 
 
 def load_run(run: str | Path | Run) -> Run:
-    """A run, or the one in a file or folder."""
+    """A run itself, or the run in a file or folder."""
     return run if isinstance(run, Run) else Run.load(Path(run)).readable()
 
 
 def request_options(told: Mapping[str, Any]) -> RequestOptions:
-    """Options by the names that they have in Python.
+    """Options by their Python names.
 
     Raises:
-        BadInput: one is not known.
+        BadInput: an option is unknown.
     """
     known = {each.name for each in fields(RequestOptions)} - set(NAMES.values()) | set(NAMES)
     for name in told:
@@ -159,7 +160,7 @@ def request_options(told: Mapping[str, Any]) -> RequestOptions:
 
 
 def _as_typed(name: str, value: Any) -> Any:
-    """A value as somebody types it on the command line: a list with commas, or one text per repetition."""
+    """A value as it would be typed on the command line: a comma-separated text, or one text per repetition."""
     several = isinstance(value, Sequence) and not isinstance(value, str)
     if name in REPEATED:
         return tuple(map(str, value)) if several else (str(value),)
@@ -172,7 +173,7 @@ def _as_typed(name: str, value: Any) -> Any:
 def run_of_function(
     name: str, told: Mapping[str, Any], output: str | Path | None, resume: bool = False, by: str = "key"
 ) -> Iterator[RunWriter]:
-    """The run that a function makes or continues, in its folder or in a temporary one."""
+    """The run that a function makes or continues, in its folder or in a temporary folder."""
     if resume and output is None:
         raise BadInput("cannot resume a run without its folder. Try output='FOLDER'.")
     arguments = ", ".join(f"{key}={value!r}" for key, value in told.items() if value is not None)
@@ -186,7 +187,7 @@ def run_of_function(
 
 
 def with_previous(request: Request, kept: RunWriter) -> Request:
-    """The request, with the measurements of the run that is resumed."""
+    """The request, with the measurements of the resumed run."""
     return replace(request, previous=tuple(kept.run.measurements))
 
 

@@ -1,7 +1,7 @@
-"""Where versions of JAX differ, and every private name of JAX that stripectl uses. Nothing else looks one up.
+"""Differences between versions of JAX, and every private name of JAX that stripectl uses. No other module uses one.
 
 A name is looked up inside a function, so importing this module does not import JAX. Each lookup checks that the name
-takes the arguments that it is given, and is a probe: `stripectl doctor` runs all of them in a child process.
+accepts stripectl's arguments, and is a probe: `stripectl doctor` runs all of them in a child process.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from stripectl.errors import Missing
 
-# What stripectl's tests have passed with: (Python, JAX, libtpu), as JAX's own extras pin libtpu.
+# Versions with which stripectl's tests have passed: (Python, JAX, libtpu), with the libtpu that JAX's extras pin.
 TESTED = (("3.11", "0.10.2", "0.0.42.1"), ("3.12", "0.12.0.1", "0.0.50.1"), ("3.13", "0.12.0.1", "0.0.50.1"))
 
 
@@ -30,7 +30,7 @@ class Splash(NamedTuple):
 
 @dataclass(frozen=True)
 class Cudnn:
-    """JAX's primitives for cuDNN's attention. `options` are what a version takes besides what stripectl sets."""
+    """JAX's primitives for cuDNN attention. `options` are arguments that a version takes and stripectl leaves unset."""
 
     forward: Any
     backward: Any
@@ -40,7 +40,7 @@ class Cudnn:
 
 
 def splash() -> Splash:
-    """Splash attention, of whose backward pass JAX's public function cannot be given the log-sum-exp.
+    """Splash attention. JAX's public function cannot give its log-sum-exp to the backward pass.
 
     Raises:
         Missing: this version of JAX has no such functions.
@@ -59,11 +59,11 @@ def splash() -> Splash:
 
 CUDNN_ARRAYS = ("query", "key", "value", "bias", "q_seqlen", "kv_seqlen", "q_offsets", "kv_offsets", "page_table_k")
 CUDNN_OPTIONS = {"scale", "seed", "dropout_rate", "variadic_args", "mask_type", "layout", "sliding_window_length"}
-SCORE_MOD = {"score_mod_name", "score_mod_jaxpr"}  # from JAX 0.12 on: a function of the scores, None for none
+SCORE_MOD = {"score_mod_name", "score_mod_jaxpr"}  # from JAX 0.12 on: a function of the scores, None by default
 
 
 def cudnn() -> Cudnn:
-    """cuDNN's attention with its backward pass for a part of the keys, which JAX's public function does not have.
+    """cuDNN attention with a backward pass for a part of the keys, which JAX's public function does not have.
 
     Raises:
         Missing: this version of JAX has no such primitives, or they take other arguments.
@@ -90,8 +90,8 @@ def cudnn() -> Cudnn:
 
 
 def cluster() -> Callable[[int], tuple[Any, ...]]:
-    """What `jax.distributed` finds of the hosts of TPU pods, SLURM, Open MPI and Kubernetes: a function of a limit in
-    seconds that gives (address of host 0, count of hosts, index of this host, ...).
+    """How `jax.distributed` detects the hosts of TPU pods, SLURM, Open MPI and Kubernetes: a function of a time limit
+    in seconds that returns (address of host 0, number of hosts, index of this host, ...).
 
     Raises:
         Missing: this version of JAX has no such function.
@@ -109,7 +109,7 @@ def cluster() -> Callable[[int], tuple[Any, ...]]:
 
 
 def pallas_interpreter() -> Any:
-    """The module that runs Pallas TPU kernels on CPU; its `races` say whether a kernel read what was still to come.
+    """The module that runs Pallas TPU kernels on CPU; its `races` say whether a kernel read data before it arrived.
 
     Raises:
         Missing: this version of JAX has no such module.
@@ -130,9 +130,9 @@ PROBES: dict[str, Callable[[], Any]] = {
 
 
 def keep_barriers_on_cpu() -> dict[str, str]:
-    """Compiler flags for a loop that is unrolled in part on CPU. XLA before jaxlib 0.11 drops barriers before it orders
-    a program, so that rounds mix, copy what they send, and nothing runs beside a hop; out of a loop something does, if
-    rounds may mix. From 0.11 on its order needs no more memory without barriers."""
+    """Compiler flags for a partly unrolled loop on CPU. XLA before jaxlib 0.11 drops barriers before it orders a
+    program, so rounds mix, copy what they send, and no compute runs during a hop; outside a loop some does, if rounds
+    may mix. From 0.11 on the order needs no more memory without barriers."""
     return {"xla_disable_hlo_passes": "cse_barrier_expander"} if is_older("jaxlib", "0.11") else {}
 
 
@@ -142,7 +142,7 @@ def is_older(package: str, release: str) -> bool:
 
 
 def accepts_arguments(function: Any, names: set[str]) -> None:
-    """That a function takes arguments of these names.
+    """Check that a function accepts arguments with these names.
 
     Raises:
         AttributeError: it does not.
@@ -152,7 +152,7 @@ def accepts_arguments(function: Any, names: set[str]) -> None:
 
 
 def missing_jax_names(part: str, remedy: str, error: Exception) -> Missing:
-    """What a part of stripectl that uses private names of JAX says where JAX has others."""
+    """The error of a part of stripectl that uses private names of JAX, for a JAX that has others."""
     tested = sorted({jax for _, jax, _ in TESTED})
     return Missing(
         f"{part} uses names that are private in JAX, and JAX {metadata.version('jax')} has others: {error}. {remedy} "
@@ -161,11 +161,11 @@ def missing_jax_names(part: str, remedy: str, error: Exception) -> Missing:
 
 
 class Session:
-    """The request that a worker answers which probes JAX."""
+    """The request that a worker answers in order to probe JAX."""
 
     def probe(self) -> dict[str, str | None]:
-        """Of each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
-        devices, which ends this process where XLA does not know a flag that it is given."""
+        """For each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
+        devices, which ends this process if the environment holds a flag that XLA does not know."""
         import jax
 
         jax.devices()

@@ -1,4 +1,4 @@
-"""What the user can act on: the command line prints such an error as one line and exits with its code."""
+"""Errors that the user can act on: the command line prints such an error as one line and exits with its code."""
 
 
 class StripectlError(Exception):

@@ -1,1 +1,1 @@
-"""Conclusions: pure functions of what was found."""
+"""Conclusions: pure functions of results."""

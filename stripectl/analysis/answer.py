@@ -1,6 +1,6 @@
-"""The question that a run asks and its answer, each as a sentence that a person would say.
+"""The question that a run asks and its answer, each as one plain sentence.
 
-Plans that cannot be told apart are one answer with several names: "striped or zigzag ring attention".
+Plans that cannot be distinguished are one answer with several names: "striped or zigzag ring attention".
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -17,9 +17,9 @@ from stripectl.results.recommendation import ReachedBound
 from stripectl.util.units import duration, plural, times
 
 MAX_TIES = 6  # plans that are compared with the best
-MAX_NAMES = 3  # names of plans that cannot be told apart; of more their number is given
+MAX_NAMES = 3  # names of plans that cannot be distinguished; of more, their number
 MIN_GAIN = 1.005  # below it two plans are equally fast
-ABOVE_BOUND = 1.0005  # share of a bound from which a gain exceeds it as it is printed
+ABOVE_BOUND = 1.0005  # share of a bound from which a gain visibly exceeds the bound
 PASS_WORDS = {
     "forward": "a forward pass of attention",
     "forward-backward": "a forward and a backward pass of attention",
@@ -28,7 +28,7 @@ PASS_WORDS = {
 
 
 def question(workload: Workload, target: str, devices: int) -> str:
-    """What was asked: the work, its model and length, and the machine."""
+    """The question: the work, its model and length, and the machine."""
     tokens = f"{format_length(workload.seq_len)} tokens"
     if workload.query_len:
         count = workload.query_len
@@ -39,8 +39,7 @@ def question(workload: Workload, target: str, devices: int) -> str:
 
 
 def ties(ranking: Ranking) -> list[Measurement]:
-    """The best plan, and the next ones that may be as fast; without those that differ in tiles alone, of which the best
-    stands for all."""
+    """The best plan, and the next plans that may be as fast; of plans that differ only in tiles, only the best."""
     same_but_tiles = {id(m) for m in ranking.alike}
     found = [ranking.best]
     for m in ranking.rivals[1 : MAX_TIES + 1]:
@@ -53,7 +52,7 @@ def ties(ranking: Ranking) -> list[Measurement]:
 
 
 def answer(ranking: Ranking, gain: Speedup | None) -> str:
-    """Which plan to use, and how much faster it is than which other."""
+    """Which plan to use, and how much faster it is than which other plan."""
     best, equals = ranking.best, ties(ranking)
     name = equal_plans_phrase(equals, ranking.rivals)
     if best.devices == 1:
@@ -70,7 +69,7 @@ def answer(ranking: Ranking, gain: Speedup | None) -> str:
 
 
 def base_phrase(best: Measurement, base: Plan) -> str:
-    """The plan that a gain is over."""
+    """The plan that a gain is relative to."""
     plan = best.plan
     bare = replace(plan, tile=base.tile, backward=base.backward, mesh=base.mesh, softmax=base.softmax)
     if bare == base:
@@ -94,7 +93,7 @@ def plan_phrase(m: Measurement, others: Iterable[Measurement]) -> str:
 
 
 def equal_plans_phrase(equals: Sequence[Measurement], others: Iterable[Measurement]) -> str:
-    """Plans that cannot be told apart, in words: what they share is said once."""
+    """Plans that cannot be distinguished, in words that name their common parts once."""
     plans, rivals = [m.plan for m in equals], [m.plan for m in others]
 
     def differs(part: Callable[[Plan], Hashable]) -> bool:
@@ -140,7 +139,7 @@ def mesh_words(plan: Plan) -> str:
 
 
 def options_words(plan: Plan) -> str:
-    """Options that are not the usual ones."""
+    """Options that differ from their defaults."""
     said = [f"unroll={plan.unroll}"] * (plan.unroll != 1) + [f"parts={plan.parts}"] * (plan.parts != 1)
     said += [f"chunk={plan.chunk}"] * (plan.chunk is not None)
     return ", ".join(
@@ -149,7 +148,7 @@ def options_words(plan: Plan) -> str:
 
 
 def or_list(names: Sequence[str]) -> str:
-    """Names with "or" before the last; of many the first, and how many others."""
+    """Names with "or" before the last; of many names the first, and the number of others."""
     if len(names) > MAX_NAMES:
         return f"{names[0]} or one of {len(names) - 1} others"
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

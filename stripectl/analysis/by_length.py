@@ -1,9 +1,9 @@
-"""Which scheme wins at which sequence length.
+"""The best scheme at each sequence length.
 
-The best plan of every scheme at every length of a run, beside the best of all: a contest for every workload, but for
-its length, and target. The winner is the one that ranking finds. A scheme has the strongest method that timed any of
-its plans, and stands by its time over the winner's by the same method, since a measured and a simulated time do not
-compare. A plan that does not cut the sequence stands for no scheme, since all are the same there.
+There is one comparison for every workload (without its length) and target: the best plan of every scheme at every
+length of a run. The ranking decides the winner. A scheme uses the strongest method that timed any of its plans, and
+its ratio is its time over the winner's by the same method, because measured and simulated times are not comparable. A
+plan that does not shard the sequence belongs to no scheme, because all schemes are equal there.
 """
 
 import math
@@ -20,9 +20,9 @@ from stripectl.results.measurement import Measurement, refusals_and_failures
 
 @dataclass(frozen=True)
 class SchemeResult:
-    """What came of a scheme at a length: its best plan, its time over the winner's by the same method, where the winner
-    has one, and whether it may be as fast; and the plans that have no time, those refused alike together: by the
-    strongest method first, and of one method in the order of the run, which begins with the usual mesh."""
+    """The result of a scheme at a length: its best plan; its time over the winner's by the same method, where the
+    winner has such a time; whether it may be as fast; and the plans without a time, grouped by reason: the strongest
+    method first, and within a method in the order of the run, which begins with the default mesh."""
 
     best: Measurement | None
     ratio: float | None
@@ -32,8 +32,8 @@ class SchemeResult:
 
 @dataclass(frozen=True)
 class LengthResult:
-    """A length of a contest: what came of each scheme, by name, and of all plans that have no time. `winner` is None
-    where no plan has one."""
+    """A length of a comparison: the result of each scheme, by name, and all plans without a time. `winner` is None
+    where no plan has a time."""
 
     seq_len: int
     cells: Mapping[str, SchemeResult]
@@ -46,7 +46,7 @@ class LengthResult:
 
     @property
     def runner_up(self) -> str | None:
-        """The next scheme, where one can be compared: of those that the strongest method timed, the fastest."""
+        """The next scheme, where one can be compared: the fastest other scheme that the strongest method timed."""
         known = [
             (strength(cell.best.method), cell.ratio, name) for name, cell in self.others() if cell.best and cell.ratio
         ]
@@ -54,7 +54,7 @@ class LengthResult:
 
     @property
     def leaders(self) -> tuple[str, ...]:
-        """The winner, and whoever may be as fast."""
+        """The winner, and schemes that may be as fast."""
         return (*((self.winner,) if self.winner else ()), *(name for name, cell in self.others() if cell.close))
 
     def others(self) -> Iterable[tuple[str, SchemeResult]]:
@@ -63,7 +63,8 @@ class LengthResult:
 
 @dataclass(frozen=True)
 class SchemesByLength:
-    """Schemes at two lengths or more, the shortest first; those that win first, and then the nearest to winning."""
+    """Schemes at two or more lengths, the shortest first; schemes that win come first, then those closest to
+    winning."""
 
     workload: Workload  # at the shortest length
     target: TargetName
@@ -72,8 +73,8 @@ class SchemesByLength:
 
 
 def schemes_by_length(measurements: Iterable[Measurement]) -> list[SchemesByLength]:
-    """Those of a run, in its order: of a workload and target with two lengths and two schemes, or more, that have a
-    time."""
+    """The comparisons of a run, in its order: for each workload and target with two or more lengths and two or more
+    schemes that have a time."""
     groups: dict[Hashable, list[Measurement]] = {}
     for m in measurements:
         if scheme_of(m):
@@ -82,7 +83,7 @@ def schemes_by_length(measurements: Iterable[Measurement]) -> list[SchemesByLeng
 
 
 def scheme_of(m: Measurement) -> str | None:
-    """What cuts the sequence; None of a plan that means nothing here."""
+    """The scheme that shards the sequence; None for a plan that this stripectl cannot read."""
     try:
         return m.plan.sequence_scheme
     except (BadInput, ValueError):
@@ -115,7 +116,7 @@ def _length(seq_len: int, members: Sequence[Measurement], ranking: Ranking | Non
 
 
 def _cell(name: str, own: Sequence[Measurement], timed: Sequence[Measurement], ranking: Ranking | None) -> SchemeResult:
-    """What came of the plans of a scheme; `timed` are the contenders of all."""
+    """The result of a scheme's plans; `timed` are the contenders of all schemes."""
     refused = sorted(refusals_and_failures(own), key=lambda those: strength(those[0].method))
     wide = [
         m
@@ -136,7 +137,7 @@ def _commonest(members: Iterable[Measurement]) -> list[list[Measurement]]:
 
 
 def _in_order(lengths: Sequence[LengthResult]) -> list[str]:
-    """Schemes by the first length that they win, then by the mean of their ratios; those never timed come last."""
+    """Schemes by the first length that they win, then by the mean of their ratios; schemes without a time come last."""
     winners = [each.winner for each in lengths]
 
     def place(name: str) -> tuple[float, float]:

@@ -1,10 +1,10 @@
-"""Whether claims hold of runs.
+"""Whether claims hold for runs.
 
-A claim holds where every measurement that it is about is on its side of the bound: HOLDS. One that is not, that is
-named and was refused, or that failed: FAILS, as a claim does that is about nothing. Where the interval of what was
-measured straddles the bound, nothing is sure: UNSURE. Two sides are compared wherever a workload, target, method and
-flags have both, with the scheme, layout and kernel the same that neither names; of the rest, the mesh and the tiles,
-the fastest counts.
+A claim HOLDS where every measurement that it covers is on its side of the bound. It FAILS where one is on the other
+side, where a named plan was refused or failed, or where it covers no measurement. It is inconclusive (UNSURE) where the
+interval of a measured figure contains the bound. Two sides are compared for every workload, target, method and set of
+flags that have both, with equal scheme, layout and kernel where neither side names them; of the other differences, mesh
+and tiles, the fastest counts.
 """
 
 import difflib
@@ -27,27 +27,27 @@ from stripectl.util.units import NOTHING
 
 VERDICTS = ("FAILS", "UNSURE", "HOLDS")  # the worst first
 HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
-MAX_NAMED = 8  # of what there is, where a claim finds nothing
+MAX_NAMED = 8  # measurements that are listed where a claim matches none
 
 
 @dataclass(frozen=True)
 class IndexedMeasurement:
-    """A measurement of a run, named where there are several, and whether its time counts."""
+    """A measurement of a run, named where there are several runs, and whether its time counts."""
 
     run: str
     m: Measurement
     counts: bool
-    baseline: bool  # of one device, beside which plans on several stand
+    baseline: bool  # on one device, as the baseline of plans on several
 
     @property
     def computed(self) -> tuple[str, str]:
-        """Equal for the same workload and flags in one run."""
+        """A key that is equal for the same workload and flags in one run."""
         return self.run, self.m.identity[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimFinding:
-    """What became of a claim at one measurement, or at two that are compared; `said` is the figure."""
+    """The result of a claim for one measurement, or for two that are compared; `said` is the figure."""
 
     verdict: str
     plan: str
@@ -60,7 +60,7 @@ class ClaimFinding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim, what became of it everywhere, the worst first, and why it is about nothing where it is."""
+    """A claim, its findings, the worst first, and the reason where it matches no measurement."""
 
     claim: Claim
     findings: Sequence[ClaimFinding]
@@ -76,7 +76,7 @@ class Judgement:
 
 
 def judge_claims(claims: Sequence[Claim], runs: Sequence[tuple[str, Run]]) -> list[Judgement]:
-    """Every claim, judged by all runs together, each by its name.
+    """Every claim, judged by all runs together; runs come with their names.
 
     Raises:
         BadInput: a claim whose two sides are the same plans, or a run with a plan that cannot be read.
@@ -120,13 +120,13 @@ def _judged(claim: Claim, known: Sequence[IndexedMeasurement]) -> Judgement:
 
 
 class NoMatch(Exception):
-    """What a claim is about is not there; the message says what is."""
+    """A claim matches no measurement; the message says what exists."""
 
 
 def _meant(
     selector: Selector | None, clauses: Sequence[Clause], known: Sequence[IndexedMeasurement]
 ) -> list[IndexedMeasurement]:
-    """The measurements that are meant, narrowed word by word: the first that leaves none is the one to tell of."""
+    """The measurements that a claim covers, narrowed word by word: the first word that leaves none is reported."""
     kept = [k for k in known if not k.baseline or (selector and selector.names_mesh)]
     steps: list[tuple[str, Callable[[IndexedMeasurement], bool], Callable[[IndexedMeasurement], str]]] = [
         (clause.text, lambda k, clause=clause: clause.fits(k.m), lambda k, clause=clause: clause.shown(k.m))
@@ -139,12 +139,12 @@ def _meant(
         said.append(text)
         there, kept = kept, [k for k in kept if fits(k)]
         if not kept:
-            raise NoMatch(f"nothing is {' '.join(said)}; there is {_nearest(text, map(shown, there))}")
+            raise NoMatch(f"nothing matches {' '.join(said)}; the run has {_nearest(text, map(shown, there))}")
     return kept
 
 
 def _nearest(text: str, there: Iterable[str]) -> str:
-    """What there is, the nearest names where it is much."""
+    """The existing names, or the nearest of many."""
     names = list(dict.fromkeys(there))
     near = names if len(names) <= MAX_NAMED else difflib.get_close_matches(text, names, n=MAX_NAMED, cutoff=0.0)
     more = f" and {len(names) - len(near)} more" * (len(names) > len(near))
@@ -152,7 +152,7 @@ def _nearest(text: str, there: Iterable[str]) -> str:
 
 
 def _figures(claim: Claim, meant: Sequence[IndexedMeasurement]) -> list[ClaimFinding]:
-    """Of every measurement that has the figure, and of plans without a time."""
+    """The findings for every measurement that has the figure, and for plans without a time."""
     found = []
     for k in meant:
         if k.m.status == "failed" or (k.m.status == "refused" and claim.plans):
@@ -160,19 +160,19 @@ def _figures(claim: Claim, meant: Sequence[IndexedMeasurement]) -> list[ClaimFin
         elif k.m.status == "ok" and (value := claim.metric.of(k.m)) is not None:
             found.append(_finding(claim, k, plan_label(k.m), value, claim.metric.interval(k.m)))
     if not found:
-        raise NoMatch(f"of {len(meant)} that are meant none has {claim.metric.name}. {claim.metric.source}")
+        raise NoMatch(f"none of the {len(meant)} matching measurements has {claim.metric.name}. {claim.metric.source}")
     return found
 
 
 def _compared(
     claim: Claim, plans: Sequence[IndexedMeasurement], others: Sequence[IndexedMeasurement]
 ) -> list[ClaimFinding]:
-    """Of every workload, target, method and flags that have both sides."""
+    """The findings for every workload, target, method and set of flags with both sides."""
     assert claim.plans and claim.others
     known = set(map(id, others))
     if both := [k for k in plans if id(k) in known]:
         names = _nearest(claim.others.text, (plan_label(k.m) for k in both))
-        raise BadInput(f"it is ambiguous: {names} is on both sides. Name more of the plans that you mean.")
+        raise BadInput(f"the claim is ambiguous: {names} matches both sides. Name more parts of the plans.")
     named = claim.plans.parts.keys() | claim.others.parts.keys()
     free = [name for name in NAMES if name not in named]
     groups: dict[Hashable, list[IndexedMeasurement]] = {}
@@ -191,7 +191,7 @@ def _compared(
     if not found:
         pair = f"{claim.plans.text} and {claim.others.text}"
         alike = ", ".join(["workload", "target", "method", "flags", *free])
-        raise NoMatch(f"no {pair} have the same {alike}")
+        raise NoMatch(f"no {pair} have equal {alike}")
     return found
 
 
@@ -200,7 +200,7 @@ def _parts(k: IndexedMeasurement, names: Iterable[str]) -> list[Any]:
 
 
 def _alike(k: IndexedMeasurement, other: IndexedMeasurement, free: Sequence[str]) -> bool:
-    """Whether two compare; one device does with several of its hardware."""
+    """Whether two measurements are comparable; one device is comparable with several of its hardware."""
     if k.computed != other.computed or _parts(k, free) != _parts(other, free):
         return False
     if k.m.target == other.m.target:
@@ -209,7 +209,7 @@ def _alike(k: IndexedMeasurement, other: IndexedMeasurement, free: Sequence[str]
 
 
 def _speed(claim: Claim, fast: IndexedMeasurement, slow: IndexedMeasurement) -> ClaimFinding:
-    """How many times as fast one is as the other."""
+    """The finding of how many times as fast one is as the other."""
     assert fast.m.median_s and slow.m.median_s
     value = slow.m.median_s / fast.m.median_s
     sampled = fast.m.method == "measured"
@@ -226,7 +226,7 @@ def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, inter
         said += f" [{shown(interval[0])}, {shown(interval[1])}]"
     reason = {
         "HOLDS": "",
-        "UNSURE": f"its interval holds {bound}" if interval else "fewer than 3 samples have no interval",
+        "UNSURE": f"its interval contains {bound}" if interval else "fewer than 3 samples give no interval",
         "FAILS": f"not {claim.op} {bound}" + f" ({value:.9g}, {claim.bound:.9g})" * (said == bound),
     }[verdict]
     return ClaimFinding(
@@ -235,7 +235,7 @@ def _finding(claim: Claim, k: IndexedMeasurement, plan: str, value: float, inter
 
 
 def _without(k: IndexedMeasurement) -> ClaimFinding:
-    """Of a plan that was to have a time, and has none that counts."""
+    """The finding for a plan that should have a time, but has none that counts."""
     said, reason = k.m.status, k.m.reason or ""
     if k.m.status == "ok":
         said, reason = ("refused", "a stronger method refuses it") if k.m.median_s else (NOTHING, "it has no time")

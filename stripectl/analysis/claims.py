@@ -1,14 +1,15 @@
-"""A file of claims about runs, each a line that a person reads and `stripectl check` judges.
+"""A file of claims about runs, each a line that a person can read and `stripectl check` judges.
 
     about: what must stay true
     claims:
       - striped >= 1.3 x ring at 256k on this machine
-      - {claim: zigzag peak < 30 GiB, at: 1M, on: "v5e:4x4", name: memory, why: beside the optimizer}
+      - {claim: zigzag peak < 30 GiB, at: 1M, on: "v5e:4x4", name: memory, why: room for the optimizer}
 
-A claim is `[PLANS] METRIC OP VALUE`, `PLANS OP [NUMBER x] PLANS`, how many times as fast the first are as the second,
-or `[PLANS] fits`. PLANS is a `selector`, METRIC and VALUE are those of `metrics`, OP is one of >= > <= <. Anywhere
-between, once each, in any order, or as fields: `at 256k`, lengths as `--seqlen` takes them; `on v5e:4x4`, a target, a
-kind of hardware, or `this machine`; `in forward`, a pass; `by compiled`, a method; `of 7b`, a model.
+A claim is `[PLANS] METRIC OP VALUE`, or `PLANS OP [NUMBER x] PLANS` (how many times as fast the first are as the
+second), or `[PLANS] fits`. PLANS is a `selector`, `metrics` defines METRIC and VALUE, OP is one of >= > <= <.
+Clauses may stand anywhere between, once each, in any order, or be fields: `at 256k`, with lengths as for `--seqlen`;
+`on v5e:4x4`, a target, a kind of hardware, or `this machine`; `in forward`, a pass; `by compiled`, a method; `of 7b`, a
+model.
 """
 
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stripectl.analysis.metrics import ALIASES, METRICS, Metric, parse_metric
+from stripectl.analysis.metrics import ALIASES, METRICS, Metric, is_timed_here, parse_metric
 from stripectl.analysis.plan_selector import Selector, parse_selector
 from stripectl.core.method import METHODS
 from stripectl.core.workload import PASSES, format_length, parse_lengths
@@ -30,7 +31,6 @@ MAX_CLAIMS = 500
 MAX_CLAIM_CHARACTERS = 300  # of a claim and its fields
 OPS = (">=", "<=", ">", "<")
 HERE = ("this machine", "local")
-# What a simulation stands on that was timed where the run was made.
 FORMS = "[PLANS] METRIC OP VALUE, PLANS OP [NUMBER x] PLANS, or [PLANS] fits"
 OWN = ("claim", "name", "why")
 SIGNS = str.maketrans({"≥": ">=", "≤": "<=", "×": "x"})
@@ -40,7 +40,7 @@ SIDE = re.compile(r"(?:([\d.eE+-]+) ?[x*] )?([A-Za-z_]\S*)")
 
 @dataclass(frozen=True)
 class Clause:
-    """What a claim is about: a measurement that `fits`; `shown` is what one is in that respect."""
+    """A condition of a claim: a measurement that `fits`; `shown` is a measurement's own value."""
 
     text: str
     fits: Callable[[Measurement], bool]
@@ -49,7 +49,7 @@ class Clause:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """`plans` (all, where None) have a figure on this side of the bound; compared with `others`, a speed."""
+    """`plans` (None: all) have a figure on this side of the bound; with `others`, a ratio of speeds."""
 
     text: str
     metric: Metric
@@ -65,7 +65,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims:
-    """What a file claims."""
+    """The claims of a file."""
 
     about: str
     claims: Sequence[Claim]
@@ -78,8 +78,8 @@ def claim_lengths(text: str) -> Clause:
 
 
 def claim_target(text: str) -> Clause:
-    """`on`: a target, all of a kind of hardware, or what was timed here. One device of the hardware is on every such
-    target: it is what plans on several are compared with."""
+    """`on`: a target, a kind of hardware, or this machine for what was timed here. One device of the hardware matches
+    every such target, because plans on several devices are compared with it."""
     said = f"on {text}"
     if text in HERE:
         return Clause(said, is_timed_here, lambda m: f"{m.method} for {m.target}")
@@ -92,20 +92,15 @@ def claim_target(text: str) -> Clause:
 
 
 def _printed(text: str) -> str:
-    """A target as measurements have it: `v4-32` is `v4:2x2x4`."""
+    """A target as measurements print it: `v4-32` is `v4:2x2x4`."""
     try:
         return str(parse_target(text))
-    except BadInput:  # the name of hardware alone, or of a profile that is not here
+    except BadInput:  # the name of hardware alone, or of a profile that is not available here
         return text
 
 
-def is_timed_here(m: Measurement) -> bool:
-    """Whether its time stands on what ran where the run was made."""
-    return m.method == "measured" or (m.cost_source is not None and m.cost_source.source.is_timed_here)
-
-
 def word(kind: str, before: str, known: Iterable[str], of: Callable[[Measurement], str]) -> Callable[[str], Clause]:
-    """`in` and `by`: one word among those that are known."""
+    """`in` and `by`: one of the known words."""
 
     def read(text: str) -> Clause:
         if text not in known:
@@ -133,7 +128,7 @@ def load_claims(path: Path) -> Claims:
     """The claims of a file.
 
     Raises:
-        BadInput: no such file, or a claim that says nothing; the message has its number.
+        BadInput: the file is missing, or a claim has no meaning; the message has its number.
     """
     content = load_yaml(path, "claims file")
     for key in content:
@@ -142,7 +137,7 @@ def load_claims(path: Path) -> Claims:
     listed = content.get("claims")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MAX_CLAIMS:
         raise BadInput(
-            f"the claims file {path} has no list of 1 to {MAX_CLAIMS} claims. Write claims: and a line each."
+            f"the claims file {path} has no list of 1 to {MAX_CLAIMS} claims. Write claims: and one line per claim."
         )
     return Claims(_line(content.get("about"), "about"), [_claim(number, each) for number, each in enumerate(listed, 1)])
 
@@ -162,28 +157,28 @@ def _claim(number: int, item: Any) -> Claim:
 
 
 def _line(value: Any, what: str) -> str:
-    """A text of a file, in one line that prints."""
+    """A text of a file, in one printable line."""
     several = value if isinstance(value, list) else [value]
     if any(isinstance(each, bool) or not isinstance(each, str | int | float | None) for each in several):
-        raise BadInput(f"{what} is no text.")
+        raise BadInput(f"{what} is not a text.")
     text = " ".join(",".join(str(each) for each in several if each is not None).split())
     if len(text) > MAX_CLAIM_CHARACTERS or not text.isprintable():
-        raise BadInput(f"{what} is longer than {MAX_CLAIM_CHARACTERS} characters, or holds one that does not print.")
+        raise BadInput(f"{what} is longer than {MAX_CLAIM_CHARACTERS} characters, or has one that cannot be printed.")
     return text
 
 
 def parse_claim(text: str, fields: Mapping[str, str] | None = None) -> Claim:
-    """A claim by its text; `fields` are clauses that stand beside it, by their word.
+    """A claim from its text; `fields` are its clauses that are fields, by their word.
 
     Raises:
-        BadInput: not a claim, with what it could have been.
+        BadInput: not a claim; the message says what would be one.
     """
     words, spoken = _clauses(OPERATOR.sub(r" \1 ", text.translate(SIGNS)).split())
     beside = dict(fields or {})
     if twice := spoken.keys() & beside.keys():
-        raise BadInput(f"{min(twice)} is said twice.")
+        raise BadInput(f"{min(twice)} occurs twice.")
     if empty := [key for key, value in beside.items() if not value]:
-        raise BadInput(f"nothing stands after {empty[0]!r}.")
+        raise BadInput(f"{empty[0]!r} has no value.")
     clauses = [CLAUSES[key](value) for key, value in (spoken | beside).items()]
     whole = " ".join([text, *(f"{key} {value}" for key, value in beside.items())])
     return Claim(text=whole, clauses=clauses, **_core(words))
@@ -197,7 +192,7 @@ def _clauses(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if first not in CLAUSES:
             core.append(first)
         elif first in spoken or not rest:
-            raise BadInput(f"{first} is said twice." if rest else f"nothing stands after {first!r}.")
+            raise BadInput(f"{first} occurs twice." if rest else f"{first!r} has no value.")
         else:
             machine = first == "on" and rest[:2] == HERE[0].split()
             spoken[first] = " ".join(rest[: 1 + machine])
@@ -206,7 +201,7 @@ def _clauses(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _core(words: Sequence[str]) -> dict[str, Any]:
-    """What is left without clauses: the figure, or two sides."""
+    """The claim without clauses: the figure, or two sides."""
     ops = [each for each in words if each in OPS]
     if not ops and words[-1:] == ["fits"]:
         plans, named = _figure(words)
@@ -217,13 +212,13 @@ def _core(words: Sequence[str]) -> dict[str, Any]:
         raise BadInput(f"it does not compare two things by one of {' '.join(OPS)}. Write {FORMS}.")
     if side := SIDE.fullmatch(right):
         if len(left) > 1:
-            raise BadInput(f"{' '.join(left)!r} and {side[2]!r} are no two sides. Write {FORMS}.")
+            raise BadInput(f"expected plans on each side, not {' '.join(left)!r} and {side[2]!r}. Write {FORMS}.")
         plans, others, speed = parse_selector(left[0]), parse_selector(side[2]), METRICS["speedup"]
         sides = {"plans": plans.beside(others), "others": others.beside(plans)}
         return {**sides, "metric": speed, "op": ops[0], "bound": speed.bound(side[1] or "1")}
     plans, named = _figure(left)
     if not named.units:
-        raise BadInput(f"{named.name} is true or not, and takes no value. Write {FORMS}.")
+        raise BadInput(f"{named.name} is true or false, and takes no value. Write {FORMS}.")
     return {"plans": plans, "metric": named, "op": ops[0], "bound": named.bound(right)}
 
 

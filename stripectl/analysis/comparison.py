@@ -1,9 +1,10 @@
-"""Two runs, measurement by measurement: did it get faster or slower, and is that sure?
+"""Two runs, measurement by measurement: which plans became faster or slower, and whether this is significant.
 
-A change is that of samples that were taken while the machine was as fast (`samples`). It is sure where its bootstrap
-interval excludes none and a rank test, corrected for as many comparisons as there are, says that it is not by chance;
-where it is larger than the threshold; and where the machine does not explain it: one that was never as fast, other
-programs, a drift within a run, a throttled clock. What was compiled or simulated is exact: there every change is sure.
+A change compares samples that were taken while the machine was equally fast (`paired_change`). It is significant where
+its bootstrap interval excludes zero and a rank test, corrected for the number of comparisons, rejects chance; where it
+is larger than the threshold; and where the machine does not explain it: by a different speed throughout, other
+programs, a drift within a run, or a throttled clock. Compiled and simulated values are exact: there every change
+counts.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +20,9 @@ from stripectl.results.run import Run
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS", "BROKEN", "MISSING"]
 FAILURES = ("SLOWER", "BROKEN", "MISSING")
-MAX_FALSE_ALARMS = 0.05  # of one wrong verdict in a whole comparison where nothing has changed
-BUSY_SHARE = 0.5  # share of its cores that leaves no sample alone
-# What must be alike for times to be compared: a compiler's do not depend on the machine it runs on.
+MAX_FALSE_ALARMS = 0.05  # probability of one wrong verdict in a whole comparison where nothing has changed
+BUSY_SHARE = 0.5  # share of the cores above which other programs affect every sample
+# Parts of the environment that must be equal to compare times: a compiler's do not depend on the machine it runs on.
 PARTS_THAT_MATTER = {
     "measured": ("versions", "flags", "host", "devices"),
     "compiled": ("versions", "flags"),
@@ -32,8 +33,8 @@ PARTS_THAT_MATTER = {
 @dataclass(frozen=True)
 class Comparison:
     """The same plan, workload, target and method in two runs. `change` is new time over base time, minus 1, of samples
-    where the machine was as fast, `interval` its 95 % interval where both were sampled, `why` what a verdict that is no
-    plain one stands on, and `machine` how much longer the machine itself took."""
+    where the machine was equally fast; `interval` is its 95 % interval where both were sampled; `why` is the reason of
+    a verdict that needs one; and `machine` is how much slower the machine itself was."""
 
     base: Measurement
     new: Measurement
@@ -45,7 +46,7 @@ class Comparison:
 
 
 def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, Measurement]], list[Measurement]]:
-    """(the measurements that both runs have, in the order of the new one; those of the base that the new one lacks).
+    """(the measurements that both runs have, in the order of the new run; the measurements that only the base has).
 
     Raises:
         BadInput: they have none in common.
@@ -53,7 +54,7 @@ def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, M
     known = {m.key: m for m in base.measurements if m.status == "ok"}
     both = [(known[m.key], m) for m in new.measurements if m.key in known]
     if not both:
-        raise BadInput("the runs have no measurement in common: same plan, workload, target and method.")
+        raise BadInput("the runs have no measurement with equal plan, workload, target and method.")
     held = {fresh.key for _, fresh in both}
     return both, [m for key, m in known.items() if key not in held]
 
@@ -61,9 +62,9 @@ def matched_measurements(base: Run, new: Run) -> tuple[list[tuple[Measurement, M
 def compare_runs(
     base: Run, new: Run, threshold: float, say: Callable[[str, int, int], None] = lambda *_: None
 ) -> list[Comparison]:
-    """Every measurement of the base: what the new run makes of it. Changes within `threshold` either way are the same;
-    what the new run lacks is missing, and what failed in it is broken. `say` hears which is compared, how many are
-    done, and of how many.
+    """Every measurement of the base, compared with the new run. Changes within `threshold` in either direction count as
+    equal; a measurement that the new run lacks is missing, and one that failed there is broken. `say` gets the current
+    comparison, the number done, and the total.
 
     Raises:
         BadInput: the runs have no measurement in common.
@@ -81,7 +82,7 @@ def compare_runs(
         else exact_comparisons(old, fresh, threshold)
         for old, fresh in both
     ]
-    return [*made, *(Comparison(m, m, "MISSING", why="NEW does not hold it") for m in absent)]
+    return [*made, *(Comparison(m, m, "MISSING", why="NEW does not contain it") for m in absent)]
 
 
 def is_timed(base: Measurement, new: Measurement) -> bool:
@@ -89,7 +90,7 @@ def is_timed(base: Measurement, new: Measurement) -> bool:
 
 
 def environment_differences(base: Run, new: Run) -> list[str]:
-    """What differs in the environments of two runs and matters to what both hold, in words."""
+    """Differences between the environments of two runs that matter to their common measurements, in words."""
     methods = {old.method for old, _ in matched_measurements(base, new)[0]}
     return differences_in_parts(
         base,
@@ -99,56 +100,56 @@ def environment_differences(base: Run, new: Run) -> list[str]:
 
 
 def differences_in_parts(base: Run, new: Run, parts: Sequence[str]) -> list[str]:
-    """What differs in these parts of the environments of two runs, in words."""
+    """Differences between these parts of the environments of two runs, in words."""
     return [
         f"{name} {old} and {fresh}" for name, old, fresh in differing_parts(base.environment, new.environment, parts)
     ]
 
 
 def exact_comparisons(base: Measurement, new: Measurement, threshold: float) -> Comparison:
-    """Where every change is sure, or nothing was timed."""
+    """The comparison where every change counts, or nothing was timed."""
     if not is_timed(base, new):
-        return Comparison(base, new, "BROKEN", why=new.reason or "NEW has no time of it")
+        return Comparison(base, new, "BROKEN", why=new.reason or "NEW has no time for it")
     change = (new.median_s or 0.0) / (base.median_s or 1.0) - 1
     return Comparison(base, new, exact_verdict(change, threshold), change, (change, change))
 
 
 def exact_verdict(change: float, threshold: float) -> Verdict:
-    """The verdict on a change that is exact."""
+    """The verdict on an exact change."""
     return "SLOWER" if change > threshold else "FASTER" if change < -threshold else "SAME"
 
 
 def sampled_verdict(
     base: Measurement, new: Measurement, found: PairedChange, chance: float, threshold: float
 ) -> Comparison:
-    """On what was measured, where there may be doubts."""
+    """The verdict on measured samples, which may be in doubt."""
     why = why_in_doubt(base, new, found, chance, threshold)
     verdict = "AMBIGUOUS" if why else exact_verdict(found.size, threshold)
     return Comparison(base, new, verdict, found.size, found.interval, why, found.machine)
 
 
 def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chance: float, threshold: float) -> str:
-    """Why a change that was measured, or that there is none, is not sure; nothing where it is."""
+    """Why a measured change, or its absence, is not significant; empty where it is."""
     if found.interval is None:
         return f"fewer than {MIN_SAMPLES} samples"
     verdict, (low, high) = exact_verdict(found.size, threshold), found.interval
     if any(exact_verdict(each, threshold) != verdict for each in found.extremes):
-        return f"the machine itself took {found.machine:+.1%} and was never as fast: a fixed matmul beside the samples"
+        return f"the machine was {found.machine:+.1%} slower throughout NEW (by the yardstick), which may explain it"
     if verdict == "SAME":
-        return "" if -threshold <= low and high <= threshold else "it may be more than the threshold"
+        return "" if -threshold <= low and high <= threshold else "the change may exceed the threshold"
     if low <= 0 <= high or chance > MAX_FALSE_ALARMS:
         fewest = min(len(base.samples_s), len(new.samples_s))
-        return f"chance may have made it: {fewest} samples (--min-samples takes more)"
+        return f"not statistically significant with {fewest} samples. Try a larger --min-samples"
     for name, m, drift in zip(("BASE", "NEW"), (base, new), found.drifts, strict=True):
         if exact_verdict(found.size - drift, threshold) != verdict:
-            return f"samples of {name} drift by {drift:+.1%} from its first half to its second"
+            return f"samples of {name} drift by {drift:+.1%} from the first half to the second"
         if why := why_disturbed(m):
             return f"{why} in {name}"
     return ""
 
 
 def why_disturbed(m: Measurement) -> str:
-    """What else leaves no sample of a measurement as it would be, or nothing."""
+    """Another disturbance of all samples of a measurement, or an empty text."""
     noise = m.noise or Noise()
     if noise.throttled:
         return "the clock was throttled"

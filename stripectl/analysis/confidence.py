@@ -1,7 +1,7 @@
-"""How sure a recommendation is: a level, a word and the reason.
+"""The confidence in a recommendation: a level, a word and the reason.
 
-Levels say how the time of the best plan is known, from published figures alone to many samples on the devices
-themselves; that two plans cannot be told apart is part of the answer and not of the level.
+Levels say how the time of the best plan is known, from published figures only to many samples on the devices
+themselves. Whether two plans can be distinguished is part of the answer, not of the level.
 """
 
 from stripectl.analysis.ranking import Ranking, speedup_error
@@ -13,7 +13,7 @@ MAX_GOOD_ERROR = 0.15  # of predictions
 
 
 def confidence_level(ranking: Ranking, known_error: float | None) -> int:
-    """From 1 to 4; `known_error` is how far such predictions are off published measurements, where that is known."""
+    """From 1 to 4; `known_error` is the error of such predictions against published measurements, where it is known."""
     best = ranking.best
     if best.method == "measured":
         if not best.ci95_s or not best.median_s:

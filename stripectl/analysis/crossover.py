@@ -1,8 +1,9 @@
-"""At what sequence length another plan takes over.
+"""The sequence length at which another plan becomes faster.
 
-Seen from the length that a plan was chosen at, towards shorter and towards longer ones, the first length at which it
-is surely beaten. Times come from the lengths that the run holds; where it holds one, from the scaling of its plans.
-Between two lengths the logarithm of the ratio of times is taken to be linear in that of the length.
+From the length at which a plan was chosen, towards shorter and towards longer lengths, this is the first length at
+which the plan is clearly slower. Times come from the lengths of the run, or, where it has only one, from the scaling of
+its plans. Between two lengths the logarithm of the ratio of times is assumed to be linear in the logarithm of the
+length.
 """
 
 import heapq
@@ -19,7 +20,7 @@ from stripectl.results.recommendation import ComparedLengths, PlanChange
 
 @dataclass(frozen=True)
 class LengthPoint:
-    """What plans take at one length, by name; `ranking` is that of the run where the run holds the length."""
+    """The times of plans at one length, by name; `ranking` is the run's ranking where the run has this length."""
 
     seq_len: int
     seconds: Mapping[str, float]
@@ -38,7 +39,7 @@ class LengthPoint:
         return {each.printed_plan: each for each in self.ranking.rivals} if self.ranking else {}
 
     def rival(self, name: str) -> str | None:
-        """The fastest other plan where it surely beats this one."""
+        """The fastest other plan where it is clearly faster than this one."""
         fastest = next((other for other in self.leaders if other != name), None)
         if name not in self.seconds or fastest is None:
             return None
@@ -53,7 +54,7 @@ Curves = tuple[list[LengthPoint], Callable[[Measurement], str]]
 
 
 def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
-    """(what plans take at each length, the shortest first; what a plan is called there)."""
+    """(the times of plans at each length, the shortest first; the name of a plan in them)."""
     alike = [other for other in others if without_length(other) == without_length(ranking)]
     if len(alike) > 1:
         return _of_run(alike), _named(alike)
@@ -63,8 +64,8 @@ def curves(ranking: Ranking, others: Sequence[Ranking]) -> Curves:
 def crossover(
     ranking: Ranking, others: Sequence[Ranking], drawn: dict[Hashable, Curves]
 ) -> tuple[tuple[PlanChange, ...], ComparedLengths | None]:
-    """(at most one change towards each side, the lengths that were compared); no lengths where only one is known.
-    Curves that were `drawn` for another ranking of the run are not drawn again."""
+    """(at most one change in each direction, the lengths that were compared); None for lengths where only one is known.
+    Curves in `drawn`, from other rankings of the run, are used again."""
     best, of_run = ranking.best, without_length(ranking)
     points, named = drawn.get(of_run) or curves(ranking, others)
     if points and points[0].ranking:
@@ -86,12 +87,12 @@ def crossover(
 
 
 def without_length(ranking: Ranking) -> Hashable:
-    """Equal for rankings that differ in nothing but their length."""
+    """A key that is equal for rankings that differ only in their length."""
     return ranking.workload.without("seq_len"), ranking.best.target
 
 
 def _named(alike: Sequence[Ranking]) -> Callable[[Measurement], str]:
-    """What a plan is called at every length: without its tile where each has one tile a length, the default's."""
+    """The name of a plan at every length: without its tile where each plan has one tile per length, the default."""
 
     def short(m: Measurement) -> str:
         return str(replace(m.plan, tile=None)) + flags_text(m.flags)
@@ -112,7 +113,7 @@ def _of_run(alike: Sequence[Ranking]) -> list[LengthPoint]:
 
 
 def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
-    """The curves of the plans, each through what the plan was found to take at its own length."""
+    """The curves of the plans, each through the plan's time at its own length."""
     curves: dict[int, dict[str, float]] = {}
     for m in ranking.rivals:
         known = {int(each.seq_len): each.median_s for each in m.scaling or () if each.median_s > 0}
@@ -128,7 +129,8 @@ def _of_scaling(ranking: Ranking) -> list[LengthPoint]:
 
 
 def _change(outward: Sequence[LengthPoint], name: str) -> PlanChange | None:
-    """The first length, from the plan's own outward, at which it is surely beaten, and where the curves meet."""
+    """The first length, going outward from the plan's own, at which it is clearly slower, and where the curves
+    cross."""
     own = outward[0].seq_len
     for index, point in enumerate(outward):
         rival = point.rival(name) if index else None
@@ -148,7 +150,7 @@ def _change(outward: Sequence[LengthPoint], name: str) -> PlanChange | None:
 
 
 def _meet(near: LengthPoint, far: LengthPoint, name: str, rival: str) -> int:
-    """Where two curves meet between two lengths, at the nearer of which `name` is no slower."""
+    """Where two curves cross between two lengths, at the nearer of which `name` is no slower."""
     before, after = (math.log(point.seconds[name] / point.seconds[rival]) for point in (near, far))
     start, end = math.log(near.seq_len), math.log(far.seq_len)
     share = 1.0 if after <= before else min(1.0, -before / (after - before))

@@ -1,4 +1,4 @@
-"""Why a plan is recommended, in sentences, each with the figures of the run that it stands on."""
+"""Why a plan is recommended, in sentences, each with the figures of the run that support it."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ BOUND_BY = {
     "latency": "Latency of hops and calls limits it",
     "memory": "Memory bandwidth limits it",
 }
-MIN_SHARE = 0.005  # of the time, that is said
-MAX_NAMED_PLANS = 3  # plans; of more their number is said
+MIN_SHARE = 0.005  # of the time; smaller shares are omitted
+MAX_NAMED_PLANS = 3  # plans; of more, their number
 SAID_BY = {"compiled": "predicted from the compiled schedule", "simulated": "simulated"}
 
 
 def reasons(found: Recommendation, ranking: Ranking, run: Sequence[Measurement]) -> tuple[str, ...]:
-    """The sentences, most telling first; `found` is the recommendation so far."""
+    """The sentences, the most important first; `found` is the recommendation so far."""
     said = (
         gain_sentence(found, ranking),
         limits_sentence(found),
@@ -46,7 +46,7 @@ def gain_sentence(found: Recommendation, ranking: Ranking) -> str:
     best, gain, bound = ranking.best, found.gain, found.bound
     if not gain:
         compared = len(ranking.rivals) > 1 and best.devices > 1
-        return "It is itself the plan that the others' speed-ups are over." * compared
+        return "The speed-ups of the other plans are relative to it." * compared
     over = short_names(ranking.members).get(str(gain.over), str(gain.over))
     text = f"It is {times(gain.value)} as fast as {over}"
     if gain.ci95:
@@ -62,29 +62,31 @@ def gain_sentence(found: Recommendation, ranking: Ranking) -> str:
 
 
 def schedule_sentence(best: Measurement) -> str:
-    """What the compiler's schedule of a ring costs that another schedule would not."""
+    """The cost of the compiler's schedule of a ring that another schedule would not have."""
     program = best.compiled_program or CompiledProgram()
     alone = [each for each in program.collectives if not each.asynchronous]
     size = nbytes(sum(each.sent_bytes * each.times for each in alone))
     number = sum(each.times for each in alone)
-    waits = f"{number} of its transfers ({size} a device) run synchronously: nothing hides them." if alone else ""
+    waits = f"{number} of its transfers ({size} per device) run synchronously, so nothing hides them." if alone else ""
     copied = program.copies
     if copied is None or not copied.per_round:
         return waits
     takes = f", about {duration(copied.s_per_round)}" if copied.s_per_round else ""
-    text = f"A round of its loop copies {nbytes(copied.bytes_per_round)} of what it sends on{takes}"
+    text = f"Each round of its loop copies {nbytes(copied.bytes_per_round)} of the data that it sends{takes}"
     return f"{text}{'; try unroll=2' * (best.plan.unroll == 1)}. {waits}".rstrip()
 
 
 def limits_sentence(found: Recommendation) -> str:
-    """What the time would lose were a part of the machine twice as fast."""
+    """The time that would be saved if a part of the machine were twice as fast."""
     limits, first = found.bottleneck_shares, found.bound_by
     if not limits or first is None:
         return ""
     others = (f"{part} {share:.0%}" for part, share in limits.items() if part != first and share >= MIN_SHARE)
-    rest = f"; twice as fast {joined}" if (joined := ", ".join(others)) else ""
+    rest = f"; for the other parts: {joined}" if (joined := ", ".join(others)) else ""
     how = SAID_BY.get(found.limits_method or "", found.limits_method)
-    return f"{BOUND_BY[first]}: twice as fast {first} would save {limits[first]:.0%} of the time ({how}){rest}."
+    return (
+        f"{BOUND_BY[first]}: it would take {limits[first]:.0%} less time if {first} were twice as fast ({how}){rest}."
+    )
 
 
 def parts_sentence(found: Recommendation) -> str:
@@ -94,11 +96,11 @@ def parts_sentence(found: Recommendation) -> str:
     if not parts or not total:
         return ""
     shares = (f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts.items())
-    return f"Of the step: {', '.join(shares)}."
+    return f"Parts of the step: {', '.join(shares)}."
 
 
 def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
-    """What a device sends, how long a link takes for it, and what of that hides, where anything says so."""
+    """The bytes that a device sends, the time of a link for them, and the hidden share, as far as they are known."""
     total = sum((m.bytes or {}).values())
     if not total or m.devices == 1 or not m.median_s:
         return ""
@@ -116,19 +118,19 @@ def transfer_sentence(m: Measurement, run: Sequence[Measurement]) -> str:
 
 
 def links_sentence(m: Measurement) -> str:
-    """How the hops of the mesh lie on the target's links, where times stand on those."""
+    """The links that the mesh's hops use on the target, where times depend on them."""
     known, axes = m.cost_source, list(m.plan.axes)
     if not axes or known is None or known.hop is None or known.source.is_timed_here:
         return ""
     slower = known.slower_hops or {}
     own = [axis for axis in axes if axis not in slower]
-    said = [f"every hop of {' and '.join(own)} has a link of its own"] * bool(own)
+    said = [f"every hop of {' and '.join(own)} has its own link"] * bool(own)
     said += [f"the slowest hop of {axis} has {slower[axis]}" for axis in axes if axis in slower]
     return f"On {m.target} {'; '.join(said)}."
 
 
 def link_rate(m: Measurement, run: Sequence[Measurement]) -> float | None:
-    """Bytes/s, one way, of the slowest hop that times stand on: its own calibration's, or that of its simulation."""
+    """Bytes/s, in one direction, of the slowest hop behind the times: from its own cost model, or its simulation's."""
     other = simulation_of(m, run)
     grounds = (each.cost_source for each in (m, other) if each and each.cost_source)
     known = next((each for each in grounds if each.hop), None)
@@ -144,7 +146,7 @@ def memory_sentence(found: Recommendation) -> str:
 
 
 def tiles_sentence(ranking: Ranking) -> str:
-    """That the method does not tell tiles apart, where it does not."""
+    """A sentence where the method does not distinguish tiles."""
     many = len(ranking.alike)
     if not many:
         return ""
@@ -155,23 +157,23 @@ def tiles_sentence(ranking: Ranking) -> str:
 
 
 def runner_up_sentence(found: Recommendation, ranking: Ranking) -> str:
-    """The runner-up and how far it is behind."""
+    """The runner-up and its distance."""
     second = ranking.runner_up
     if second is None or found.margin is None:
         return ""
     doubt = ", which is too close to tell" * bool(found.too_close)
-    more = "longer" if found.margin >= 0 else "less"  # of tiles that are not told apart, the default is kept
+    more = "longer" if found.margin >= 0 else "less"  # among tiles that cannot be distinguished, the default is kept
     return f"The runner-up, {found.runner_up}, takes {abs(found.margin):.1%} {more}{doubt}."
 
 
 def crossover_sentence(found: Recommendation) -> str:
-    """At what length the answer changes."""
+    """The length at which the answer changes."""
     text = crossover_phrase(found)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def crossover_phrase(found: Recommendation) -> str:
-    """The same, as words to go on with."""
+    """The same, as part of a sentence."""
     lengths = found.lengths
     if not lengths:
         return ""
@@ -193,12 +195,12 @@ def crossover_phrase(found: Recommendation) -> str:
 
 
 def approximate_length(seq_len: int) -> str:
-    """A length that lies between two others, as exactly as that is known."""
+    """A length between two others, as precisely as it is known."""
     return f"{seq_len / 1024:,.0f}k" if seq_len >= 10 * 1024 else f"{seq_len:,}"
 
 
 def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
-    """What was not ranked, and why."""
+    """The plans that were not ranked, and why."""
     ranked = {str(m.plan) for m in ranking.rivals}
     others = sorted(
         {str(m.plan) for m in ranking.members if m.status == "ok" and not m.is_search_probe}
@@ -209,7 +211,7 @@ def unranked_sentence(found: Recommendation, ranking: Ranking) -> str:
     which = ", ".join(others) if len(others) <= MAX_NAMED_PLANS else f"{len(others)} plans"
     said = [f"Not ranked because they were not {found.method}: {which}."] if others else []
     said += [f"{plan} is implausible and not ranked: {why}." for plan, why in ranking.broken.items()]
-    said += [f"A search timed {rough} more roughly and gave {'them' if rough > 1 else 'it'} up."] if rough else []
+    said += [f"A search timed {rough} more in short runs and dropped {'them' if rough > 1 else 'it'}."] if rough else []
     for group in found.refused:
         number = len(group.plans)
         which = f"{group.plans[0]} was" if number == 1 else f"{number} plans were"

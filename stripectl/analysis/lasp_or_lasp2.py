@@ -1,5 +1,5 @@
-"""Which of two ways to bring states of linear attention round wins where, and why: N-1 hops that wait for each other,
-beside which a device computes (LASP), or one collective, which may go both ways round (LASP-2)."""
+"""LASP or LASP-2: which way to exchange states of linear attention is faster at which length, and why. LASP has N-1
+hops that wait for each other, while the device computes; LASP-2 has one collective, which may use both directions."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ CHAIN, GATHER = "lasp", "lasp2"
 
 
 class ChainAndGather(NamedTuple):
-    """The fastest plan of either, on one mesh with the same options, and whether they are too close to tell apart."""
+    """The fastest plan of each, on one mesh with the same options, and whether they are too close to tell."""
 
     chain: Measurement
     gather: Measurement
@@ -26,8 +26,8 @@ class ChainAndGather(NamedTuple):
 
 
 def chain_and_gather(measurements: Iterable[Measurement]) -> list[str]:
-    """A line for every workload but for its length that both schemes computed on a mesh of several devices, by the
-    strongest method that timed it."""
+    """One line for every workload (without its length) that both schemes computed on a mesh of several devices, by the
+    strongest method."""
     groups: dict[Any, dict[int, ChainAndGather]] = {}
     for ranking in rankings(list(measurements)):
         if pair := pair_plans(ranking):
@@ -36,13 +36,13 @@ def chain_and_gather(measurements: Iterable[Measurement]) -> list[str]:
     found = []
     for lengths in groups.values():
         both = dict(sorted(lengths.items()))
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may be anybody's
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a run may come from anybody
             found.append(f"{winner_sentence(both)} {sent_by_both(both[max(both)])}".strip())
     return found
 
 
 def pair_plans(ranking: Ranking) -> ChainAndGather | None:
-    """Of the fastest mesh and options that both were computed with."""
+    """The pair on the fastest mesh, and with the fastest options, that both have."""
     options: dict[Any, dict[str, Measurement]] = {}
     for m in ranking.rivals:
         plan = m.plan
@@ -54,7 +54,7 @@ def pair_plans(ranking: Ranking) -> ChainAndGather | None:
 
 
 def winner_sentence(both: Mapping[int, ChainAndGather]) -> str:
-    """Which of the two is faster at which lengths, and by how much at the most."""
+    """Which of the two is faster at which lengths, and the largest difference."""
     said = []
     for name, group in itertools.groupby(both.items(), key=lambda each: faster_plan(each[1])):
         pairs = dict(group)
@@ -68,15 +68,15 @@ def winner_sentence(both: Mapping[int, ChainAndGather]) -> str:
 
 
 def faster_plan(pair: ChainAndGather) -> str | None:
-    """The name of the faster one, where that can be told."""
+    """The name of the faster scheme, where it can be told."""
     if pair.close:
         return None
     return CHAIN if margin_of(pair.chain, pair.gather) > 0 else GATHER
 
 
 def sent_by_both(pair: ChainAndGather) -> str:
-    """What each of them sends, how long that takes, and how much of it hides; the shares are of this length. Nothing of
-    a training step, which sends more than states."""
+    """The bytes that each of them sends, the time they take, and the hidden share, at this length. Empty for a training
+    step, which sends more than states."""
     chain, gather, _ = pair
     if chain.workload.passes == STEP:
         return ""
@@ -89,17 +89,17 @@ def sent_by_both(pair: ChainAndGather) -> str:
     if overlap and overlap.ratio is not None:
         gathered_s = (overlap.hidden_s or 0.0) + (overlap.exposed_s or 0.0)
     return (
-        f"{CHAIN} makes {hops} hops of {nbytes(each)}, whatever the length, each after the one before it"
-        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as much at once"
+        f"{CHAIN} makes {hops} hops of {nbytes(each)}, independent of the length, one after the other"
+        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as many bytes at once"
         f"{communication_phrase(gather, gathered_s)}."
     )
 
 
 def communication_phrase(m: Measurement, seconds: float | None) -> str:
-    """How long communication takes, and how much of it hides, as far as anything says so."""
+    """The time of communication, and its hidden share, as far as they are known."""
     length = format_length(m.workload.seq_len)
     said = [f"{duration(seconds)}, {seconds / (m.median_s or 1):.1%} of the time at {length}" if seconds else ""]
     if m.overlap and m.overlap.ratio is not None:
-        said.append(f"{m.overlap.ratio:.0%} of it hidden behind tiles")
+        said.append(f"{m.overlap.ratio:.0%} hidden behind tiles")
     known = "; ".join(filter(None, said))
     return f" ({known})" if known else ""

@@ -1,7 +1,7 @@
-"""What a device of a plan sends along each axis of its mesh, and what that puts on the links of the target.
+"""The bytes that a device of a plan sends along each axis of its mesh, and the resulting load of the target's links.
 
-A collective over several axes is shared out among them alike. Of an all-to-all every part counts on each link between
-its ends; all else counts as sent to the next device of its axis.
+A collective over several axes is divided equally among them. Each part of an all-to-all counts on every link between
+its ends; everything else counts as sent to the next device of its axis.
 """
 
 from collections import defaultdict
@@ -20,14 +20,14 @@ Traffic = Mapping[tuple[str, str], float]  # bytes by (axis, opcode)
 
 
 class CarriedBytes(NamedTuple):
-    """Bytes over each link, both ways together, and over the network between slices."""
+    """Bytes over each link, both directions together, and over the network between slices."""
 
     links: Mapping[TorusLink, float]
     network: float
 
 
 def traffic(m: Measurement) -> Traffic:
-    """Bytes that a device sends: as the compiler says, else as the program does on clocks."""
+    """Bytes that a device sends: from the compiler, else from the simulated program."""
     plan, work, told = m.plan, m.workload, m.compiled_program and m.compiled_program.collectives
     if told:
         return _shared_out(transfer_of(each, plan) for each in told)
@@ -44,24 +44,24 @@ def _shared_out(sent: Iterable[StepTransfer]) -> Traffic:
     return total
 
 
-def carried_bytes(wiring: MeshPlacement, along: Traffic) -> CarriedBytes:
-    """What the links carry; nothing of links that nobody can name, as behind a switch."""
+def carried_bytes(placement: MeshPlacement, along: Traffic) -> CarriedBytes:
+    """The loads of the links; empty where links have no names, as behind a switch."""
     links: dict[TorusLink, float] = defaultdict(float)
     network = 0.0
-    for axis, size in wiring.mesh:
-        crossed = wiring.link_load(axis)
+    for axis, size in placement.mesh:
+        crossed = placement.link_load(axis)
         for (name, opcode), nbytes in along.items():
             if name != axis:
                 continue
             everywhere = opcode == "all-to-all"
-            far = _places(size, is_torus(wiring.target)) if everywhere else 1.0
-            network += nbytes * (wiring.cross_slice_fraction(axis) if everywhere else crossed.network)
+            far = _places(size, is_torus(placement.target)) if everywhere else 1.0
+            network += nbytes * (placement.cross_slice_fraction(axis) if everywhere else crossed.network)
             for link, transfers in crossed.links.items():
                 links[link] += nbytes * transfers * far
     return CarriedBytes(links, network)
 
 
 def _places(size: int, closed: bool) -> float:
-    """How many places on the parts of an all-to-all go, on the mean: round a ring the shorter way."""
+    """The mean number of places that the parts of an all-to-all travel: round a ring in the shorter direction."""
     far = [min(places, size - places) for places in range(1, size)]
     return sum(far) / len(far) if closed and far else 1.0

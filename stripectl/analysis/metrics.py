@@ -1,6 +1,6 @@
-"""What a claim may be about: figures of a measurement by name, each with the units that it is written in.
+"""Figures of a measurement by name: claims state bounds on them, and `history` follows them over runs.
 
-A figure that stands on the time has an interval where the time has one: those at both ends of the time's.
+A figure that is derived from the time has an interval where the time has one: the figures at both ends of the time's.
 """
 
 import math
@@ -28,25 +28,45 @@ def percent_text(share: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """`of` a measurement is the figure in SI units, or None; `units` are those that a bound may have, and what one is;
-    `source` says what brings the figure about where no measurement has it."""
+    """`of` a measurement is the figure in SI units, or None. `units` are the units of a bound, with their sizes, and
+    `source` says which plans have the figure. `better` is 1 where more is better, else -1; `more` and `less` name a
+    change. A `timed` figure is derived from the time; a `counted` figure is equal whenever it is found again."""
 
     name: str
     of: Callable[[Measurement], float | None]
     shown: Callable[[float], str]
     units: Mapping[str, float]
     source: str
-    timed: bool = False  # it stands on the time
+    better: int
+    more: str = "higher"
+    less: str = "lower"
+    timed: bool = False
+    counted: bool = False
+
+    def ci95(self, m: Measurement) -> Interval | None:
+        """The interval that samples give the figure."""
+        if not self.timed:
+            return None
+        if self.name == "speedup":
+            return m.speedup and m.speedup.ci95
+        ends = [self.of(replace(m, median_s=end)) for end in m.ci95_s or ()]
+        known = [end for end in ends if end is not None]
+        return (min(known), max(known)) if known else None
 
     def interval(self, m: Measurement) -> Interval | None:
-        """Where the figure lies; None where there is none, or where it was sampled and nobody knows."""
+        """The interval in which the figure lies: a point where it was not sampled, None where it is not known."""
         value = self.of(m)
         if value is None or not self.timed or m.method != "measured":
             return None if value is None else (value, value)
-        over = m.speedup.ci95 if m.speedup and self.name == "speedup" else None
-        ends = over or [self.of(replace(m, median_s=end)) for end in m.ci95_s or () if self.name != "speedup"]
-        known = [end for end in ends if end is not None]
-        return (min(known), max(known)) if known else None
+        return self.ci95(m)
+
+    def is_exact(self, m: Measurement) -> bool:
+        """Whether neither a clock nor a device contributes to the figure."""
+        return self.counted or not is_timed_here(m)
+
+    def over(self, m: Measurement) -> str:
+        """The plan to which the figure is relative."""
+        return f"over {m.speedup.over}" if m.speedup and self.name == "speedup" else ""
 
     def bound(self, text: str) -> float:
         """A value as it is written: `30 GiB`, `90%`, `1e-2`.
@@ -65,12 +85,17 @@ class Metric:
         return value
 
 
+def is_timed_here(m: Measurement) -> bool:
+    """Whether the time of a measurement depends on the machine on which it was found."""
+    return m.method == "measured" or (m.cost_source is not None and m.cost_source.source.is_timed_here)
+
+
 def bytes_per_device(m: Measurement) -> float | None:
     return None if m.bytes is None or m.devices == 1 else float(sum(m.bytes.values()))
 
 
 def fits_memory(m: Measurement) -> float | None:
-    """1 of what ran, compiled or is predicted to fit, 0 of what needs more memory than there is."""
+    """1 for plans that ran, compiled or are predicted to fit, 0 for plans that need more memory than a device has."""
     if m.peak_bytes and m.hbm_bytes:
         return float(m.peak_bytes <= m.hbm_bytes)
     return 1.0 if m.method != "simulated" else None
@@ -81,17 +106,30 @@ def rates(unit: str, bare: float) -> dict[str, float]:
     return {"": bare} | {prefix + unit: size for prefix, size in PREFIXES}
 
 
-TIME = "A plan that has a time has it."
+TIME = "Only a plan with a time has it."
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric(name="time", of=lambda m: m.median_s, shown=duration, units=OF_TIME, source=TIME, timed=True),
+        Metric(
+            name="time",
+            of=lambda m: m.median_s,
+            shown=duration,
+            units=OF_TIME,
+            source=TIME,
+            better=-1,
+            more="slower",
+            less="faster",
+            timed=True,
+        ),
         Metric(
             name="tokens_per_s",
             of=lambda m: m.tokens_per_s,
             shown=lambda value: rate(value, "tokens/s"),
             units=rates("tokens/s", 1.0) | {"k": 1e3, "M": 1e6},
             source=TIME,
+            better=1,
+            more="faster",
+            less="slower",
             timed=True,
         ),
         Metric(
@@ -100,6 +138,9 @@ METRICS = {
             shown=lambda value: rate(value, "FLOP/s"),
             units=rates("FLOP/s", 1e12),
             source=TIME,
+            better=1,
+            more="faster",
+            less="slower",
             timed=True,
         ),
         Metric(
@@ -107,15 +148,17 @@ METRICS = {
             of=lambda m: m.mfu,
             shown=percent_text,
             units=SHARE,
-            source="Hardware whose peak is published has it.",
+            source="Only hardware with a published peak has it.",
+            better=1,
             timed=True,
         ),
         Metric(
             name="speedup",
-            of=lambda m: m.speedup.value if m.speedup else None,
+            of=lambda m: m.speedup and m.speedup.value,
             shown=times,
             units=RATIO,
-            source="It is over the contiguous ring of the same run.",
+            source="It is relative to the contiguous ring of the same run.",
+            better=1,
             timed=True,
         ),
         Metric(
@@ -123,38 +166,60 @@ METRICS = {
             of=lambda m: m.overlap and m.overlap.ratio,
             shown=percent_text,
             units=SHARE,
-            source="A profile has it (stripectl bench --profile), or a compiled schedule (--method compiled).",
+            source="It needs a profile (stripectl bench --profile) or a compiled schedule (--method compiled).",
+            better=1,
+            more="more",
+            less="less",
         ),
         Metric(
             name="peak",
             of=lambda m: m.peak_bytes,
             shown=nbytes,
             units=OF_BYTES,
-            source="A plan that was refused for another reason has no known memory. Try a plan that can run.",
+            source="The memory of a plan that was refused for another reason is not known. Try a plan that can run.",
+            better=-1,
+            more="more",
+            less="less",
+            counted=True,
         ),
         Metric(
-            name="sent", of=bytes_per_device, shown=nbytes, units=OF_BYTES, source="Plans on several devices have it."
+            name="sent",
+            of=bytes_per_device,
+            shown=nbytes,
+            units=OF_BYTES,
+            source="Only plans on several devices have it.",
+            better=-1,
+            more="more",
+            less="less",
+            counted=True,
         ),
         Metric(
             name="max_rel_error",
             of=lambda m: m.check and m.check.error,
             shown=lambda value: f"{value:.2g}",
             units=SHARE,
-            source="Measured plans have it: --method measured.",
+            source="Only measured plans have it: --method measured.",
+            better=-1,
+            more="larger",
+            less="smaller",
         ),
         Metric(
             name="tiles",
             of=lambda m: m.tiles.efficiency if m.tiles else None,
             shown=percent_text,
             units=SHARE,
-            source="Kernels that compute in tiles have it.",
+            source="Only kernels that compute in tiles have it.",
+            better=1,
+            counted=True,
         ),
         Metric(
             name="fits",
             of=fits_memory,
             shown=lambda value: "it fits" if value else "it does not fit",
             units={},
-            source="Only the profile of a machine says how much memory a device has. Try --target v5e:4x4.",
+            source="The memory of a device comes from its machine's profile. Try --target v5e:4x4.",
+            better=1,
+            counted=True,
         ),
     )
 }

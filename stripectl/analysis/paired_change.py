@@ -1,10 +1,10 @@
-"""Samples of two runs, compared with those that were taken while the machine was as fast.
+"""Samples of two runs, compared where the machine was equally fast.
 
-Cores that are lent to others, or that clock down, are fast for a while and then slower, so samples lie about several
-levels, and how many lie about each moves means, medians and minima from run to run. A sample is therefore compared with
-those samples of the other run beside which the yardstick (`noise`) took as long. The change is the one that most of
-these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): what holds up some of the samples
-moves no mode.
+Cores that are lent to others, or that clock down, are fast for a while and then slower, so samples form several levels,
+and the number of samples in each moves means, medians and minima from run to run. A sample is therefore compared only
+with samples of the other run during which the yardstick (`noise`) took equally long. The change is the one that most of
+these pairs show, the mode of their ratios by a kernel density estimate (Parzen 1962): a delay of some samples does not
+move the mode.
 """
 
 import math
@@ -19,22 +19,22 @@ from stripectl.statistics.bootstrap import percentile_interval
 if TYPE_CHECKING:
     import numpy as np
 
-MIN_SAMPLES = 3  # samples of an interval, and of each run that have their like in the other
-MIN_MATCHED_SHARE = 0.1  # share of the samples that have their like: of fewer, and the machine was another one
-MAX_COMPARED_SAMPLES = 400  # samples of a run that are compared: pairs are as many squared
-MAX_YARDSTICK_DIFFERENCE = 0.05  # difference of yardsticks, in logarithms, from which on they have nothing in common
-GRID, SPAN = 0.0025, 1.0  # of the logarithms of ratios: a step, and how far from that of the medians
-KERNEL_STEPS = 41  # steps of the grid on either side from which on ratios have nothing in common
+MIN_SAMPLES = 3  # samples for an interval, and samples of each run with a match in the other
+MIN_MATCHED_SHARE = 0.1  # share of the samples with a match: with fewer, the machine's speed was different
+MAX_COMPARED_SAMPLES = 400  # samples of a run that are compared, because pairs grow with their square
+MAX_YARDSTICK_DIFFERENCE = 0.05  # difference of yardsticks, in logarithms, from which samples do not match
+GRID, SPAN = 0.0025, 1.0  # of the logarithms of ratios: the step, and the range around the ratio of medians
+KERNEL_STEPS = 41  # steps of the grid on either side from which the kernel is zero
 GRID_STEPS = round(2 * SPAN / GRID) + 1
-DRAWS = 500  # samples drawn anew
+DRAWS = 500  # bootstrap resamples
 RANK_REACH = 0.1  # of ranks, in logarithms of times, beyond the change
-CONTINUITY = 1.0  # half of what the ranks of two samples change where these change places
-CONFIDENCE = 0.01  # chance below which an order of samples is a drift
+CONTINUITY = 1.0  # half of the change in the ranks of two samples that exchange their places
+CONFIDENCE = 0.01  # probability below which an order of samples is a drift
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Logarithms of times, and of those of the yardstick beside each."""
+    """Logarithms of times, and of the yardstick's times next to them."""
 
     times: "np.ndarray"
     yardstick: "np.ndarray"
@@ -47,7 +47,8 @@ class Samples:
 
     @classmethod
     def of(cls, m: Measurement, yardstick_s: Sequence[float]) -> "Samples":
-        """At most MAX_COMPARED_SAMPLES of a measurement, from the whole of it. Without a yardstick that is 1 s."""
+        """At most MAX_COMPARED_SAMPLES samples, from the whole of a measurement. Without a yardstick its time is 1
+        s."""
         import numpy as np
 
         times_s = m.samples_s or (m.median_s,)
@@ -56,8 +57,8 @@ class Samples:
         return cls(*(np.log(np.maximum(each, MIN_NUMBER)) for each in both))
 
     def drift(self) -> float:
-        """How much longer the second half took than the first, minus 1, where the machine was as fast, or 0 where
-        chance may have ordered them so (Kendall's tau)."""
+        """How much longer the second half took than the first, minus 1, where the machine was equally fast; 0 where
+        this may be chance (Kendall's tau)."""
         from scipy import stats
 
         half = len(self) // 2
@@ -68,14 +69,14 @@ class Samples:
 
 
 def yardsticks(*measured: Measurement) -> list[Sequence[float]]:
-    """The seconds of the yardstick beside the samples of each; nothing where it was not timed beside those of all."""
+    """The yardstick's seconds next to the samples of each; empty where some have none."""
     found: list[Sequence[float]] = [m.noise.yardstick_s if m.noise else () for m in measured]
     timed = all(len(each) == len(m.samples_s) for each, m in zip(found, measured, strict=True))
     return found if timed else [()] * len(measured)
 
 
 def pair_weights(base: Samples, new: Samples) -> Any:
-    """(new, base): how much alike the machine was beside them, 1 where the yardstick took as long."""
+    """(new, base): how similar the machine's speed was, 1 where the yardstick took equally long."""
     import numpy as np
 
     return np.maximum(0.0, 1 - np.abs(new.yardstick[:, None] - base.yardstick) / MAX_YARDSTICK_DIFFERENCE)
@@ -83,8 +84,8 @@ def pair_weights(base: Samples, new: Samples) -> Any:
 
 @dataclass(frozen=True)
 class SamplePairs:
-    """Samples of a run with those of another, (new, base): the logarithms of the ratios of their times, in steps of the
-    grid from `start`, and how much alike the machine was, 1 where the yardstick took as long."""
+    """Pairs of samples of two runs, (new, base): the logarithms of the ratios of their times, in steps of the grid from
+    `start`, and how similar the machine's speed was, 1 where the yardstick took equally long."""
 
     steps: "np.ndarray"
     alike: "np.ndarray"
@@ -99,7 +100,7 @@ class SamplePairs:
         return cls(np.clip(steps, 0, GRID_STEPS - 1).astype(int), pair_weights(base, new), start)
 
     def is_matched(self) -> bool:
-        """Whether the machine was as fast in both runs beside enough of the samples."""
+        """Whether the machine was equally fast in both runs for enough of the samples."""
         best = self.alike.max(0), self.alike.max(1)
         return all((each >= 0.5).sum() >= max(MIN_SAMPLES, MIN_MATCHED_SHARE * len(each)) for each in best)
 
@@ -108,7 +109,7 @@ class SamplePairs:
         return float(self._most([self._found(1)])[0])
 
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % bootstrap interval of that; runs were sampled apart, so are not drawn together."""
+        """The 95 % bootstrap interval of the change; runs were sampled separately, so they are resampled separately."""
         import numpy as np
 
         if min(self.steps.shape) < MIN_SAMPLES:
@@ -118,7 +119,7 @@ class SamplePairs:
         return percentile_interval(self._most([self._found(np.outer(*each)) for each in zip(now, was, strict=True)]))
 
     def _found(self, times: Any) -> Any:
-        """How many pairs are alike at every step, where each is there so many times."""
+        """The number of similar pairs at every step, where `times` weights each pair."""
         import numpy as np
 
         return np.bincount(self.steps.ravel(), (self.alike * times).ravel(), GRID_STEPS)
@@ -128,16 +129,17 @@ class SamplePairs:
         from scipy.ndimage import uniform_filter1d
 
         density = np.stack(found)
-        for _ in range(2):  # two means that run along make a triangle
+        for _ in range(2):  # two moving averages make a triangular kernel
             density = uniform_filter1d(density, KERNEL_STEPS, mode="constant")
         return np.expm1((density.argmax(-1) + self.start) * GRID)
 
 
 @dataclass(frozen=True)
 class PairedChange:
-    """From samples to those of another run: how much longer they took, minus 1, where the machine was as fast, with the
-    95 % interval and how likely chance alone makes any; how much longer the machine itself took, and `extremes`, the
-    change with none and with all of that taken off where it was never as fast; and the drift within each run."""
+    """The change from samples of one run to samples of another: how much longer they took, minus 1, where the machine
+    was equally fast, with the 95 % interval and its probability by chance; how much slower the machine itself was;
+    `extremes`, the change with none and with all of this subtracted where it was never equally fast; and the drift
+    within each run."""
 
     size: float
     interval: tuple[float, float] | None
@@ -164,9 +166,9 @@ class PairedChange:
 
 
 def rank_test(base: Samples, new: Samples, size: float) -> float:
-    """How likely chance alone orders the samples of two runs so: the rank sum of Wilcoxon (1945), where a sample's rank
-    is among those beside which the machine was as fast, and that took about as long, but for the change: those about
-    another level would tell how many lie there."""
+    """The probability that chance orders the samples of two runs so: the rank sum of Wilcoxon (1945), where a sample is
+    ranked only among samples during which the machine was equally fast and which took about as long, apart from the
+    change; samples around another level would show only how many there are."""
     import numpy as np
     from scipy import stats
 
@@ -180,7 +182,7 @@ def rank_test(base: Samples, new: Samples, size: float) -> float:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The same, so that among all of them one is wrong as seldom as one alone would be (Holm 1979)."""
+    """Probabilities corrected so that the family-wise error equals the error of a single test (Holm 1979)."""
     order = sorted(range(len(chances)), key=chances.__getitem__)
     corrected, highest = list(chances), 0.0
     for rank, index in enumerate(order):

@@ -1,9 +1,9 @@
 """pass-KV or pass-Q, by the rule of Yang et al. 2024 (arXiv:2411.01783, Algorithm 1).
 
-Of the keys that queries meet some are new, the others cached. Passing K/V is chosen where as many are new that it sends
-less than passing queries, T / (T + P) >= 2 K / H, or where queries are so many that what it sends hides behind their
-attention, T >= N C K e / (2 H B): T new tokens and P cached ones, K key/value heads of H, N devices of C FLOP/s with
-links of B bytes/s, and e bytes an element.
+Some of the keys that queries attend to are new, the others cached. The rule chooses passing K/V where so many are new
+that it sends fewer bytes than passing queries, T / (T + P) >= 2 K / H, or where so many queries attend that its
+transfers hide behind them, T >= N C K e / (2 H B): T new tokens and P cached tokens, K key/value heads of H heads, N
+devices of C FLOP/s with links of B bytes/s, and e bytes per element.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PASS_KV, PASS_Q = "pass_kv", "pass_q"
 
 @dataclass(frozen=True)
 class PassRule:
-    """The rule's inputs and its choice. Rates that nobody knows leave its second condition out."""
+    """The rule's inputs and its choice. Without known rates its second condition is not used."""
 
     workload: Workload
     devices: int
@@ -24,7 +24,7 @@ class PassRule:
 
     @property
     def miss_rate(self) -> float:
-        """The share of keys that is not cached."""
+        """The share of keys that are not cached."""
         return self.workload.queries / self.workload.seq_len
 
     @property

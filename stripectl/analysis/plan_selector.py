@@ -1,7 +1,7 @@
-"""Which plans are meant: a scheme, a layout, a kernel, or the beginning of a plan as it is printed.
+"""Selects plans: by scheme, layout, kernel, or the beginning of a printed plan.
 
-What a selector names must be so, whatever else a plan is: `ring` is every plan of that scheme, `ring/striped@ring=8` a
-striped ring of 8 with any kernel and tile.
+A plan matches a selector if it has every part that the selector names: `ring` matches every plan of this scheme,
+`ring/striped@ring=8` a striped ring of 8 with any kernel and tile.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ NAMES = {"scheme": schemes, "layout": layouts, "kernel": kernels}
 
 @dataclass(frozen=True)
 class Selector:
-    """`parts` are what it names, by `scheme`, `layout`, `kernel`, and the names of axes and options."""
+    """`parts` are the named parts, by `scheme`, `layout`, `kernel`, and the names of axes and options."""
 
     text: str
     parts: Mapping[str, Any]
@@ -32,8 +32,9 @@ class Selector:
         return all(part(plan, name) == value for name, value in self.parts.items())
 
     def beside(self, other: "Selector") -> "Selector":
-        """What it means compared with another: the same scheme where only the other names one, and as a scheme beside
-        a layout, that scheme with contiguous shards, as ring attention is beside striped attention."""
+        """The selector's meaning when compared with another. It takes the other's scheme where only the other names
+        one; and a scheme compared with a layout means this scheme with contiguous shards, such as ring attention
+        compared with striped attention."""
         meant = {}
         if "layout" in other.parts and "layout" not in self.parts and "scheme" in self.parts:
             meant["layout"] = "contiguous"
@@ -46,15 +47,15 @@ class Selector:
 
 
 def part(plan: Plan, name: str) -> Any:
-    """A part of a plan by the name that it has there."""
+    """A part of a plan by its name."""
     return plan.size(name) if name in AXES else getattr(plan, name)
 
 
 def parse_selector(text: str) -> Selector:
-    """A selector as it is written.
+    """A selector from its text.
 
     Raises:
-        BadInput: no name of a scheme, layout or kernel, and no beginning of a plan.
+        BadInput: neither the name of a scheme, layout or kernel, nor the beginning of a plan.
     """
     text = text.strip()
     if "/" not in text and "@" not in text:

@@ -1,6 +1,6 @@
-"""Predictions against what no machine can beat: its FLOPs, its links, its number of devices, the balance of its tiles.
+"""Predictions compared with limits that no machine can exceed: its FLOPs, its links, its devices, the balance of tiles.
 
-A prediction that beats one of these is a defect of the prediction. It is marked and never recommended.
+A prediction that exceeds a limit is a defect of the prediction. It is marked and never recommended.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +12,11 @@ from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.results.measurement import Measurement, attention_bound, device_scaling_key, measurement_set
 from stripectl.util.units import duration, rate, times
 
-BOUND_SLACK = 0.03  # of a bound: what rounding up to tiles and calls may take on one side of a comparison alone
+BOUND_SLACK = 0.03  # of a bound: rounding up to whole tiles and calls on one side of a comparison may take this much
 
 
 def why_implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
-    """Which bound a predicted time breaks, and by how much; None of a time that is possible, or was measured."""
+    """The bound that a predicted time breaks, and by how much; None for a time that is possible, or was measured."""
     if m.method == "measured" or m.status != "ok" or not m.median_s:
         return None
     return next(_broken(m, run), None)
@@ -25,10 +25,10 @@ def why_implausible(m: Measurement, run: Iterable[Measurement]) -> str | None:
 def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
     reached, peak = m.flops_per_s_per_device, m.peak_flops_per_s
     if reached and peak and reached > peak * (1 + BOUND_SLACK):
-        yield f"it computes {rate(reached, 'FLOP/s')} a device, {reached / peak - 1:.0%} above the peak"
+        yield f"it computes {rate(reached, 'FLOP/s')} per device, {reached / peak - 1:.0%} above the peak"
     if (least_s := sending_s(m)) and m.median_s and least_s > m.median_s * (1 + BOUND_SLACK):
         over = least_s / m.median_s - 1
-        yield f"all links of a device take {duration(least_s)} for the bytes it sends, {over:.0%} longer"
+        yield f"all links of a device need {duration(least_s)} for the bytes that it sends, {over:.0%} longer"
     alone = measurement_set(run).alone.get(device_scaling_key(m))
     if alone and alone.median_s and m.median_s and same_tiles(m, alone):
         gain = alone.median_s / m.median_s
@@ -40,7 +40,7 @@ def _broken(m: Measurement, run: Iterable[Measurement]) -> Iterator[str]:
 
 
 def sending_s(m: Measurement) -> float | None:
-    """The least time for the bytes that a device sends, over all the links it has at once."""
+    """The least time for the bytes that a device sends, over all its links at once."""
     if not m.bytes or m.devices == 1 or not (links := _links_bytes_per_s(m.target.hardware)):
         return None
     return sum(m.bytes.values()) / links
@@ -48,7 +48,7 @@ def sending_s(m: Measurement) -> float | None:
 
 @lru_cache
 def _links_bytes_per_s(hardware: str) -> float | None:
-    """Of all links of a device, one way, where its profile says it."""
+    """The rate of all links of a device in one direction, where its profile has it."""
     known = Hardware.load(hardware) if hardware in hardware_names() else None
     link = known and known.figure("link_bytes_per_s_one_way")
     return link * max(1, 2 * known.torus_dims) if known and link else None
@@ -61,8 +61,8 @@ def same_tiles(m: Measurement, other: Measurement) -> bool:
 
 
 def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, float] | None:
-    """(speed-up over the same plan in the contiguous layout, the most that it can be): the bound of its tiles, and what
-    the contiguous plan waits for communication besides."""
+    """(speed-up over the same plan in the contiguous layout, its limit): the bound of its tiles, and the communication
+    that the contiguous plan waits for."""
     plan, bound = m.plan, attention_bound(m)
     base = measurement_set(run).contiguous.get((*device_scaling_key(m), m.target, replace(plan, layout="contiguous")))
     if plan.layout == "contiguous" or not bound or not base or not base.median_s or not m.median_s:
@@ -72,8 +72,8 @@ def over_contiguous(m: Measurement, run: Iterable[Measurement]) -> tuple[float, 
 
 
 def costliest_tile(m: Measurement) -> float:
-    """How much dearer tiles of one plan may be than those of another: on one device a kernel may mask all its tiles and
-    visit as many dead ones, which on several it does not, and a layout may need fewer masks than another."""
+    """How much more expensive tiles of one plan may be than tiles of another: on one device a kernel may mask all its
+    tiles and visit as many dead tiles, which it does not on several, and a layout may need fewer masks than another."""
     costs = m.cost_source.by_pass.values() if m.cost_source else ()
     masked = ((each.boundary_s + (each.dead_s or 0.0), each.whole_s) for each in costs)
     return max([1.0, *(most / whole for most, whole in masked if whole)])
@@ -81,7 +81,7 @@ def costliest_tile(m: Measurement) -> float:
 
 def why_so_fast(m: Measurement, run: Iterable[Measurement]) -> str | None:
     """Why a plan is more than N times as fast as one of its N devices, or a layout faster than its bound; None where
-    neither is so."""
+    neither is the case."""
     if m.status != "ok" or not m.median_s:
         return None
     alone = measurement_set(run).alone.get(device_scaling_key(m))

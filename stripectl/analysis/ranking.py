@@ -1,7 +1,7 @@
-"""Which plan is fastest, and whether that is sure.
+"""Which plan is fastest, and whether this is certain.
 
-Plans are ranked by workload and target, within the strongest method that timed them, since a measured and a simulated
-time do not compare.
+Plans are ranked by workload and target, by the strongest method that timed them, because measured and simulated times
+are not comparable.
 """
 
 import functools
@@ -24,11 +24,11 @@ from stripectl.results.measurement import (
     simulation_of,
 )
 
-MIN_MARGIN = 0.01  # between plans that did not run: nothing that is known of clocks tells closer ones apart
+MIN_MARGIN = 0.01  # between plans that did not run: predictions cannot distinguish closer plans
 
 
 class SimulatedAndMeasured(NamedTuple):
-    """A plan that was measured and simulated; how far the simulation is off, of its time and of its speed-up."""
+    """A plan that was measured and simulated, and the error of the simulated time and of the simulated speed-up."""
 
     measured: Measurement
     simulated: Measurement
@@ -38,10 +38,10 @@ class SimulatedAndMeasured(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """The plans of a workload on a target: `rivals` are those that the strongest method timed, the fastest first;
-    `members` all, whatever came of them; `pairs` tell how good simulations of the same pass are. `alike` are the plans
-    that differ from the best in their tiles alone, and that the method does not tell from it; `broken` says of plans
-    whose predictions are implausible which bound they break."""
+    """The plans of a workload on a target: `rivals` were timed by the strongest method, the fastest first; `members`
+    are all plans, with any result; `pairs` show the error of simulations of the same pass. `alike` are the plans that
+    differ from the best only in their tiles, and that the method does not distinguish from it; `broken` holds
+    implausible plans with the bound that they break."""
 
     members: Sequence[Measurement]
     rivals: Sequence[Measurement]
@@ -63,7 +63,8 @@ class Ranking:
         return self.best.workload
 
     def too_close(self, fast: Measurement, slow: Measurement) -> bool:
-        """Whether the slower may be as fast: the interval of the ratio holds 1, or the simulation's error is larger."""
+        """Whether the slower may be as fast: the interval of the ratio contains 1, or the simulation's error is
+        larger."""
         if interval := ratio_interval(slow.samples_s, fast.samples_s):
             return interval[0] <= 1
         known = speedup_error(self.pairs) if fast.method == "simulated" else None
@@ -76,8 +77,8 @@ def has_time(m: Measurement) -> bool:
 
 
 def contenders(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Those with a time, but for what a stronger method refuses, as a compiler does what does not fit into memory: it
-    is asked of one layout, and answers for those that differ in nothing else."""
+    """The plans with a time, except plans that a stronger method refuses, as a compiler does for plans that do not fit
+    in memory: it is asked about one layout, and its answer counts for plans that differ only in this."""
     measurements, refused = list(measurements), dict[tuple[str, ...], int]()
     for m in measurements:
         if m.status == "refused":
@@ -97,14 +98,14 @@ def _alike(plan: Plan, step: bool) -> Plan:
 
 
 def margin_of(fast: Measurement, slow: Measurement) -> float:
-    """How much longer the slower takes."""
+    """How much longer the slower plan takes."""
     assert fast.median_s and slow.median_s
     return slow.median_s / fast.median_s - 1
 
 
 def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
-    """One for every workload and target that has a time, in the order of the run. One device is ranked only where no
-    plan of several has a time on such hardware."""
+    """One ranking for every workload and target that has a time, in the order of the run. One device is ranked only
+    where no plan of several devices has a time on such hardware."""
     run, errors = measurement_set(measurements), dict[str, list[SimulatedAndMeasured]]()
     told = [(m, why_implausible(m, run)) for m in contenders(measurements)]
     timed, broken = [m for m, why in told if not why], {id(m): why for m, why in told if why}
@@ -128,7 +129,7 @@ def rankings(measurements: Sequence[Measurement]) -> list[Ranking]:
 
 
 def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list[Measurement]:
-    """Of every workload and target the `most` fastest plans, and what times are compared with, in the order of the run.
+    """For every workload and target the `most` fastest plans and their baselines, in the order of the run.
     `measurements` have their speed-ups."""
     best = [m for each in rankings(measurements) for m in each.rivals[:most]]
     over = {(m.workload, m.method, m.speedup.over) for m in best if m.speedup}
@@ -141,7 +142,7 @@ def fastest_measurements(measurements: Sequence[Measurement], most: int) -> list
 
 
 def by_strongest_method(ranked: Sequence[Ranking]) -> Ranking:
-    """That of the pass that holds most and, of it, the longest sequence."""
+    """The ranking of the strongest pass and, within it, of the longest sequence."""
     return min(ranked, key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
 
 
@@ -154,7 +155,7 @@ def _ranking(
         return Ranking(members, rivals, errors)
     near = [m for m in rivals if margin_of(rivals[0], m) <= MIN_MARGIN]
     alike = [m for m in near if _but_for_tiles(m) == _but_for_tiles(rivals[0])]
-    best = min(alike, key=_from_default)  # of equals the first, which is the fastest
+    best = min(alike, key=_from_default)  # in a tie the first, which is the fastest
     others = [m for m in rivals if m is not best]
     return Ranking(members, [best, *others], errors, [m for m in alike if m is not best])
 
@@ -164,14 +165,14 @@ def _but_for_tiles(m: Measurement) -> Hashable:
 
 
 def _from_default(m: Measurement) -> float:
-    """How far a plan's tiles lie from its kernel's default."""
+    """The distance of a plan's tiles from its kernel's default."""
     plan = m.plan
     default = kernels[plan.kernel].default_tile(m.target.kind)
     return sum(tile.distance(default) for tile in plan.tiles.values())
 
 
 def strength(method: str) -> int:
-    """0 for the strongest."""
+    """0 for the strongest method."""
     return METHODS.index(method) if method in METHODS else len(METHODS)
 
 
@@ -192,7 +193,7 @@ def speedup_error(errors: Iterable[SimulatedAndMeasured]) -> float | None:
 
 
 def short_names(measurements: Iterable[Measurement]) -> dict[str, str]:
-    """The shortest name that tells each plan from the others: layout, scheme/layout, or the whole."""
+    """The shortest name that distinguishes each plan from the others: layout, scheme/layout, or the whole plan."""
     plans = {str(m.plan): m.plan for m in measurements if has_time(m)}
     several = {text: plan for text, plan in plans.items() if plan.devices > 1}
     for short in (lambda plan: plan.layout, lambda plan: f"{plan.scheme}/{plan.layout}"):

@@ -1,8 +1,8 @@
-"""What a run recommends: a plan, how sure that is, what limits it, and at what length the answer changes.
+"""The recommendation of a run: a plan, the confidence in it, its limits, and the length at which the answer changes.
 
-A pure function of the measurements: whoever reads a run draws the recommendation anew, so that it cannot say what the
-measurements do not. The recommendation is of the strongest pass and, of that, the longest sequence; the other workloads
-of the run have theirs in `others`.
+It is a pure function of the measurements: every reader of a run computes it again, so that it cannot contradict the
+measurements. The recommendation is for the strongest pass and, within it, the longest sequence; the other workloads of
+the run are in `others`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -43,7 +43,7 @@ from stripectl.results.recommendation import Confidence, ReachedBound, Recommend
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
 
-MAX_REASON_CHARACTERS = 200  # characters of why a plan was refused
+MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 
 
 def recommend(run: Run) -> Recommendation | None:
@@ -61,11 +61,11 @@ def recommend(run: Run) -> Recommendation | None:
 def recommendation_of(
     ranking: Ranking, ranked: Sequence[Ranking], run: Sequence[Measurement], drawn: dict[Hashable, Curves]
 ) -> Recommendation:
-    """What is recommended for one workload and target."""
+    """The recommendation for one workload and target."""
     best, second = ranking.best, ranking.runner_up
     changes, lengths = crossover(ranking, ranked, drawn)
     limits, bound, gain = limits_of_measurement(best, run), layout_bound(best), layout_gain(ranking)
-    if bound and gain and best.speedup and gain.over != best.speedup.over:  # the bound is of another gain
+    if bound and gain and best.speedup and gain.over != best.speedup.over:  # the bound is for another gain
         bound = replace(bound, reached=None, above=None)
     found = Recommendation(
         workload=best.workload,
@@ -103,7 +103,7 @@ def recommendation_of(
 
 
 def recommendation_headline(ranking: Ranking) -> str:
-    """The plans by their short names, and no more than is known of their place."""
+    """The plans by their short names, with no more than is known about their order."""
     best, second = ranking.best, ranking.runner_up
     name = short_answer(ranking)
     if second is None:
@@ -115,20 +115,20 @@ def recommendation_headline(ranking: Ranking) -> str:
 
 
 def short_answer(ranking: Ranking) -> str:
-    """The best plan by its short name, and those that may be as fast."""
+    """The best plan by its short name, and plans that may be as fast."""
     short = short_names(ranking.members)
     return or_list(list(dict.fromkeys(short[str(m.plan)] + flags_text(m.flags) for m in ties(ranking))))
 
 
 def layout_names(ranking: Ranking) -> str:
-    """The best plan by scheme and layout alone, and those that may be as fast."""
+    """The best plan by scheme and layout only, and plans that may be as fast."""
     plans = [m.plan for m in ties(ranking)]
     return or_list(list(dict.fromkeys(f"{plan.scheme}/{plan.layout}" for plan in plans)))
 
 
 def layout_gain(ranking: Ranking) -> Speedup | None:
-    """How many times faster than the plan with the default tile and mesh, where the run holds that beside others; else
-    than the contiguous ring. Measured plans were taken in turns, so the interval is of pairs."""
+    """The speed-up over the plan with the default tile and mesh, where the run also has that, otherwise over the
+    contiguous ring. Measured plans were sampled in alternation, so the interval is paired."""
     best, usual = ranking.best, default_plan(ranking.best)
     base = next((m for m in ranking.rivals if m.plan == usual and m.flags == best.flags), None)
     if base is None or base is best or not base.median_s or not best.median_s:
@@ -138,7 +138,7 @@ def layout_gain(ranking: Ranking) -> Speedup | None:
 
 
 def default_plan(m: Measurement) -> Plan:
-    """The same scheme, layout and kernel with the mesh and the tile that they have where nobody names any."""
+    """The same scheme, layout and kernel with the default mesh and tile."""
     plan = m.plan
     softmax = plan.softmax and replace(plan.softmax, tile=None, backward=None)
     bare = with_mesh(replace(plan, tile=None, backward=None, mesh=None, softmax=softmax), plan.devices)
@@ -146,7 +146,7 @@ def default_plan(m: Measurement) -> Plan:
 
 
 def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[str, float] | None:
-    """Its own, else those of its simulation."""
+    """The measurement's own limits, else the limits in its simulation."""
     other = simulation_of(m, run)
     known = m.bottleneck_shares or (other.bottleneck_shares if other else None) or {}
     found = {part: min(1.0, known[part]) for part in PARTS if part in known}
@@ -154,8 +154,8 @@ def limits_of_measurement(m: Measurement, run: Sequence[Measurement]) -> dict[st
 
 
 def layout_bound(m: Measurement) -> ReachedBound | None:
-    """The most that its layout can gain over the contiguous one, and the share of it that was reached, by attention and
-    not by a step that holds more; None where nobody knows one."""
+    """The largest gain of its layout over the contiguous layout, and the share that was reached, for attention
+    only and not for a step; None where it is unknown."""
     most = attention_bound(m)
     if m.devices == 1 or most is None:
         return None
@@ -167,7 +167,8 @@ def layout_bound(m: Measurement) -> ReachedBound | None:
 
 
 def confidence(ranking: Ranking) -> Confidence:
-    """A level, a word and a sentence: how the time was obtained, and whether it tells the plan from the next."""
+    """A level, a word and a sentence: how the time was obtained, and whether it distinguishes the plan from the
+    next."""
     best, second = ranking.best, ranking.runner_up
     word, said = {"measured": _measured, "simulated": _simulated}.get(best.method, _predicted)(ranking)
     level = confidence_level(ranking, published_error(best))
@@ -176,7 +177,7 @@ def confidence(ranking: Ranking) -> Confidence:
         return found
     doubt = "is smaller than predictions can resolve"
     if best.method == "measured":
-        doubt = "has an interval that holds zero"
+        doubt = "has an interval that contains zero"
     elif best.method == "simulated" and (speedup_error(ranking.pairs) or 0.0) > MIN_MARGIN:
         doubt = "is within the simulation's error"
     return replace(found, word="ambiguous", sentence=f"{said} The margin over the runner-up {doubt}.")
@@ -187,20 +188,20 @@ def _measured(ranking: Ranking) -> tuple[str, str]:
     if not best.ci95_s or not best.median_s:
         return "ambiguous", f"Measured once or twice ({plans_phrase(best)}), so nothing is known about noise."
     half = (best.ci95_s[1] - best.ci95_s[0]) / 2 / best.median_s
-    noisy = " That is wide: another run may rank close plans otherwise." if half > WIDE_INTERVAL else ""
+    noisy = " This interval is wide: another run may rank close plans differently." if half > WIDE_INTERVAL else ""
     said = f"Measured on {best.target}: the median of {plans_phrase(best)}, known to ±{half:.1%}.{noisy}"
-    disturbed = f" Disturbed while it ran: {', '.join(found)}." if (found := disturbances(best)) else ""
+    disturbed = f" Disturbances during the run: {', '.join(found)}." if (found := disturbances(best)) else ""
     return "measured", said + disturbed
 
 
 def _simulated(ranking: Ranking) -> tuple[str, str]:
     best, source = ranking.best, ranking.best.cost_source and ranking.best.cost_source.source
     if source == CostOrigin.MEASURED_TILE:
-        words = f"Simulated: the {best.devices} devices were not run. Tiles were timed on this machine."
+        words = f"The {best.devices} devices did not run; tiles were timed on this machine."
     elif source == CostOrigin.DATASHEET:
-        words = "Simulated from published figures: nothing was run."
+        words = "Nothing ran; the time comes from published figures."
     else:
-        words = f"Simulated and not run: tiles take {source.phrase if source else 'costs of an unknown source'}."
+        words = f"The plan did not run; tiles take {source.phrase if source else 'costs of an unknown source'}."
     word = "datasheet" if source == CostOrigin.DATASHEET else "simulated"
     if not ranking.pairs:
         return word, f"{words} {accuracy_sentence(best)}"
@@ -210,7 +211,7 @@ def _simulated(ranking: Ranking) -> tuple[str, str]:
 
 
 def published_error(m: Measurement) -> float | None:
-    """The mean error of times that were predicted this way, over published ones; None where nobody published any."""
+    """The mean error of such predictions against published times; None where no times are published."""
     from stripectl.analysis.accuracy.attention import known_error
 
     if m.cost_source is None or not m.cost_source.source.has_published_error:
@@ -220,8 +221,8 @@ def published_error(m: Measurement) -> float | None:
 
 
 def accuracy_sentence(m: Measurement) -> str:
-    """How far times that were predicted this way are off published ones of attention on one such device."""
-    from stripectl.analysis.accuracy.attention import known_error  # predicts, which nothing else here does
+    """The error of such predictions against published times of attention on one device of this kind."""
+    from stripectl.analysis.accuracy.attention import known_error  # computes predictions, which nothing else here does
 
     known = known_error(m.target.hardware, m.workload.passes)
     unknown = "No plan was both measured and simulated here, so its error is not known."
@@ -243,12 +244,12 @@ def _predicted(ranking: Ranking) -> tuple[str, str]:
         tiles = f"tiles of linear layers take {known.source.phrase}, tiles of softmax layers {beside.source.phrase}"
     lacking = known and known.memory_left_out
     memory = "the compiler's figure" + (f", without {lacking}" if lacking else "")
-    said = f"Compiled and not run: the time is predicted, {tiles}; memory is {memory}."
+    said = f"The plan did not run: its time is predicted, {tiles}; memory is {memory}."
     return "predicted", f"{said} {found}" if "within" in (found := accuracy_sentence(ranking.best)) else said
 
 
 def refused_plans(ranking: Ranking) -> tuple[RefusedPlans, ...]:
-    """What came of the plans of the workload that have no time, those whose reasons differ in numbers only together."""
+    """The plans of the workload without a time, grouped where their reasons differ only in numbers."""
     return tuple(
         RefusedPlans(
             status=those[0].status,

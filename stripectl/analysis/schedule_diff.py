@@ -1,7 +1,8 @@
-"""Two runs by what the compiler says of their plans: the same on any machine, so a gate for runners without devices.
+"""Two runs compared by the compiler's facts about their plans. These are equal on any machine, so runners without
+devices can use them as a gate.
 
-A plan is worse where it no longer fits, sends more, has more transfers or more of them that are synchronous or beside
-no tiles, computes more tiles, needs more memory, copies more, or is predicted to hide less.
+A plan is worse where it no longer fits, sends more, has more transfers or more of them synchronous or without tiles at
+the same time, computes more tiles, needs more memory, copies more, or is predicted to hide less.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ MORE_IS_BETTER = ("fits", "predicted overlap")
 
 @dataclass(frozen=True)
 class ScheduleFact:
-    """What the compiler says of the same plan in two runs, as numbers; None where it does not say."""
+    """The compiler's fact about the same plan in two runs, as numbers; None where it is missing."""
 
     base: Measurement
     new: Measurement
@@ -46,15 +47,15 @@ def shape_of(name: str) -> Callable[[float], str]:
 
 
 def compare_schedules(base: Run, new: Run, threshold: float) -> list[ScheduleFact]:
-    """Every fact of the base's compiled plans, as the new run has it; changes within `threshold` are the same. A plan
-    is paired with itself under other compiler flags where either run has it with one set of flags only.
+    """Every fact of the base's compiled plans, with the new run's value; changes within `threshold` count as equal. A
+    plan is paired with itself under other compiler flags where each run has it with only one set of flags.
 
     Raises:
         BadInput: the base has no compiled plan.
     """
     known = {m.key: m for m in compiled_measurements(base) if m.status == "ok"}
     if not known:
-        raise BadInput("BASE holds no compiled plan. Make it by: stripectl bench --method compiled --target v5e:4x4")
+        raise BadInput("BASE has no compiled plan. Try stripectl bench --method compiled --target v5e:4x4.")
     found, alike = {m.key: m for m in compiled_measurements(new)}, facts_without_base(new)
     return [
         fact
@@ -73,18 +74,18 @@ def compiled_measurements(run: Run) -> list[Measurement]:
 
 
 def schedule_facts_of(m: Measurement) -> Any:
-    """What it is a measurement of, but for flags."""
+    """A key for a measurement that does not depend on flags."""
     return m.workload, m.plan, m.target
 
 
 def facts_without_base(run: Run) -> Mapping[Any, Measurement]:
-    """The compiled plans of a run that have one set of flags."""
+    """The compiled plans of a run that have only one set of flags."""
     times = Counter(map(schedule_facts_of, compiled_measurements(run)))
     return {schedule_facts_of(m): m for m in compiled_measurements(run) if times[schedule_facts_of(m)] == 1}
 
 
 def compare_values(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[ScheduleFact]:
-    """A plan's facts, those of either run; of one that does not fit no other is known."""
+    """The facts of a plan in either run; where it does not fit, no other fact is known."""
     if now is None:
         yield ScheduleFact(was, was, "fits", 1, None, "MISSING")
         return
@@ -101,7 +102,7 @@ def fact_verdict(name: str, was: float | None, now: float | None, threshold: flo
 
 
 def schedule_facts(m: Measurement) -> dict[str, float | None]:
-    """What the compiler says of a plan, by name."""
+    """The compiler's facts about a plan, by name."""
     program = m.compiled_program or CompiledProgram()
     found: dict[str, float | None] = {"fits": float(m.status == "ok"), "memory": m.peak_bytes}
     found["tiles computed"] = m.tiles and m.tiles.computed
@@ -113,5 +114,5 @@ def schedule_facts(m: Measurement) -> dict[str, float | None]:
         found[f"sent by {kind}"] = sum(each.sent_bytes * each.times for each in alike)
         found[f"{kind}s"] = sum(each.times for each in alike)
         found[f"synchronous {kind}s"] = sum(each.times for each in alike if not each.asynchronous)
-        found[f"{kind}s beside no tiles"] = sum(each.times for each in alike if not each.beside_tiles)
+        found[f"{kind}s without tiles"] = sum(each.times for each in alike if not each.beside_tiles)
     return found

@@ -1,7 +1,7 @@
 """Series: a metric of one plan, workload, target, flags and method over runs, in order of time.
 
-Times of two machines are two series. Whatever else differs around two runs (versions, flags, system) is said at the
-later one: it may be why a level changed.
+Times of two machines are two series. Other differences between two runs (versions, flags, system) are named at the
+later run, because they may explain a change of level.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from stripectl.analysis.history_metrics import HistoryMetric, on_a_machine
+from stripectl.analysis.metrics import Metric, is_timed_here
 from stripectl.results.measurement import Measurement, readable
 from stripectl.results.run import Run
 from stripectl.statistics.change_points import MIN_RUNS, LevelChange, level_changes, relative
 
-MAX_NAMED_MARKS = 3  # that are named
+MAX_NAMED_MARKS = 3  # differences that are named
 MIN_SPAN = 0.1
 
 
 @dataclass(frozen=True)
 class SeriesPoint:
-    """What a run found of a series: `value` is None where it has none. `change` is over the level before, and `marks`
-    say what is not as it was at the point before."""
+    """A run's value in a series; None where it has none. `change` is relative to the level before, and `marks` name
+    differences from the point before."""
 
     run: Run
     measurement: Measurement
@@ -32,7 +32,7 @@ class SeriesPoint:
 
 
 class Level(NamedTuple):
-    """Points from `first` up to `end`, and the values of those that have one."""
+    """Points from `first` up to `end`, and the values of the points that have one."""
 
     first: int
     end: int
@@ -41,9 +41,9 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """`changes` are at indices of `points`; of an `exact` one every difference is one."""
+    """`changes` are at indices of `points`; in an `exact` series every difference is a change."""
 
-    metric: HistoryMetric
+    metric: Metric
     place: str
     exact: bool
     points: Sequence[SeriesPoint]
@@ -55,19 +55,19 @@ class Series:
 
     @property
     def values(self) -> list[float]:
-        """Of the points that have one."""
+        """The values of the points that have one."""
         return [value for level in self.levels for value in level.values]
 
     @property
     def levels(self) -> list[Level]:
-        """What lies between changes."""
+        """The levels between changes."""
         ends = pairwise([0, *(change.at for change in self.changes), len(self.points)])
         parts = ((first, end, [point.value for point in self.points[first:end]]) for first, end in ends)
         return [Level(first, end, [each for each in values if each is not None]) for first, end, values in parts]
 
     @property
     def enough(self) -> bool:
-        """Whether a change could be sure."""
+        """Whether there are enough runs to confirm a change."""
         return self.exact or len(self.values) >= MIN_RUNS
 
     @property
@@ -91,7 +91,7 @@ class Series:
                     "git": point.run.environment.get("git"),
                     **{name: getattr(point.measurement, name) for name in ("status", "reason")},
                     "value": point.value,
-                    "ci95": metric.interval(point.measurement) if point.value is not None else None,
+                    "ci95": metric.ci95(point.measurement) if point.value is not None else None,
                     "change": point.change,
                     "differs": list(point.marks),
                 }
@@ -109,9 +109,9 @@ class Series:
         }
 
 
-def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
-    """Of runs in order of time, every series of the metric that has a value: those of the newest run first, in its
-    order."""
+def series_of(runs: Sequence[Run], metric: Metric) -> list[Series]:
+    """From runs in order of time, every series of the metric that has a value; series of the newest run come first, in
+    its order."""
     found: dict[Any, list[tuple[Run, Measurement]]] = {}
     for run in reversed(runs):
         for m in map(readable, run.measurements):
@@ -121,11 +121,11 @@ def series_of(runs: Sequence[Run], metric: HistoryMetric) -> list[Series]:
     return [series for series in every if series.values]
 
 
-def _series(metric: HistoryMetric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
+def _series(metric: Metric, where: str, members: Sequence[tuple[Run, Measurement]]) -> Series:
     values = [metric.of(m) if m.status == "ok" else None for _, m in members]
     at = [i for i, value in enumerate(values) if value is not None]
     known = [value for value in values if value is not None]
-    exact = all(metric.exact(m) for _, m in members)
+    exact = all(metric.is_exact(m) for _, m in members)
     steps = {change.at: change for change in level_changes(known, exact)}
     over, begin = dict[int, float](), 0
     for i, value in enumerate(known):
@@ -141,13 +141,13 @@ def _series(metric: HistoryMetric, where: str, members: Sequence[tuple[Run, Meas
     return Series(metric, where, exact, points, [replace(each, at=at[each.at]) for each in steps.values()])
 
 
-def series_key(run: Run, m: Measurement, metric: HistoryMetric) -> str:
-    """What a value belongs to beside its key: the machine, where that has a part in it, and what it is over."""
-    return "; ".join(filter(None, (machine_key(run) if on_a_machine(m) else "", metric.over(m))))
+def series_key(run: Run, m: Measurement, metric: Metric) -> str:
+    """The parts of a value's key in addition to its measurement's: the machine, where it matters, and the baseline."""
+    return "; ".join(filter(None, (machine_key(run) if is_timed_here(m) else "", metric.over(m))))
 
 
 def machine_key(run: Run) -> str:
-    """Its accelerators, or the processor where it has none."""
+    """The machine's accelerators, or the processor where it has none."""
     devices = [each for each in _list(run.environment.get("devices")) if isinstance(each, Mapping)]
     kinds = sorted({str(each.get("kind")) for each in devices if each.get("platform") != "cpu"})
     host = _mapping(run.environment.get("host"))
@@ -155,7 +155,7 @@ def machine_key(run: Run) -> str:
 
 
 def surroundings(run: Run) -> dict[str, str]:
-    """What else may matter, by name."""
+    """Other properties that may matter, by name."""
     said = run.environment
     system = _mapping(said.get("host")).get("system")
     known = {**_mapping(said.get("versions")), **_mapping(said.get("flags"))}
@@ -163,7 +163,7 @@ def surroundings(run: Run) -> dict[str, str]:
 
 
 def surrounding_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """What is not as it was, in words."""
+    """The differences between two such mappings, in words."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     said = [f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names[:MAX_NAMED_MARKS]]
     return said + [f"and {len(names) - MAX_NAMED_MARKS} more"] * (len(names) > MAX_NAMED_MARKS)

@@ -59,7 +59,7 @@ def gain_statement(found: Recommendation) -> Statement:
         text += f", {note}"
     elif bound and bound.reached:
         note = "; ".join(filter(None, [interval, f"bound {times(bound.attention_only)}"]))
-        text += f"; {bound.reached:.0%} of the {times(bound.attention_only)} that the balance of tiles allows"
+        text += f"; the balance of tiles allows {times(bound.attention_only)}"
     return Statement(name="gain", text=text, value=value, note=note, method=found.method)
 
 
@@ -68,9 +68,10 @@ def limits_statement(found: Recommendation) -> Statement:
     limits, first = found.bottleneck_shares, found.bound_by
     if not limits or first is None:
         return Statement(name="bound by", text=f"{NOTHING}: the run has no simulation of this plan")
-    note = f"twice as fast it would save {limits[first]:.0%} of the time"
+    less = f"{limits[first]:.0%} less time"
     rest = ", ".join(f"{part} {share:.0%}" for part, share in limits.items() if part != first)
-    text = f"{first}: {note} ({found.limits_method}); {rest}"
+    text = f"{first}: {less} if it were twice as fast ({found.limits_method}); {rest}"
+    note = f"If {first} were twice as fast, the plan would take {less}."
     return Statement(name="bound by", text=text, value=first, note=note, method=found.limits_method)
 
 
@@ -91,4 +92,4 @@ def margin_statement(found: Recommendation) -> Statement:
         return Statement(name="margin", text="none: the only plan timed")
     doubt = ", too close to tell" * bool(found.too_close)
     value = f"{max(0.0, found.margin):.1%}"
-    return Statement(name="margin", text=f"{value} before {found.runner_up}{doubt}", value=value)
+    return Statement(name="margin", text=f"{value} ahead of {found.runner_up}{doubt}", value=value)

@@ -1,8 +1,8 @@
-"""Measurements beside what papers measured: the striped attention paper's training speed-ups (Brandon et al. 2023,
-tables 2 to 4, `profiles/published/striped-attention.csv`).
+"""Training speed-ups compared with the striped attention paper's (Brandon et al. 2023, tables 2 to 4,
+`profiles/published/striped-attention.csv`).
 
-Each of its rows is a machine, a model, a mesh of `mp` devices along heads and `sp` along the sequence, and a length;
-the speed-up is striped's over the contiguous ring's.
+Each row is a machine, a model, a mesh of `mp` devices along heads and `sp` along the sequence, and a length; the
+speed-up compares striped with the contiguous ring.
 """
 
 import csv
@@ -17,11 +17,11 @@ from stripectl.results.measurement import Measurement
 from stripectl.util.files import data_folder
 
 HARDWARE = {"A100": "a100", "TPUv3": "v3", "TPUv4": "v4"}
-ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense one in bfloat16, there; else 1
+ATTENTION_COST = {"A100": 2.0}  # an attention FLOP in TensorFloat-32 over a dense FLOP in bfloat16; elsewhere 1
 
 
 class PublishedComparison(NamedTuple):
-    """A published row and what was found of it here; speed-ups of striped over contiguous."""
+    """A published row and this run's result for it; speed-ups of striped over contiguous."""
 
     hardware: str
     model: str
@@ -35,7 +35,7 @@ class PublishedComparison(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """How far what was found here is off what was measured there."""
+        """The relative difference of this run's speed-up from the measured one."""
         return self.ours / self.published - 1 if self.published else None
 
 
@@ -58,7 +58,7 @@ def published_rows() -> dict[tuple[str, str, int, int, int], tuple[float, float 
 
 
 def published_comparisons(measurements: Iterable[Measurement]) -> list[PublishedComparison]:
-    """Every striped training step of a published row whose contiguous one, on the same mesh, was timed by the same
+    """Every striped training step of a published row whose contiguous step, on the same mesh, was timed by the same
     method."""
     steps = [m for m in measurements if m.workload.passes == STEP and m.median_s]
     timed = {(m.plan, m.workload, m.target, m.method): m.median_s or 0.0 for m in steps}

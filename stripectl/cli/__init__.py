@@ -1,4 +1,4 @@
-"""The command line, a file for each command: it parses options, makes one call and gives one exit code."""
+"""The command line, one file per command, which parses options, makes one call and returns one exit code."""
 
 from stripectl.cli.app import main
 

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 @click.command("accuracy")
-@click.option("--rows", is_flag=True, help="Every row of attention on one device, not only their errors.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+@click.option("--rows", is_flag=True, help="Show every row of attention on one device, not only the errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 def command(rows: bool, as_json: bool) -> None:
     """Compare predictions with published measurements: how far off they are.
 
-    Memory that is predicted without a compiler is compared with the words of compilers. Attention on one device is
-    predicted from the tables of profiles/kernels; training steps are simulated. Rows that constants were fitted to are
-    marked: their errors show the quality of the fit, not of a prediction.
+    Memory predicted without a compiler is compared with the compilers' reports. Attention on one device is predicted
+    from the tables in profiles/kernels; training steps are simulated. Rows to which constants were fitted are marked:
+    their errors show the quality of the fit, not of a prediction.
 
     \b
     Examples:

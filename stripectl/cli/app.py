@@ -1,4 +1,4 @@
-"""The command line: a group of commands, a file each, and the one place where errors become a line and an exit code."""
+"""The command line: a group of commands, one file each, and the only place where an error becomes a line and a code."""
 
 import importlib
 import os
@@ -25,7 +25,7 @@ COMMANDS = (
 
 
 class Commands(click.Group):
-    """Commands by the name of their file, imported when asked for: `--help` and completion stay quick."""
+    """Commands by the name of their file, imported on demand, so that `--help` and completion stay quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -42,19 +42,19 @@ class Commands(click.Group):
             formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
 
 
-# Said here as well as in each command's docstring (a test compares them), so that --help imports no command.
+# Repeated from each command's docstring (a test compares them), so that --help imports no command.
 SUMMARIES = {
     "bench": "Time plans side by side, or the runs of a suite: a YAML file of such options.",
-    "tune-tiles": "Search the tiles of the kernel, of the forward and the backward pass.",
+    "tune-tiles": "Search the kernel's tiles, for the forward and the backward pass.",
     "trace": "Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.",
-    "topology": "Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.",
+    "topology": "Show devices, links and rates, the placement of a mesh, and the smallest block whose hop hides.",
     "report": "Render a run as one HTML file, or several runs side by side.",
     "compare": "Compare two runs: verdicts, and an exit code for CI.",
     "check": "Check claims in a file against a run: verdicts, and an exit code for CI.",
     "history": "Show a metric over commits, with its change points.",
     "accuracy": "Compare predictions with published measurements: how far off they are.",
-    "list": "List what there is: schemes, layouts, kernels, hardware, models, targets.",
-    "doctor": "Say what is missing here, and the command that mends it.",
+    "list": "List all schemes, layouts, kernels, hardware, models and targets.",
+    "doctor": "Show which components work here, and the command that installs or fixes each of the others.",
 }
 
 
@@ -69,8 +69,8 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input, 3 something is missing here, 4 wrong
-    numbers, 130 interrupted."""
+    """The console command. Exit codes: 0 done, 1 a plan failed, 2 bad input, 3 a component or device is missing, 4
+    wrong numbers, 130 interrupted."""
     try:
         result: Any = group.main(arguments, prog_name="stripectl", standalone_mode=False)
         sys.stdout.flush()
@@ -90,13 +90,13 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.exceptions.Abort) as error:
         result = after_interrupt(error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing is left to flush into it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has gone; nothing must be flushed into its pipe
         result = 141
     sys.exit(result if isinstance(result, int) else 0)
 
 
 def after_interrupt(error: BaseException) -> int:
-    """Say what ended the command, Ctrl-C or the loss of a host; the exit code."""
+    """Print why the command ended, Ctrl-C or the loss of a host, and return the exit code."""
     from stripectl.workers.hosts import raise_host_lost
 
     if gone := raise_host_lost(error):

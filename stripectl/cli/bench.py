@@ -14,15 +14,15 @@ from stripectl.cli.suite import suite_runs
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @options.options(options.WORKLOAD, options.PLAN, options.TARGET, options.EFFORT, options.HOSTS, options.OUTPUT)
 @click.option("--refine", type=click.IntRange(1), help="Plans of --mesh auto to compile or measure. [default: 4]")
-@click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and what it says.")
-@click.option("--resume", is_flag=True, help="Go on with the run in --output: what it holds is not done again.")
-@click.option("--dry-run", is_flag=True, help="Show plans and refusals; run nothing.")
+@click.option("--profile", is_flag=True, help="Also capture an XLA profile of every measured plan, and analyse it.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output, without repeating its results.")
+@click.option("--dry-run", is_flag=True, help="Show plans and refusals, and run nothing.")
 @on_every_host
 def command(suite: Path | None, **given: Any) -> int:
     """Time plans side by side, or the runs of a suite: a YAML file of such options.
 
-    Without devices to make a ring of, tiles are timed here, the ring of 8 is simulated from them, and the ring that
-    this machine can run is measured beside its own simulation.
+    On a machine without a ring of devices, tiles are timed here, a ring of 8 is simulated from these times, and the
+    ring that this machine can run is measured and compared with its own simulation.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`stripectl check`: claims about runs in a file, judged for a person and for CI."""
+"""`stripectl check`: claims about runs, from a file, with verdicts for people and for CI."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,18 @@ STYLES = {"FAILS": "red", "UNSURE": "yellow"}
 @click.command("check")
 @click.argument("claims", type=click.Path(path_type=Path))
 @click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--strict", is_flag=True, help="What is unsure fails too.")
-@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write verdicts as JUnit XML.")
+@click.option("--strict", is_flag=True, help="Treat inconclusive claims as failures.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the verdicts as JUnit XML.")
 @click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write them for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout; the table goes to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and the table on stderr.")
 def command(
     claims: Path, runs: tuple[Path, ...], strict: bool, junit: Path | None, markdown: Path | None, as_json: bool
 ) -> int:
     """Check claims in a file against a run: verdicts, and an exit code for CI.
 
     CLAIMS is a YAML file; RUN is a run.json or the folder of a run, [default: the newest under stripectl-runs]. A claim
-    about measured times whose interval holds the bound is unsure. Exit code 1: a claim does not hold. In GitHub Actions
-    the verdicts also stand in the summary of the job.
+    about measured times is inconclusive if their interval contains its bound. Exit code 1: a claim does not hold. In
+    GitHub Actions the verdicts are also in the job's summary.
 
     \b
     Examples:
@@ -63,7 +63,7 @@ def command(
 
 
 def claimed_runs(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
-    """What JUnit XML says of the runs."""
+    """The properties of the runs in JUnit XML."""
     from stripectl.results.environment import VERSION
 
     said = {f"run {number}": f"{name}: {run.command}, {run.created}" for number, (name, run) in enumerate(runs, 1)}
@@ -71,7 +71,7 @@ def claimed_runs(runs: "Sequence[tuple[str, Run]]") -> Mapping[str, str]:
 
 
 def show_verdicts(judged: "Sequence[Judgement]", *, stderr: bool) -> None:
-    """The table, and why what does not hold does not."""
+    """Print the table, and the reason of each claim that does not hold."""
     from rich.text import Text
 
     from stripectl.reporters import claims as verdicts

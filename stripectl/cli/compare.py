@@ -1,4 +1,4 @@
-"""`stripectl compare`: two runs, for a person and for CI."""
+"""`stripectl compare`: two runs, with verdicts for people and for CI."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ def parse_percent(text: str) -> float:
 @click.argument("base", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(
-    "--max-regression", metavar="SHARE", help="Worse by more than this is a failure. [default: 5%; of schedules 0%]"
+    "--max-regression", metavar="SHARE", help="Largest acceptable regression. [default: 5%; with schedules 0%]"
 )
 @click.option(
     "--compare",
@@ -36,9 +36,9 @@ def parse_percent(text: str) -> float:
     type=click.Choice(["times", "schedule"]),
     default="times",
     show_default=True,
-    help="Compare times, or what the compiler says of compiled plans: exact, and without a device.",
+    help="Compare times, or the compiler's schedules of compiled plans, which are exact and need no device.",
 )
-@click.option("--allow-different", is_flag=True, help="Compare times of different environments all the same.")
+@click.option("--allow-different", is_flag=True, help="Compare times even if the environments differ.")
 @click.option("--junit", type=FILE, metavar="FILE", help="Write the verdicts as JUnit XML.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Write the table as markdown.")
 @click.option("--github-benchmark", type=FILE, metavar="FILE", help="Write NEW's times for github-action-benchmark.")
@@ -46,8 +46,9 @@ def parse_percent(text: str) -> float:
 def command(base: Path, new: Path, max_regression: str | None, subject: str, **given: Any) -> int:
     """Compare two runs: verdicts, and an exit code for CI.
 
-    BASE and NEW are run.json files, packed or not, the folders of runs, or reports. Exit code 1: something is surely
-    slower or worse, broke, or is missing from NEW. Under GitHub Actions the table is in the step's summary too.
+    BASE and NEW are run.json files, plain or compressed, folders of runs, or reports. Exit code 1: a measurement is
+    significantly slower or worse, broken, or missing from NEW. In GitHub Actions the table is also in the step's
+    summary.
 
     \b
     Examples:
@@ -71,7 +72,7 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
 
 
 def show_comparison(found: Any, given: dict[str, Any]) -> None:
-    """The table, and a line on what it counts."""
+    """Print the table, and a line for each note."""
     from stripectl.reporters.comparison import MIN_COLUMNS
     from stripectl.reporters.terminal.tables import console, fitted_table
 
@@ -83,7 +84,7 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
     screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
-        screen.print(f"{left_out:,} more rows are not shown, those that are SAME first")
+        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict SAME are omitted first)")
     for line in found.notes[:MAX_SCREEN_ROWS]:
         screen.print(line, markup=False)
     if left_out := len(found.notes[MAX_SCREEN_ROWS:]):
@@ -91,7 +92,7 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
 
 
 def write_files(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
-    """The files that are asked for, and the summary of a step of GitHub Actions."""
+    """Write the requested files, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
     from stripectl.util.files import write_atomically
 

@@ -1,4 +1,4 @@
-"""`stripectl doctor`: what works here, what is missing, and the command that mends it."""
+"""`stripectl doctor`: the components that work here, and the command that installs or fixes each of the others."""
 
 import json
 import platform
@@ -17,11 +17,11 @@ from stripectl.results.environment import VERSION, cores, processor, version, wa
 from stripectl.util.progress import Say
 from stripectl.workers.worker_group import WorkerGroup
 
-PROBE_TIMEOUT_S = 120.0  # of a probe in a process of its own
+PROBE_TIMEOUT_S = 120.0  # of a probe in its own process
 
 
 class ComponentFinding(NamedTuple):
-    """A component: its name, what was found, and what is wrong with it together with what to do."""
+    """A component: its name, the finding, and the problem together with its remedy."""
 
     name: str
     found: str | None
@@ -29,7 +29,7 @@ class ComponentFinding(NamedTuple):
 
 
 def component_findings(say: Say) -> list[ComponentFinding]:
-    """Every component. JAX and the compilers are tried in processes of their own."""
+    """All components. JAX and the compilers are tested in their own processes."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     count = len(cores())
     one = "a measured CPU ring needs two cores; with one, rings are simulated"
@@ -49,7 +49,7 @@ def component_findings(say: Say) -> list[ComponentFinding]:
 
 
 def jax_findings() -> list[ComponentFinding]:
-    """JAX, whether its version is one that stripectl was tested with, and each private name of it that is used."""
+    """JAX, whether stripectl was tested with this version, and each private name of JAX that stripectl uses."""
     jax, wanted = version("jax"), requirement("jax", "stripectl", "")
     if jax is None or (wanted and not wanted.specifier.contains(jax, prereleases=True)):
         return [ComponentFinding("jax", jax, f"pip install '{wanted or 'jax'}'")]
@@ -65,7 +65,7 @@ def jax_findings() -> list[ComponentFinding]:
 
 
 def combination(jax: str) -> str:
-    """Whether stripectl was tested with this Python, JAX and libtpu, and with which it was."""
+    """Whether stripectl was tested with this Python, JAX and libtpu, and if not, the tested combinations."""
     here = [platform.python_version().rpartition(".")[0], jax, version("libtpu")]
     if any(all(mine in (None, theirs) for mine, theirs in zip(here, known, strict=True)) for known in TESTED):
         return "tested with this Python" + (f" and libtpu {here[2]}" if here[2] else "")
@@ -74,7 +74,7 @@ def combination(jax: str) -> str:
 
 
 def compiler(tools: Toolchain) -> ComponentFinding:
-    """A compiler: which targets it compiles for here, or why it does not."""
+    """A compiler: the targets for which it compiles here, or the reason why it does not."""
     package = tools.packages[0][0]
     name, names = f"{package} ({tools.kind.upper()})", hardware_names()
     targets = f"compiles for {', '.join(each for each in names if Hardware.load(each).kind == tools.kind)}"
@@ -87,23 +87,23 @@ def compiler(tools: Toolchain) -> ComponentFinding:
 
 
 def failure_of(tools: Toolchain) -> str | None:
-    """Why a compiler that is installed does not compile a line, or None."""
+    """Why an installed compiler does not compile one line, or None."""
     topology = topology_arguments(parse_target(tools.target)) | {"order": [0]}
     try:
         with WorkerGroup(session="compile.session", variables=tools.environment) as child:
             child.ask("probe", PROBE_TIMEOUT_S, topology=topology)
     except StripectlError as failure:
-        return f"it does not compile a line for {tools.target}: {failure}. Run: {tools.remedy}"
+        return f"it does not compile one line for {tools.target}: {failure}. Run: {tools.remedy}"
     return None
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 def command(as_json: bool) -> int:
-    """Say what is missing here, and the command that mends it.
+    """Show which components work here, and the command that installs or fixes each of the others.
 
-    JAX and the compilers are tried in processes of their own, which takes some seconds. Exit code 3: JAX itself is
-    missing or does not fit; the rest is optional.
+    JAX and the compilers are tested in their own processes, which takes some seconds. Exit code 3: JAX itself is
+    missing or has an unsupported version; everything else is optional.
 
     \b
     Examples:

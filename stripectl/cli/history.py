@@ -8,33 +8,36 @@ import click
 
 from stripectl.errors import BadInput
 
-METRICS = ("time", "tokens", "tflops", "mfu", "speedup", "overlap", "memory", "sent", "error")
+METRICS = (
+    *("time", "tokens_per_s", "tflops_per_s_per_device", "mfu", "speedup", "overlap", "peak", "sent", "max_rel_error"),
+    "tiles",
+)
 
 
 @click.command("history")
 @click.argument("folder", metavar="[DIR]", required=False, envvar="STRIPECTL_HISTORY", type=click.Path(path_type=Path))
 @click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--add", is_flag=True, help="Add runs that were made elsewhere; one that is there is replaced.")
-@click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="What to follow.")
-@click.option("--plan", metavar="TEXT", help="Plans that hold this text; of few, a row for each run.")
-@click.option("--target", metavar="TEXT", help="Targets that hold this text.")
-@click.option("--pass", "passes", type=click.Choice(["forward", "forward-backward", "step"]), help="One pass.")
-@click.option("--method", type=click.Choice(["measured", "compiled", "simulated"]), help="One method.")
+@click.option("--add", is_flag=True, help="Add runs from elsewhere; a run that is already there is replaced.")
+@click.option("--metric", type=click.Choice(METRICS), default="time", show_default=True, help="The figure to follow.")
+@click.option("--plan", metavar="TEXT", help="Only plans that contain this text; a few plans get one row per run.")
+@click.option("--target", metavar="TEXT", help="Only targets that contain this text.")
+@click.option("--pass", "passes", type=click.Choice(["forward", "forward-backward", "step"]), help="Only this pass.")
+@click.option("--method", type=click.Choice(["measured", "compiled", "simulated"]), help="Only this method.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
-@click.option("--json", "as_json", is_flag=True, help="The series as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the series as JSON.")
 def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: bool, **given: Any) -> None:
     """Show a metric over commits, with its change points.
 
-    DIR is the folder that runs were kept in by --history, or $STRIPECTL_HISTORY. Series are equal in plan, workload,
-    target, flags, method and machine; what else differs between two runs is said where it does. What is measured
-    has a change where that is sure; what is compiled or simulated, wherever it differs.
+    DIR is the folder of a history that --history fills, or $STRIPECTL_HISTORY. The runs of a series have the same plan,
+    workload, target, flags, method and machine; other differences between two runs are named. A measured metric has a
+    change where the change is statistically significant, a compiled or simulated metric wherever its value differs.
 
     \b
     Examples:
       stripectl bench --seqlen 256k --history history
       stripectl history history
       stripectl history history --plan ring/striped --pass forward
-      stripectl history history --metric memory --method compiled
+      stripectl history history --metric peak --method compiled
       stripectl history history --add artifacts/*/run.json
     """
     from stripectl.results.history import History
@@ -45,12 +48,12 @@ def command(folder: Path | None, runs: tuple[Path, ...], add: bool, as_json: boo
     if add:
         return add_runs(history, runs)
     if runs:
-        raise BadInput(f"{runs[0]} is one folder too many. To add runs: stripectl history {folder} --add {runs[0]}")
+        raise BadInput(f"unexpected argument {runs[0]}. To add runs, write stripectl history {folder} --add {runs[0]}")
     show_series(history, as_json, **given)
 
 
 def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
-    """All of them, or where one cannot be read none."""
+    """Add all runs, or none if one cannot be read."""
     from stripectl.results.run import Run
 
     if not paths:
@@ -63,8 +66,8 @@ def add_runs(history: Any, paths: tuple[Path, ...]) -> None:
 
 
 def show_series(history: Any, as_json: bool, metric: str, last: int | None, **given: str | None) -> None:
-    """The series that were asked for, as tables or JSON."""
-    from stripectl.analysis.history_metrics import METRICS
+    """Print the requested series, as tables or JSON."""
+    from stripectl.analysis.metrics import METRICS
     from stripectl.analysis.series import series_of
     from stripectl.reporters.terminal.history import history_parts
     from stripectl.reporters.terminal.tables import console
@@ -73,7 +76,7 @@ def show_series(history: Any, as_json: bool, metric: str, last: int | None, **gi
     equal = {name: value for name, option in (("pass", "passes"), ("method", "method")) if (value := given[option])}
     every = series_of(history.runs(last, equal=equal, within=within), METRICS[metric])
     if not every:
-        raise BadInput(f"{history.path} holds {history.count()} runs, and none has a {metric} of what was asked for.")
+        raise BadInput(f"{history.path} holds {history.count()} runs, but none that matches has the metric {metric}.")
     if as_json:
         click.echo(json.dumps({"metric": metric, "series": [series.to_json() for series in every]}, indent=1))
         return

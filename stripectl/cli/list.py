@@ -1,4 +1,4 @@
-"""`stripectl list`: what there is to name."""
+"""`stripectl list`: all names that other commands take."""
 
 import click
 
@@ -8,10 +8,10 @@ KINDS = ("schemes", "layouts", "kernels", "hardware", "models", "targets")
 @click.command("list")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 def command(kind: str | None) -> None:
-    """List what there is: schemes, layouts, kernels, hardware, models, targets.
+    """List all schemes, layouts, kernels, hardware, models and targets.
 
-    Without a kind, targets are a line for each hardware; with it, a line for each size that is sold. Sizes that are
-    not sold but that hosts can form are targets too (v5e:1x8, v5p:2x2x6), and so are several of a kind (2*v5e:4x4).
+    Without a kind, targets have one line per hardware; with it, one line per size that is sold. Other sizes that whole
+    hosts can form are targets too (v5e:1x8, v5p:2x2x6), and so are several slices of one kind (2*v5e:4x4).
 
     \b
     Examples:
@@ -31,7 +31,7 @@ def command(kind: str | None) -> None:
 
 
 def listed_rows(kind: str) -> list[tuple[str, str]]:
-    """(name, what it is) of every one of a kind; a plug-in that cannot be loaded says why."""
+    """(name, description) of everything of a kind; a plug-in that cannot be loaded has its reason as description."""
     from stripectl.core.model_config import Model
     from stripectl.core.plan import kernels, layouts, schemes
     from stripectl.hardware.profile import Hardware, hardware_names
@@ -53,7 +53,7 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
 
 
 def scheme_summary(scheme) -> list[str]:
-    """What a scheme can compute, in two lines."""
+    """The capabilities of a scheme, in two lines."""
     from stripectl.core.capabilities import capabilities
 
     known = {name: f"{name}: {', '.join(words) or 'none'}" for name, words in capabilities(scheme).items()}
@@ -71,7 +71,7 @@ def hardware_summary(hardware) -> str:
 
 
 def target_sizes(hardware) -> str:
-    """The targets that a hardware comes in, in a line."""
+    """The sizes in which a hardware exists, in one line."""
     from stripectl.hardware.profile import format_shape
     from stripectl.hardware.target import Target
 
@@ -80,16 +80,16 @@ def target_sizes(hardware) -> str:
         return f"{name}:N, N single-thread processes on this machine"
     if not hardware.slices:
         node = hardware.devices_per_host
-        return f"{name}:1 to {name}:{node}, one node; 2*{name}:{node} is two"
+        return f"{name}:1 to {name}:{node} are in one node; 2*{name}:{node} is two nodes"
     first, last = (Target(hardware, hardware.slices[end]) for end in (0, -1))
     return (
-        f"{first} ({first.cloud_name}) to {last} ({last.cloud_name}): {len(hardware.slices)} sizes sold; any of whole "
-        f"{format_shape(hardware.host)} hosts; 2*{last} is two slices"
+        f"{first} ({first.cloud_name}) to {last} ({last.cloud_name}): {len(hardware.slices)} sizes sold, and any size "
+        f"of whole {format_shape(hardware.host)} hosts; 2*{last} is two slices"
     )
 
 
 def every_target() -> list[tuple[str, str]]:
-    """Machines that come in any number, then (cloud name, target, devices, hosts, wrap-around) of every size sold."""
+    """Machines of any size first, then (cloud name, target, devices, hosts, wrap-around) of every size that is sold."""
     from stripectl.hardware.profile import Hardware, hardware_names
     from stripectl.hardware.target import Target
     from stripectl.reporters.terminal.topology import wrap_text

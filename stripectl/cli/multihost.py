@@ -1,4 +1,4 @@
-"""Commands that run on many hosts at once: the same command on each, or one that finds them by the cluster it is in."""
+"""Commands that run on many hosts at once: the same command on each, with the hosts named or found in the cluster."""
 
 import functools
 import os
@@ -10,13 +10,13 @@ import click
 
 from stripectl.errors import BadInput, StripectlError
 
-# Variables of clusters that start a command on many hosts, and what a TPU's host has.
+# Environment variables of clusters that start a command on many hosts, and files of a TPU host.
 SIGNS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID", "JOB_COMPLETION_INDEX")
 DEVICES = ("/dev/accel0", "/dev/vfio/0")
 
 
 def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
-    """Run a command's body on host 0, which finds the others as `click`'s context object; there, follow it."""
+    """Run a command's body on host 0, which has the other hosts as `click`'s context object; the others follow it."""
 
     @functools.wraps(body)
     def command(**given: Any) -> int:
@@ -32,7 +32,7 @@ def on_every_host(body: Callable[..., int]) -> Callable[..., int]:
 
 
 def find_hosts(coordinator: str | None, count: int | None, index: int | None) -> Any:
-    """The hosts that options name, or that the cluster around us says; None: this one alone.
+    """The hosts from options, or from the surrounding cluster; None: only this host.
 
     Raises:
         BadInput: some of the options are missing.
@@ -43,7 +43,8 @@ def find_hosts(coordinator: str | None, count: int | None, index: int | None) ->
         return detect_hosts() if count is None and has_signs() else None
     if coordinator is None or count is None or index is None:
         raise BadInput(
-            "--coordinator, --num-processes and --process-id go together: 10.0.0.1:8476, how many, and which this is."
+            "--coordinator, --num-processes and --process-id must be given together. Try --coordinator 10.0.0.1:8476 "
+            "--num-processes 2 --process-id 0."
         )
     return Hosts(coordinator, count, index)
 
@@ -53,7 +54,7 @@ def has_signs() -> bool:
 
 
 def detect_hosts() -> Any:
-    """The hosts as JAX finds them, asked in a process of its own."""
+    """The hosts as JAX finds them, in a separate process."""
     from stripectl.workers.hosts import Hosts
     from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
@@ -69,7 +70,7 @@ def detect_hosts() -> Any:
 
 
 def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int:
-    """Run the command here, on host 0, with all hosts' devices; the others hear how it ended."""
+    """Run the command here, on host 0, with the devices of all hosts, and tell the others how it ended."""
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.coordinator import Cluster
 
@@ -89,20 +90,20 @@ def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int
 
 
 def follow_run(hosts: Any, quiet: bool) -> int:
-    """Do as host 0 says; its exit code."""
+    """Follow host 0's orders, and return its exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.follower import follow
 
     with ProgressDisplay(quiet) as reporter:
         found = follow(hosts, functools.partial(reporter.say, f"host {hosts.index} of {hosts.count}"))
     best = f"recommended {found['recommended']}; " if found["recommended"] else ""
-    end = f"ended: {found['said']}" if found["said"] else f"done: {best}all is on host 0, {hosts.address[0]}."
+    end = f"ended: {found['said']}" if found["said"] else f"done: {best}the results are on host 0, {hosts.address[0]}."
     click.echo(f"host {hosts.index} of {hosts.count} {end}", err=True)
     return int(found["code"])
 
 
 def cluster_here() -> Any:
-    """The hosts of the command that is running; None where it runs on this one alone."""
+    """The hosts of the running command; None where it runs only on this host."""
     from stripectl.workers.coordinator import Cluster
 
     return click.get_current_context().find_object(Cluster)

@@ -19,18 +19,18 @@ WORKLOAD = (
         metavar="LEN",
         default=DEFAULT.seqlen,
         show_default=True,
-        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max: the longest that fits.",
+        help="Tokens of the whole sequence: 262144, 256k, 16k,64k or 16k..1M; max finds the longest that fits.",
     ),
     click.option(
         "--model",
         metavar="NAME|FILE",
-        help="Shape by a model: 1b (default), 3b, 7b ... (stripectl list models), a YAML file, or a Hugging Face "
-        "config.json or its folder.",
+        help="Model that gives the shape: 1b (default), 3b, 7b ... (stripectl list models), a YAML file, or a Hugging "
+        "Face config.json or its folder.",
     ),
     click.option(
         "--query-len",
         metavar="LEN",
-        help="New queries of inference, comma-separated: 1 is decoding; --seqlen counts all keys, the cached too.",
+        help="Number of new queries for inference, comma-separated; 1 is decoding. --seqlen then counts all keys.",
     ),
     click.option("--heads", type=int, help="Query heads, instead of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
@@ -46,7 +46,7 @@ WORKLOAD = (
     ),
     click.option(
         "--attention",
-        help="softmax, linear, or for --pass step a pattern with a letter per layer: LLLS. [default: the model's]",
+        help="softmax, linear, or for --pass step a pattern with one letter per layer: LLLS. [default: the model's]",
     ),
     click.option(
         "--decay",
@@ -65,17 +65,21 @@ WORKLOAD = (
     click.option(
         "--pass",
         "passes",
-        help="forward, forward-backward, or step, the model's whole training step. [default: the first two]",
+        help="forward, forward-backward, or step (the model's whole training step). [default: the first two]",
     ),
     click.option("--layers", type=click.IntRange(1), help="Layers of a training step, instead of the model's."),
 )
 PLAN = (
     click.option(
-        "--plan", "plans", multiple=True, metavar="PLAN", help="ring/striped/xla@ring=8,tile=1024; repeat it."
+        "--plan",
+        "plans",
+        multiple=True,
+        metavar="PLAN",
+        help="A whole plan: ring/striped/xla@ring=8,tile=1024. May be repeated.",
     ),
     click.option(
         "--scheme",
-        help="Comma-separated schemes, or all (with --query-len: all of inference). [default: ring; with it all]",
+        help="Comma-separated schemes, or all (with --query-len: all for inference). [default: ring; with it all]",
     ),
     click.option("--layout", default=DEFAULT.layout, show_default=True, help="Comma-separated layouts, or all."),
     click.option(
@@ -96,7 +100,7 @@ PLAN = (
         "meshes",
         multiple=True,
         metavar="MESH",
-        help="ring=4,tensor=2 (repeatable), or auto for every mesh. [default: all devices on the scheme's axes]",
+        help="ring=4,tensor=2 (may be repeated), or auto for every mesh. [default: all devices on the scheme's axes]",
     ),
 )
 TARGET = (
@@ -104,7 +108,7 @@ TARGET = (
         "--target",
         default=DEFAULT.target,
         show_default=True,
-        help="local, cpu:2, h100:8, v5e:4x4, v4-32, 2*v5e:4x4 ...",
+        help="Machine that the plans are for: local, cpu:2, h100:8, v5e:4x4, v4-32, 2*v5e:4x4 ...",
     ),
     click.option("--hardware", metavar="FILE", help="Hardware profile to use in place of the target's own."),
 )
@@ -114,7 +118,7 @@ FLAGS = (
         "xla_flags",
         multiple=True,
         metavar="NAME=VALUE[,VALUE]",
-        help="Compiler flag with the values to try (repeatable).",
+        help="Compiler flag with the values to try. May be repeated.",
     ),
 )
 EFFORT = (
@@ -143,7 +147,7 @@ EFFORT = (
         type=click.IntRange(1, MAX_SAMPLES),
         default=DEFAULT.min_samples,
         show_default=True,
-        help="Fewest samples per plan.",
+        help="Minimum number of samples per plan.",
     ),
     click.option(
         "--warmup",
@@ -154,9 +158,11 @@ EFFORT = (
     ),
 )
 HOSTS = (
-    click.option("--coordinator", metavar="ADDRESS:PORT", help="Where host 0 listens. [default: the cluster's]"),
+    click.option("--coordinator", metavar="ADDRESS:PORT", help="Address of host 0. [default: the cluster's]"),
     click.option(
-        "--num-processes", type=click.IntRange(1), help="How many hosts run this command. [default: the cluster's]"
+        "--num-processes",
+        type=click.IntRange(1),
+        help="Number of hosts that run this command. [default: the cluster's]",
     ),
     click.option("--process-id", type=click.IntRange(0), help="Number of this host, from 0. [default: the cluster's]"),
 )
@@ -175,15 +181,15 @@ OUTPUT = (
         show_envvar=True,
         help="Also add the run to the history in this folder.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print the run as JSON on stdout and nothing else there."),
+    click.option("--json", "as_json", is_flag=True, help="Print the run as JSON on stdout, and nothing else there."),
     click.option("--all-plans", is_flag=True, help="Show every plan, not only the best one of each scheme."),
-    click.option("--wide", is_flag=True, help="Show every column, however narrow the screen is."),
+    click.option("--wide", is_flag=True, help="Show every column, even on a narrow screen."),
     click.option("--quiet", is_flag=True, help="Show no progress."),
 )
 
 
 def options(*groups: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """A decorator that adds groups of options, in the order given."""
+    """A decorator that adds groups of options, in the given order."""
     return lambda command: functools.reduce(
         lambda made, option: option(made), reversed(list(itertools.chain(*groups))), command
     )

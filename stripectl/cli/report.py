@@ -1,4 +1,4 @@
-"""`stripectl report`: a run, or several side by side, as a page that can be sent to somebody."""
+"""`stripectl report`: a run, or several side by side, as a page that can be sent to others."""
 
 import json
 import os
@@ -21,13 +21,13 @@ FORMATS = ("html", "md", "json")
 
 @click.command("report")
 @click.argument("runs", metavar="[RUN ...]", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(FORMATS), default="html", show_default=True, help="What to make.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="html", show_default=True, help="Output format.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="[default: html beside the run; md and json on stdout]",
+    help="[default: html next to the run; md and json on stdout]",
 )
 @click.option(
     "--history",
@@ -38,14 +38,14 @@ FORMATS = ("html", "md", "json")
     help="Also draw how the run's times changed over the runs of this history.",
 )
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 def command(
     runs: tuple[Path, ...], form: str, output: Path | None, history: Path | None, no_open: bool, quiet: bool
 ) -> None:
     """Render a run as one HTML file, or several runs side by side.
 
-    RUN is a run.json, a JSON file that holds one, its folder, or a report, which carries its run. Without one, the
-    newest run under stripectl-runs. The markdown fits a comment on a pull request.
+    RUN is a run.json, a JSON file that contains one, its folder, or a report, which contains its run. The default is
+    the newest run under stripectl-runs. The markdown fits in a comment on a pull request.
 
     \b
     Examples:
@@ -81,7 +81,7 @@ def command(
 
 
 def page_path(sources: "Sequence[Path]") -> Path:
-    """Where the page lies: beside the last of the runs, by its name where that is not run.json."""
+    """The path of the page: next to the last run, and named like it if that is not run.json."""
     last = sources[-1]
     if len(sources) > 1:
         return last.with_name("side-by-side.html")
@@ -89,7 +89,7 @@ def page_path(sources: "Sequence[Path]") -> Path:
 
 
 def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[Run] | None":
-    """The runs of a history up to this one; None where none is drawn."""
+    """The runs of a history up to this run; None where no history is drawn."""
     from click.core import ParameterSource
 
     from stripectl.results.history import History
@@ -102,7 +102,7 @@ def history_of(runs: "Sequence[Run]", form: str, folder: Path | None) -> "list[R
             History(folder).check_there()
         return History(folder).before(runs[0])
     if asked:
-        raise BadInput("--history is drawn in the page of one run. Leave it out for several, and for md and json.")
+        raise BadInput("--history is for the HTML page of one run. Leave it out for several runs, and for md and json.")
     return None
 
 

@@ -1,5 +1,5 @@
-"""What commands that run plans share: what a request measures becomes a run in a folder, and that a table, a report and
-an exit code."""
+"""Shared by commands that run plans: the measurements become a run in a folder, and the run a table, a report and an
+exit code."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ from stripectl.runner.options import REPORT
 if TYPE_CHECKING:
     from stripectl.results.writer import RunWriter
 
-SHOWN, MANY = 10, 1000  # plans of a workload on a terminal where every mesh was tried, or there are many
+SHOWN, MANY = 10, 1000  # plans per workload on a terminal where every mesh was tried, or where there are many plans
 
 
 def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) -> int:
-    """Run what is requested, save and show all of it however it ends; the exit code."""
+    """Run the requests, save and show all results however the run ends, and return the exit code."""
     from stripectl.profiling.profiler import Tracer
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.runner.bench import bench
@@ -50,19 +50,19 @@ def run_bench(given: Mapping[str, Any], requests: Sequence[Any], profile: bool) 
             shown, left_out = largest_shown(run) if many else (run, [])
             finish(kept, screen, given, shown, left_out)
         if profile and stopped is None and not any(m.profile for m in run.measurements):
-            screen.print("profile none: only plans that run here are profiled. Try --method measured.", markup=False)
+            screen.print("profile none: only plans that run here can be profiled. Try --method measured.", markup=False)
         if stopped is not None:
             raise stopped
         return exit_code(run, explicit=bool(given["plans"]))
 
 
 def note_replaced_parts(names: Iterable[str | None]) -> None:
-    """A line on stderr for each model of which stripectl does not compute every part."""
+    """Print a line on stderr for each model with parts that stripectl does not compute."""
     from stripectl.core.model_config import Model
     from stripectl.util.files import one_line
 
     for name in dict.fromkeys(filter(None, names)):
-        with contextlib.suppress(BadInput):  # of an older run, whose file is gone
+        with contextlib.suppress(BadInput):  # of an older run, whose file no longer exists
             if replaced := Model.load(name).replaced:
                 click.echo(
                     one_line(f"note: parts of {name} that are not computed (and their replacement): {replaced}"),
@@ -71,8 +71,8 @@ def note_replaced_parts(names: Iterable[str | None]) -> None:
 
 
 def largest_shown(run: Any) -> tuple[Any, list[str]]:
-    """(the run with the fastest plans of each workload, what their times are compared with, and what has no time; a
-    line on what is left out): meshes come by the hundred, and most are slow."""
+    """(the run with the fastest plans of each workload, the baselines of their speed-ups, and plans without a time; a
+    line on the other plans): there may be hundreds of meshes, and most are slow."""
     from stripectl.analysis.ranking import fastest_measurements
     from stripectl.results.measurement import with_speedups
 
@@ -85,7 +85,7 @@ def largest_shown(run: Any) -> tuple[Any, list[str]]:
 
 @contextlib.contextmanager
 def run_of_command(given: Mapping[str, Any], by: str = "key") -> Iterator["RunWriter"]:
-    """The run of this command: a new one, or with --resume the one to go on with."""
+    """The run of this command: a new run, or with --resume the run to continue."""
     from stripectl.results.environment import environment
     from stripectl.results.history import History
     from stripectl.runner.open_run import open_run
@@ -106,11 +106,11 @@ def show_warning(text: str) -> None:
 
 
 def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any, notes: Sequence[str] = ()) -> None:
-    """What is recommended, where there were plans to choose from; the table of `shown`, a part of the run;
-    where schemes were compared at several lengths, which wins at which; the report, and where the files lie.
+    """Print the recommendation, where there were several plans; the table of `shown`, a part of the run; the winner at
+    each length, where schemes were compared at several; and write the report and say where the files are.
 
     Raises:
-        BadInput: the run or its report could not be written where they should lie; all else was done.
+        BadInput: the run or its report could not be written to its place; everything else was done.
     """
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.html.page import write_report
@@ -154,7 +154,7 @@ def finish(kept: "RunWriter", screen: Any, given: Mapping[str, Any], shown: Any,
 
 
 def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: bool) -> None:
-    """The table of `shown`, and what follows from the whole run."""
+    """Print the table of `shown`, and the conclusions from the whole run."""
     from stripectl.reporters.terminal.by_length import by_length_tables
     from stripectl.reporters.terminal.footnotes import (
         beside_published,
@@ -189,7 +189,7 @@ def show_run(run: Any, screen: Any, shown: Any, notes: Sequence[str], every: boo
 
 
 def show_traces(run: Any, folder: Path, screen: Any) -> None:
-    """What the run's profiles say, and where they open."""
+    """Print the overlap in the run's profiles, and how to open them."""
     from stripectl.profiling.profiler import FOLDER
     from stripectl.reporters.profile_text import opening
     from stripectl.reporters.terminal.profile import profile_parts
@@ -208,7 +208,7 @@ def show_traces(run: Any, folder: Path, screen: Any) -> None:
 
 
 def exit_code(run: Any, explicit: bool) -> int:
-    """4: wrong numbers; 1: a plan or its profile failed; 2: a plan that was named was refused, or all were; 0: done."""
+    """4: wrong numbers; 1: a plan or its profile failed; 2: a named plan was refused, or all plans were; 0: done."""
     from stripectl.measure.sampler import WRONG_NUMBERS
     from stripectl.profiling.profiler import UNPROFILED
 
@@ -223,7 +223,7 @@ def exit_code(run: Any, explicit: bool) -> int:
 
 
 def show_dry_run(cases: Sequence[Any], what: str, rest: str) -> int:
-    """What would run, on stdout; the exit code."""
+    """Print the plans that would run, on stdout, and return the exit code."""
     from stripectl.results.labels import workload_label
 
     title = ""

@@ -1,12 +1,12 @@
-"""A suite: runs of one command in a YAML file, each a mapping of the command's options.
+"""A suite: several runs of one command in a YAML file, each a mapping of the command's options.
 
-    about: what it is for
+    about: its purpose
     given: {pass: step, layout: [contiguous, striped]}
     runs:
       - {target: "v4:2x2x4", model: 1b, seqlen: [64k, 256k], mesh: ["ring=8,tensor=2", "ring=4,tensor=4"]}
 
-`given` holds for every run; without `runs` it is the one run, and so are options that stand alone. What is said on the
-command line goes before either. A list is commas, or the option repeated where it can be.
+`given` applies to every run; without `runs` it is the only run, and so are options at the top level. Options on the
+command line override both. A list is a comma-separated value, or a repeated option where the option may be repeated.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,21 +21,21 @@ from stripectl.util.files import load_yaml, unknown_name
 
 MAX_RUNS = 1000
 SUITE_KEYS = ("about", "given", "runs")
-# What a run in a suite cannot say.
+# Options that a run in a suite cannot set.
 COMMAND_KEYS = ("output", "history", "as_json", "all_plans", "wide", "quiet", "resume", "dry_run", "profile")
 
 
 def suite_runs(path: Path) -> list[dict[str, Any]]:
-    """The options of every run in a suite of the command that is running.
+    """The options of every run in a suite for the current command.
 
     Raises:
-        BadInput: not a suite, or an option or value that the command does not have; the message says which run.
+        BadInput: not a suite, or an option or value that the command does not have; the message names the run.
     """
     content, context = load_yaml(path, "suite"), click.get_current_context()
     alone = {key: value for key, value in content.items() if key not in SUITE_KEYS}
     given, listed = content.get("given") or {}, content.get("runs") or [{}]
     if not isinstance(given, dict) or not isinstance(listed, list) or not all(isinstance(run, dict) for run in listed):
-        raise BadInput(f"the suite {path} is no suite: given is a mapping of options, and runs a list of such.")
+        raise BadInput(f"{path} is not a suite. Write given as a mapping of options, and runs as a list of mappings.")
     if len(listed) > MAX_RUNS:
         raise BadInput(f"the suite {path} has {len(listed):,} runs, more than {MAX_RUNS:,}. Divide it.")
     said = {
@@ -56,7 +56,7 @@ def suite_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def _words(options: Mapping[Any, Any], command: click.Command, where: str) -> Iterator[str]:
-    """A mapping of options as a command line has them."""
+    """A mapping of options as words of a command line."""
     known = {
         name.lstrip("-"): each
         for each in command.params

@@ -1,4 +1,4 @@
-"""`stripectl topology`: the machine as arithmetic sees it."""
+"""`stripectl topology`: a machine's devices, links and rates."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,18 +12,19 @@ from stripectl.cli import options
 @click.command("topology")
 @options.options(options.TARGET)
 @click.option(
-    "--mesh", metavar="MESH", help="Where this mesh lies: ring=4,tensor=4. [default: one ring of all devices]"
+    "--mesh", metavar="MESH", help="Mesh to place on the links: ring=4,tensor=4. [default: one ring of all devices]"
 )
 @click.option("--model", default="1b", show_default=True, help="Model whose heads share keys and values.")
 @click.option("--measure", is_flag=True, help="Measure link and matmul rates, and save them as a profile.")
 @click.option("--save", type=click.Path(path_type=Path), default="stripectl-hardware.yaml", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="All of it as JSON, with every device and every hop.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with every device and every hop.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def command(**given: Any) -> None:
-    """Show devices, links and rates, where a mesh lies on them, and the block whose hop hides.
+    """Show devices, links and rates, the placement of a mesh, and the smallest block whose hop hides.
 
     A target is a TPU slice by its shape in chips (v4:2x2x4) or by the cloud's name (v4-32), a node of GPUs (h100:8),
-    several of them (2*v5e:4x4, 2*h100:8), processes on this machine (cpu:4), or local. stripectl list targets has them.
+    several of these (2*v5e:4x4, 2*h100:8), processes on this machine (cpu:4), or local. stripectl list targets shows
+    all of them.
 
     \b
     Examples:
@@ -59,7 +60,7 @@ def command(**given: Any) -> None:
 
 
 def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None:
-    """A target with a mesh on it, figure by figure."""
+    """Print a target with a mesh on it, figure by figure."""
     from stripectl.reporters.terminal import topology
     from stripectl.reporters.terminal.tables import console
     from stripectl.util.units import NOTHING, in_unit, rate
@@ -76,9 +77,7 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
     per_s = topology.slowest_hop_rate(wired)
     blocks = hiding_blocks(machine, sizes, per_s)
     if all(NOTHING in line for line in blocks):
-        said = (
-            f"smallest block whose hop hides at {rate(per_s, 'B/s')}: n/a, because a rate of the machine is not known."
-        )
+        said = f"smallest block whose hop hides at {rate(per_s, 'B/s')}: n/a, because a rate of the machine is unknown."
         screen.print(f"{said} Try: stripectl topology --measure", markup=False)
     else:
         screen.print(f"smallest block whose hop hides at {rate(per_s, 'B/s')}, in rows per device", markup=False)
@@ -89,8 +88,8 @@ def show_topology(wired: Any, here: int, sizes: Any, saved: Path | None) -> None
 
 
 def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[str]:
-    """A line for each dtype, balance of the mask, and number of query heads that share keys and values: one, and as
-    many as in the model (four where it shares none)."""
+    """One line per dtype, balance of the mask, and number of query heads per key/value head: one, and the model's
+    number (four where the model has as many of both)."""
     from stripectl.core.workload import DTYPE_BYTES
     from stripectl.hardware.profile import min_hiding_rows
 
@@ -100,12 +99,12 @@ def hiding_blocks(machine: Any, sizes: Any, bytes_per_s: float | None) -> list[s
             for group, heads in ((1, "MHA"), (shares if shares > 1 else 4, "GQA")):
                 rows = bytes_per_s and min_hiding_rows(machine, dtype, size, group, share, bytes_per_s)
                 said = "n/a (no published rate)" if rows is None else f"{rows:,.0f}"
-                lines.append(f"{dtype:10}{what:34}{heads}, {group:2} query heads a key/value head   {said}")
+                lines.append(f"{dtype:10}{what:34}{heads}, {group:2} query heads per key/value head   {said}")
     return lines
 
 
 def measured_profile(place: Any, devices: Any, save: Path) -> Any:
-    """The machine with rates measured here, saved as a profile that --hardware reads."""
+    """The machine with rates measured here, saved as a profile for --hardware."""
     import platform
 
     import yaml
@@ -116,7 +115,7 @@ def measured_profile(place: Any, devices: Any, save: Path) -> Any:
     from stripectl.util.files import write_atomically
 
     if not place.here:
-        raise Missing(f"{place.target} is not here, so it cannot be measured. Try --target local.")
+        raise Missing(f"cannot measure {place.target} because it is not available here. Try --target local.")
     base = place.target.hardware
     source = f"measured on {platform.node()} by stripectl topology --measure, {datetime.now(UTC):%Y-%m-%d}"
     figures = {name: {"value": value, "source": base.sources[name]} for name, value in base.figures.items()}

@@ -15,7 +15,7 @@ from stripectl.cli.multihost import on_every_host
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
-READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what reading a profile heeds
+READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # options that apply to reading a profile
 
 
 @click.command("trace")
@@ -23,15 +23,15 @@ READING = {"read", "mesh", "target", "hardware", "as_json", "quiet"}  # what rea
 @options.options(options.WORKLOAD, options.TARGET, options.FLAGS, options.HOSTS, options.OUTPUT)
 @click.option("--steps", type=click.IntRange(1, 100), default=3, show_default=True, help="Steps in the profile.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True, help="Runs before the profile.")
-@click.option("--resume", is_flag=True, help="Add to the run in --output, beside what was compiled or measured there.")
-@click.option("--read", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile; run nothing.")
-@click.option("--mesh", metavar="MESH", help="Mesh of the program in --read: ring=8,tensor=2; names its axes.")
+@click.option("--resume", is_flag=True, help="Add the profile to the run in --output.")
+@click.option("--read", type=click.Path(path_type=Path), metavar="PATH", help="Read this profile, and run nothing.")
+@click.option("--mesh", metavar="MESH", help="Mesh of the program in --read, to name its axes: ring=8,tensor=2.")
 @on_every_host
 def command(plan: str | None, **given: Any) -> int:
     """Capture an XLA profile of a plan: overlap by device, hop and mesh axis, and why a hop is exposed.
 
-    A length or heads that nobody gives are those of `bench`; on CPU 16k tokens and 4 heads. With --read, a profile
-    that any JAX program left (an xplane.pb file, or the folder given to jax.profiler.trace) is read instead.
+    Length and heads have the defaults of `bench`; on CPU, 16k tokens and 4 heads. With --read, the command reads a
+    profile of any JAX program instead (an xplane.pb file, or the folder given to jax.profiler.trace).
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def command(plan: str | None, **given: Any) -> int:
     named = {name for name in given if context.get_parameter_source(name) == ParameterSource.COMMANDLINE}
     if plan is None:
         if needless := sorted(named - READING):
-            raise BadInput(f"--{needless[0].replace('_', '-')} says how a plan runs, and --read runs none.")
+            raise BadInput(f"--{needless[0].replace('_', '-')} is for running a plan, but --read runs none.")
         return show_profile(given)
     if given["mesh"]:
         raise BadInput("--mesh names the axes of a program in --read. The mesh of a plan is in the plan: @ring=8.")
@@ -57,7 +57,7 @@ def command(plan: str | None, **given: Any) -> int:
 
 
 def show_profile(given: Mapping[str, Any]) -> int:
-    """What a profile says that another program left."""
+    """Print the overlap in a profile that another program wrote."""
     from stripectl.hardware.target import parse_target
     from stripectl.profiling.diagnosis import ProfiledPlan
     from stripectl.profiling.folder import other_files, profile_files
@@ -84,15 +84,15 @@ def show_profile(given: Mapping[str, Any]) -> int:
     for part in profile_parts(found, str(files[0].parent if len(files) > 1 else files[0]), screen.width):
         screen.print(part)
     if count := other_files(given["read"]):
-        screen.print(f"{count} more profiles lie in {given['read']}: name the folder of one to read it.", markup=False)
+        screen.print(f"{given['read']} has {count} more profiles. To read one of them, name its folder.", markup=False)
     return 0
 
 
 def parse_axes(text: str) -> dict[str, int]:
-    """The axes of somebody's own mesh, by whatever names.
+    """The axes of the user's own mesh, with any names.
 
     Raises:
-        BadInput: not name=size by commas.
+        BadInput: not comma-separated name=size.
     """
     parts = [re.fullmatch(r"\s*(\w+)\s*=\s*0*([1-9]\d{0,5})\s*", part) for part in text.split(",")]
     axes = {part[1]: int(part[2]) for part in parts if part}

@@ -1,4 +1,4 @@
-"""`stripectl tune-tiles`: search the tiles of the kernel, of the forward and the backward pass."""
+"""`stripectl tune-tiles`: search the kernel's tiles, for the forward and the backward pass."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,8 +24,8 @@ WORKLOAD_OPTIONS = {
     "mask",
     "passes",
 }
-BACKWARD_TILES = "backward tiles beside the first forward one"
-MAX_SHOWN = 10  # candidates of a workload on a terminal
+BACKWARD_TILES = "backward tiles with the first forward tile"
+MAX_SHOWN = 10  # candidates per workload on a terminal
 
 
 @click.command("tune-tiles")
@@ -35,22 +35,22 @@ MAX_SHOWN = 10  # candidates of a workload on a terminal
     type=click.Choice(["race", "exhaustive"]),
     default="race",
     show_default=True,
-    help="race: short runs of all, then the best against each other; exhaustive: every tile as often.",
+    help="race: short runs of all, then the best against each other; exhaustive: every tile equally often.",
 )
 @click.option(
     "--refine",
     type=click.IntRange(1),
     help="Tiles that a race compiles for a target, and meshes of --mesh auto. [default: 8 tiles, 4 meshes]",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --output: what it holds is not timed again.")
-@click.option("--dry-run", is_flag=True, help="Show candidates and refusals; run nothing.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output, without repeating its timings.")
+@click.option("--dry-run", is_flag=True, help="Show candidates and refusals, and run nothing.")
 @on_every_host
 def command(**given: Any) -> int:
-    """Search the tiles of the kernel, of the forward and the backward pass.
+    """Search the kernel's tiles, for the forward and the backward pass.
 
-    Candidates come from the kernel and the block, or from --tile. Where the devices are here, plans run; where only
-    their like is, tiles are timed here and plans simulated; for a target that is not here a few are compiled. Without
-    a workload it takes that of the newest run. What was found is kept: the same search again takes seconds.
+    Candidates come from the kernel and the block, or from --tile. Where the devices of a plan are here, the plan runs;
+    where one of their kind is here, tiles are timed and plans simulated; for any other target a few plans are compiled.
+    The default is the workload of the newest run. Results are cached: the same search again takes seconds.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def command(**given: Any) -> int:
 
 
 def parse_tuning(given: Mapping[str, Any]) -> Any:
-    """What the options ask for; without a workload that of the newest run, where there is one."""
+    """The requested search; by default with the workload of the newest run, if any."""
     from stripectl.runner.options import RequestOptions
     from stripectl.runner.tuning.candidates import TileSearch
 
@@ -86,7 +86,7 @@ def parse_tuning(given: Mapping[str, Any]) -> Any:
 
 
 def with_newest_workload(request: Any) -> Any:
-    """The request for what the first measurement of the newest run computed, in all passes of that run."""
+    """The request for the workload of the newest run's first measurement, in all passes of this run."""
     from stripectl.core.model_config import MODEL_SIZES
     from stripectl.results.run import Run, newest_run
 
@@ -99,13 +99,13 @@ def with_newest_workload(request: Any) -> Any:
     first = measurements[0]
     known = dict.fromkeys(m.workload for m in measurements)
     passes = [w for w in known if w.without("passes", *MODEL_SIZES) == first.workload.without("passes", *MODEL_SIZES)]
-    usual = first.target.hardware == "cpu" and first.workload.dtype == "float32"  # what nobody asked for there
+    usual = first.target.hardware == "cpu" and first.workload.dtype == "float32"  # the default dtype there
     workloads = [replace(w, dtype="bfloat16") if usual else w for w in passes]
     return replace(request, workloads=workloads, default_dtype=usual)
 
 
 def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
-    """Search, save and show all that was found however it ends; the exit code."""
+    """Search, save and show all results however the search ends, and return the exit code."""
     from stripectl.reporters.terminal.tables import ProgressDisplay, console
     from stripectl.results.backend import Notice
     from stripectl.runner.tuning.search import tune
@@ -113,9 +113,7 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
     from stripectl.workers.worker_group import interruptible
 
     screen, notes = console(stderr=given["as_json"], wide=given["wide"]), list[str]()
-    with session.run_of_command(
-        given, by="identity"
-    ) as kept:  # of a candidate, what is known of it last, by whatever method
+    with session.run_of_command(given, by="identity") as kept:  # the last result of each candidate, by any method
         run = kept.run
         tuning = replace(tuning, request=replace(tuning.request, previous=tuple(run.measurements)))
         stopped: BaseException | None = None
@@ -135,7 +133,7 @@ def search_and_show(given: Mapping[str, Any], tuning: Any) -> int:
 
 
 def best_candidates(run: Any) -> tuple[Any, list[str]]:
-    """(the run with the best candidates of each workload, of those that are best known; lines on what is left out)."""
+    """(the run with the best candidates of each workload, among those known best; lines on the other candidates)."""
     from stripectl.analysis.ranking import rankings
     from stripectl.results.labels import workload_label
 
@@ -145,7 +143,7 @@ def best_candidates(run: Any) -> tuple[Any, list[str]]:
         timed = [m for m in every if m.status == "ok"]
         known = [m for each in ranked if each.workload == work for m in each.rivals]
         known = known or sorted(timed, key=lambda m: m.median_s or float("inf"))
-        base = next((m for m in known if m.plan.layout == "contiguous"), None)  # what speed-ups are over
+        base = next((m for m in known if m.plan.layout == "contiguous"), None)  # the baseline of speed-ups
         best = [m for m in (base,) if m] + [m for m in known[:MAX_SHOWN] if m is not base]
         kept += best + [m for m in every if m.status != "ok"]
         if more := len(timed) - len(best):

@@ -1,1 +1,1 @@
-"""Backend: plans compiled ahead of time for devices that are described, and the time predicted from that."""
+"""Backend: plans compiled ahead of time for devices that are only described, and the time predicted from that."""

@@ -1,4 +1,4 @@
-"""Plans compiled for a target, ahead of time: what the compiler says, kept on disk, and the time predicted from it."""
+"""Plans compiled ahead of time for a target: the compiler's report, cached on disk, and the time predicted from it."""
 
 import math
 import os
@@ -41,8 +41,8 @@ from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 COMPILE_TIMEOUT_S = 600.0  # for one plan
-FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables that add to what is there
-CHIPS = 4  # of the smallest slice that every TPU's compiler knows
+FLAG_LISTS = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"}  # variables whose new flags are added to their present value
+CHIPS = 4  # of the smallest slice that every TPU compiler supports
 BYTES_OF_UNIT = {"K": 2**10, "M": 2**20, "G": 2**30}
 OUT_OF_MEMORY = re.compile(r"(?i)resource_?exhausted|out of memory")
 NEEDS = re.compile(r"(?i)(?:required for[^(]*\(|used )([\d.]+)([KMG])")
@@ -51,11 +51,11 @@ HAS = re.compile(r"(?i)(?:available[^(]*\(|of )([\d.]+)([KMG])")
 
 @dataclass
 class CompilerPool:
-    """The compiling workers of a command, by kind of hardware, ended together."""
+    """The compiling workers of a command, by kind of hardware, which end together."""
 
     say: Say
     limit_s: float = COMPILE_TIMEOUT_S
-    cached: bool = True  # take from the disk what is there
+    cached: bool = True  # use reports that are on disk
     sets: dict[tuple[str, str | None], WorkerGroup] = field(default_factory=dict)
     folders: ExitStack = field(default_factory=ExitStack)
     shapes: dict[tuple[str, CostKey], PassCosts | None] = field(default_factory=dict)
@@ -72,22 +72,22 @@ class CompilerPool:
         """The compiler for a target.
 
         Raises:
-            Missing: it is not here, or not of the version that this JAX needs.
+            Missing: it is not installed, or its version does not match this JAX.
         """
         found = TOOLCHAINS.get(target.hardware.kind)
         if found is None:
-            raise Missing(f"{target} is compiled where it runs. Try --method measured.")
+            raise Missing(f"{target} is compiled only where it runs. Try --method measured.")
         if found.missing:
-            raise Missing(f"{target} cannot be compiled for here: {found.missing}")
+            raise Missing(f"cannot compile for {target} here: {found.missing}")
         return found
 
     def report(self, workload: Workload, plan: Plan, target: Target, flags: Mapping[str, str]) -> CompilerReport:
-        """What the compiler says of a plan's program, or what it said before.
+        """The compiler's report about a plan's program, now or from the cache.
 
         Raises:
-            Missing: the compiler is not here.
-            BadInput: the target cannot be described to it.
-            WorkerError: it crashed, took longer than the limit, or does not know a flag.
+            Missing: the compiler is not installed.
+            BadInput: the compiler does not support the target.
+            WorkerError: it crashed, exceeded the time limit, or does not know a flag.
         """
         tools = self.toolchain(target)
         request = {
@@ -108,7 +108,7 @@ class CompilerPool:
         found = read_record(CompilerReport, answer)
         program = replace(found.program, compiler=tools.name)
         if found.refused is None and (len(alike) > 1 or (pallas and workload.passes == STEP)):
-            # in a program of both kinds their tiles cannot be told apart, and a dump of a whole step is a GiB
+            # A program with both kinds of layers mixes their tiles, and a dump of a whole step takes a GiB.
             alone = [self.report(own.one_layer("forward-backward"), each, target, flags) for _, own, each in alike]
             program = replace(program, bundles=next((own for each in alone if (own := each.program.bundles)), None))
             found = replace(found, by_kind=tuple(each.program for each in alone) if len(alike) > 1 else ())
@@ -126,8 +126,8 @@ class CompilerPool:
             return None
 
     def costs(self, workload: Workload, plan: Plan, hardware: Hardware) -> dict[str, PassCosts] | None:
-        """The costs of a plan's tiles by pass: by the table that ships, where that has their shape; else by small
-        programs, compiled once; else by the nearest shapes of the table; None where there are none."""
+        """The costs of a plan's tiles by pass: from the table that ships, where it has their shape; else from small
+        programs, compiled once; else from the nearest shapes in the table; None where there are none."""
         if kernels[plan.kernel].family != "softmax":
             return None
         near = shipped_costs(hardware, workload, plan)
@@ -138,8 +138,8 @@ class CompilerPool:
         return known if len(known) == len(found) else near
 
     def compiled_costs(self, shape: CostKey, hardware: Hardware) -> PassCosts | None:
-        """The costs of a shape by its canonical programs, compiled for the smallest slice that every compiler knows;
-        None where they do not compile."""
+        """The costs of a shape from its canonical programs, compiled for the smallest slice that every compiler
+        supports; None where they do not compile."""
         key = hardware.name, shape
         if key not in self.shapes:
             self.shapes[key] = self._compile_costs(shape, hardware)
@@ -165,11 +165,11 @@ class CompilerPool:
 
     @cached_property
     def dump(self) -> str:
-        """The folder for the bundles of a compiler that is told to leave them: which it is when it starts."""
+        """The folder where a compiler is to leave its bundles, which is set when it starts."""
         return self.folders.enter_context(tempfile.TemporaryDirectory(prefix="stripectl-bundles-"))
 
     def _set(self, tools: Toolchain, dump: str | None) -> WorkerGroup:
-        """The worker of a compiler, started: what that takes is not of any plan's time."""
+        """The worker of a compiler, started beforehand so that no plan's time includes the start."""
         own = {"LIBTPU_INIT_ARGS": dump_flags(Path(dump))} if dump else {}
         variables = {**tools.environment, **own}
         for name in variables.keys() & FLAG_LISTS:
@@ -181,7 +181,7 @@ class CompilerPool:
 
 
 def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> Measurement:
-    """The case with what the compiler says of it; refused where it will not have the plan."""
+    """The case with the compiler's report; refused where the compiler rejects the plan."""
     if case.status != "ok":
         return case
     case, plan = replace(case, method="compiled"), case.plan
@@ -196,14 +196,14 @@ def compile_case(case: Measurement, target: Target, compilers: CompilerPool) -> 
         return replace(case, status="refused", reason=str(error))
     except WorkerError as failure:
         reason, status = failure_reason(failure)
-        return replace(case, status=status, reason=reason if failure.alive else f"the compiler {reason}")
+        return replace(case, status=status, reason=reason if failure.group_alive else f"the compiler {reason}")
 
 
 def with_report(case: Measurement, report: CompilerReport, target: Target) -> Measurement:
-    """The case with what the compiler said of its program, and what its copies take; refused where the program does not
-    fit the memory."""
+    """The case with the compiler's facts about its program, and the time of its copies; refused where the program does
+    not fit in memory."""
     program, rate = report.program, target.hardware.figure("hbm_bytes_per_s")
-    if program.copies and rate:  # what is copied is read and written
+    if program.copies and rate:  # a copy reads and writes
         copies = replace(program.copies, s_per_round=2 * program.copies.bytes_per_round / rate)
         program = replace(program, copies=copies)
     case = replace(
@@ -219,7 +219,7 @@ def with_report(case: Measurement, report: CompilerReport, target: Target) -> Me
 def with_predicted_time(
     case: Measurement, target: Target, report: CompilerReport, compilers: CompilerPool
 ) -> Measurement:
-    """The case with the time that the compiler's cycles and schedule make on clocks; without one where the hardware's
+    """The case with the simulated time from the compiler's cycles and schedule; without a time where the hardware's
     profile lacks a figure that this needs."""
     if case.status != "ok":
         return case
@@ -230,7 +230,7 @@ def with_predicted_time(
             compiled_cost_model(target.hardware, own, each, said, wired, compilers.costs(own, each, target.hardware))
             for (_, own, each), said in zip(alike, report.kinds, strict=True)
         ]
-    except BadInput as error:  # what the compiler said stands without a time
+    except BadInput as error:  # the compiler's facts are valid without a time
         return replace(case, cost_source=CostSource(source=CostOrigin.NONE, left_out=str(error)))
     case = replace(case, cost_source=replace(attention_cost_source(machines), predicted=True))
     if case.workload.passes == STEP:
@@ -243,7 +243,7 @@ def with_predicted_time(
 
 
 def refused_memory(message: str) -> tuple[int | None, int | None]:
-    """(bytes that are needed, bytes there are) from the compiler's words, where it is memory that is short."""
+    """(bytes needed, bytes available) from the compiler's message, where it ran out of memory."""
     if not OUT_OF_MEMORY.search(message):
         return None, None
     needs, has = NEEDS.search(message), HAS.search(message)
@@ -252,12 +252,12 @@ def refused_memory(message: str) -> tuple[int | None, int | None]:
 
 
 def refusal(message: str, tools: Toolchain) -> str:
-    """Why the compiler will not have a plan: its own words, and what to do."""
+    """Why the compiler rejects a plan, in its own words, and the next step."""
     if "Mosaic" in message:
         return f"{tools.name} does not compile this kernel: {message[:300]} Try --kernel xla, or another --tile."
     words = message.partition(": ")[2] or message
     needs, has = refused_memory(message)
     if needs and has:
         over = (needs - has) / 2**30
-        return f"does not fit: {over:.2f} GiB more than there is. {tools.name}: {words[:300]} {TRY_SMALLER}"
+        return f"does not fit: needs {over:.2f} GiB more memory. {tools.name}: {words[:300]} {TRY_SMALLER}"
     return f"{tools.name}: {words[:400]}"

@@ -1,4 +1,4 @@
-"""A machine as its compiler has it: tiles by the table of their costs, hidden what the schedule hides."""
+"""A machine as its compiler describes it: tile costs from tables, and hidden transfers from the schedule."""
 
 import math
 from collections import Counter
@@ -25,10 +25,10 @@ from stripectl.simulate.datasheet import datasheet_cost_model, with_links
 from stripectl.simulate.simulation import simulate
 
 LEFT_OUT = (
-    "the compiler's cost model is no run: waits for memory between its fusions, and whatever it estimates wrongly"
+    "the compiler's cost model is not a run: it omits waits for memory between fusions, and its estimates may be wrong"
 )
-DISAGREEMENT = 0.1  # of a cost: what the program of a plan may differ by from the table before it is said
-PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest that holds it
+DISAGREEMENT = 0.1  # of a cost: a larger difference between a plan's program and the table is reported
+PASS_BY_NAME = {"forward": "forward", "backward": "forward-backward"}  # the shortest pass that contains it
 
 
 def compiled_cost_model(
@@ -36,12 +36,12 @@ def compiled_cost_model(
     workload: Workload,
     plan: Plan,
     program: CompiledProgram,
-    wiring: MeshPlacement,
+    placement: MeshPlacement,
     known: Mapping[str, PassCosts] | None,
 ) -> CostModel:
-    """A machine whose tiles take what is `known` of their costs, or else what the compiler estimates for linear
-    attention and for kernels that keep all scores, and whose collectives hide where its schedule computes tiles beside
-    them; links, and tiles without an estimate, are the datasheet's.
+    """A machine whose tiles have the costs in `known`, or else the compiler's estimates (for linear attention and for
+    kernels that keep all scores), and whose collectives hide where its schedule computes tiles at the same time. Links,
+    and tiles without an estimate, come from the datasheet.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -50,13 +50,13 @@ def compiled_cost_model(
     exposed = exposed_transfers([each for each in program.collectives if each.section in (None, ATTENTION)])
     workspace = f"the workspace of {plan.kernel}'s library" if kernels[plan.kernel].counting_tile else None
     if known:
-        machine = table_cost_model(hardware, workload, plan, known, wiring)
+        machine = table_cost_model(hardware, workload, plan, known, placement)
         differs = tuple(disagreements(hardware, workload, plan, program, known))
         source = replace(machine.cost_source, memory_left_out=workspace, disagrees=differs)
         return with_program_schedule(replace(machine, cost_source=source), exposed)
     costs = estimated_costs(hardware, workload, plan, program)
     if costs is None:
-        machine = datasheet_cost_model(hardware, workload, plan.tile, wiring, plan.backward, kernels[plan.kernel])
+        machine = datasheet_cost_model(hardware, workload, plan.tile, placement, plan.backward, kernels[plan.kernel])
         missing = f"cycles of tiles: the compiler estimates none; {machine.cost_source.left_out}"
         missing += f"; in memory, {workspace}" if workspace else ""
         source = replace(machine.cost_source, memory_left_out=workspace, left_out=missing)
@@ -73,12 +73,12 @@ def compiled_cost_model(
         memory_left_out=workspace,
     )
     both = costs.get("forward", none), costs.get("backward", none)
-    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source, exposed), wiring)
-    return replace(made, memory_bytes_per_s=math.inf)  # what moves beside tiles is in what the compiler estimates
+    made = with_links(hardware, CostModel(*both, 0.0, 0.0, True, source, exposed), placement)
+    return replace(made, memory_bytes_per_s=math.inf)  # the compiler's estimates include traffic outside of tiles
 
 
 def with_program_schedule(machine: CostModel, exposed: Mapping[tuple[str, str, int], float]) -> CostModel:
-    """The machine with what a plan's own program leaves exposed, in place of what the tables say of its scheme."""
+    """The machine with the transfers that a plan's own program exposes, in place of the tables' for its scheme."""
     source = replace(machine.cost_source, exposed=exposed_shares(exposed))
     return replace(machine, exposed=exposed, blocking=(), cost_source=source)
 
@@ -86,7 +86,7 @@ def with_program_schedule(machine: CostModel, exposed: Mapping[tuple[str, str, i
 def disagreements(
     hardware: Hardware, workload: Workload, plan: Plan, program: CompiledProgram, known: Mapping[str, PassCosts]
 ) -> Iterator[CostDisagreement]:
-    """Where the plan's own program implies another cost of a tile than the table: which, and both in cycles."""
+    """Tiles whose cost in the plan's own program differs from the table, with both costs in cycles."""
     shapes = shapes_of(workload, plan)
     for passes, shape in shapes.items():
         table, own = known[passes].by_pass[passes], entries_of(program, shape, hardware).get(passes)
@@ -111,7 +111,7 @@ def estimated_costs(
 
 
 def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str, float]:
-    """How often a device calls the kernel in each of such passes, parts of calls in proportion to their work."""
+    """How often a device calls the kernel in each of these passes; partial calls count by their share of the work."""
     found = {}
     for each in (each for each in PASS_BY_NAME if each in passes):
         rounds = simulate(replace(workload, passes=PASS_BY_NAME[each]), plan, COUNTING).rounds
@@ -120,25 +120,25 @@ def calls_of(workload: Workload, plan: Plan, passes: Sequence[str]) -> dict[str,
 
 
 def cycle_cost(cycles: Mapping[str, float], clock_hz: float, calls: float, live: float) -> TileCost:
-    """Seconds from cycles; what is no tile, copies and merges of a shard's rows, is spread over the calls of the
-    kernel, branches as far as they are live."""
+    """Seconds from cycles. Cycles outside of tiles (copies and merges of a shard's rows) are spread over the calls of
+    the kernel, and branches are weighted by how often they are live."""
     whole, boundary, row = (cycles[name] / clock_hz for name in ("whole", "boundary", "row"))
     rest = (cycles["other"] + live * cycles["branch"]) / clock_hz
     return TileCost(whole_s=whole, boundary_s=boundary, row_s=row, call_s=rest / calls, call_grows=True)
 
 
 def live_rectangles(workload: Workload, plan: Plan) -> float:
-    """The share of rectangles, over all rounds, that hold a live score, on the device with the most."""
-    shards, pairing = plan.shards, sequence_sharding(workload, plan)
+    """The share of rectangles with a live score, over all rounds, on the device with the most."""
+    shards, sharding = plan.shards, sequence_sharding(workload, plan)
     me = np.arange(shards)
-    rounds = (pairing.bands(me, (me - hop) % shards) for hop in range(shards))
+    rounds = (sharding.bands(me, (me - hop) % shards) for hop in range(shards))
     live = [np.broadcast_to(count_pairs([band]) > 0, shards) for bands in rounds for band in bands]
     return float(np.mean(live, axis=0).max())
 
 
 def exposed_transfers(collectives: Sequence[ScheduledCollective]) -> dict[tuple[str, str, int], float]:
-    """The share of transfers, by (pass, opcode, itemsize), that the schedule puts no tiles beside: none, half or all,
-    whichever is nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's."""
+    """The share of transfers, by (pass, opcode, itemsize), that the schedule exposes: none, half or all, whichever is
+    nearest, so that a last hop, which has nothing to hide behind, does not count against the loop's hops."""
     sent: Counter[tuple[str, str, int]] = Counter()
     alone: Counter[tuple[str, str, int]] = Counter()
     for each in collectives:

@@ -1,4 +1,4 @@
-"""What a compiling worker does: a plan's program, compiled for devices that are only described."""
+"""The compiling worker: compiles a plan's program for devices that are only described."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def clear(folder: Path) -> None:
 
 
 def compiler_message(error: Exception) -> str:
-    """The compiler's words in one line, with the name of Mosaic's own errors; what no compiler says is raised again."""
+    """The compiler's message in one line, with the name of Mosaic's errors; an error of another source is raised."""
     kind, said = type(error).__name__, " ".join(str(error).split())
     if "Mosaic" in kind:
         return f"{kind}: {said}"
@@ -44,7 +44,7 @@ def compiler_message(error: Exception) -> str:
 
 
 def bundles_of(dump: Path) -> tuple[KernelBundles, ...] | None:
-    """The Pallas kernels in a dump; None where it is not what we know: its format is nobody's promise."""
+    """The Pallas kernels in a dump; None where the dump's format, which nobody guarantees, is unknown."""
     try:
         return tuple(kernels(dump))
     except StripectlError:
@@ -54,8 +54,8 @@ def bundles_of(dump: Path) -> tuple[KernelBundles, ...] | None:
 def program_report(
     workload: Workload, plan: Plan, compiled: Any, compile_s: float, bundles: tuple[KernelBundles, ...] | None
 ) -> CompilerReport:
-    """Memory, collectives and how they are scheduled, rewrites, copies, and cycles where a compiler estimates them: of
-    attention by pass, one layer's, and of the other parts of a training step all together."""
+    """Memory, collectives and their schedule, rewrites, copies, and cycles where a compiler estimates them: for one
+    layer's attention by pass, and for all other parts of a training step together."""
     module, step = parse_module(compiled.as_text()), workload.passes == STEP
     every, alike = scheduled_collectives(module, plan.axes)
     estimated, beside = cycles(module, step)
@@ -81,7 +81,7 @@ def program_report(
 
 @dataclass
 class Session:
-    """The requests a compiling worker answers; every argument and result is JSON."""
+    """The requests that a compiling worker answers; arguments and results are JSON."""
 
     machines: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Session:
         `dump` is the folder where this process's compiler leaves its bundles, if it was told to.
 
         Raises:
-            BadInput: the compiler does not know a flag, or was not asked, because the kernel cannot compute this.
+            BadInput: the compiler does not know a flag, or the kernel cannot compute this plan, so it was not asked.
         """
         if dump:
             clear(Path(dump))
@@ -114,14 +114,14 @@ class Session:
         return record_json(program_report(work, parsed, compiled, compile_s, bundles))
 
     def probe(self, topology: Mapping[str, Any]) -> bool:
-        """That the compiler compiles a line for one of the described devices; it raises what the compiler raises."""
+        """Whether the compiler compiles one line for one of the described devices; raises the compiler's error."""
         sharding = SingleDeviceSharding(self.devices(topology)[0])
         square = jax.ShapeDtypeStruct((256, 256), "float32", sharding=sharding)
         jax.jit(lambda x: jax.numpy.exp(x @ x)).lower(square).compile()
         return True
 
     def ready(self) -> bool:
-        """That the worker is there."""
+        """Whether the worker has started."""
         return True
 
     def devices(self, topology: Mapping[str, Any]) -> Sequence[Any]:

@@ -1,8 +1,7 @@
-"""The compilers that can be here without their machines: what each needs, whether it fits this JAX, and how it is run.
+"""The compilers that work without their machines: requirements, compatibility with this JAX, and how to run them.
 
-Their processes are told not to look for devices: a process that owns a TPU aborts where it describes another one.
-The GPU compiler runs programs of CUDA's and reads its library of functions; both come as wheels, so that no CUDA
-toolkit has to be on the machine.
+Their processes must not look for devices, because a process that owns a TPU aborts when it describes another.
+The GPU compiler runs CUDA programs and reads a CUDA library; both come as wheels, so the machine needs no CUDA toolkit.
 """
 
 import os
@@ -19,7 +18,7 @@ from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
 from stripectl.results.environment import version
 
-# What every NVIDIA GPU of these generations has (CUDA C++ programming guide, "Compute Capabilities").
+# Properties of every NVIDIA GPU of these generations (CUDA C++ programming guide, "Compute Capabilities").
 CUDA_LIMITS = {
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -35,15 +34,15 @@ CUDA_LIMITS = {
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The compiler for a kind of hardware: `packages` as (package, the one whose requirement it must meet)."""
+    """The compiler for a kind of hardware: `packages` as (package, the package whose requirement it must fulfil)."""
 
     kind: str
     packages: tuple[tuple[str, str], ...]
-    extra: str  # of jax, that installs it
-    target: str  # a small one, to try whether the compiler works
+    extra: str  # the extra of jax that installs it
+    target: str  # a small target, to test whether the compiler works
     variables: Mapping[str, str] = field(default_factory=dict)  # of the process that compiles
-    wheels: tuple[str, ...] = ()  # of NVIDIA's, that bring `files`
-    files: tuple[str, ...] = ()  # of a CUDA toolkit, that the compiler runs or reads
+    wheels: tuple[str, ...] = ()  # of NVIDIA, with `files`
+    files: tuple[str, ...] = ()  # of a CUDA toolkit, which the compiler runs or reads
 
     @property
     def name(self) -> str:
@@ -60,15 +59,15 @@ class Toolchain:
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot compile here, with the command that mends it, or None. That nothing is missing does not prove
-        that it works: `stripectl doctor` compiles a program."""
+        """Why it cannot compile here, with the command that fixes it, or None. None does not prove that it works:
+        `stripectl doctor` compiles a program."""
         for package, requirer in self.packages:
             found, wanted = version(package), requirement(package, requirer, self.extra)
             if found is None:
                 return f"{package} is not installed. Run: {self.remedy}"
             if wanted and not wanted.specifier.contains(found, prereleases=True):
                 need = f"{requirer} {version(requirer)} needs {package}{wanted.specifier}"
-                return f"{package} {found} is installed and {need}. Run: {self.remedy}"
+                return f"{package} {found} is installed, but {need}. Run: {self.remedy}"
         if self.files and cuda_root(self.files) is None:
             names = ", ".join(Path(file).name for file in self.files)
             return f"CUDA's {names} are not installed. Run: pip install {' '.join(self.wanted_wheels)}"
@@ -76,14 +75,14 @@ class Toolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What is set in the environment of the process that compiles."""
+        """The variables in the environment of the process that compiles."""
         root = cuda_root(self.files) if self.files else None
         return {**self.variables, **({"CUDA_ROOT": str(root)} if root else {})}
 
 
 def cuda_root(files: Sequence[str]) -> Path | None:
-    """The first folder that holds all the files: CUDA_ROOT, which JAX reads too, NVIDIA's wheels, or a CUDA toolkit
-    where its installer puts it."""
+    """The first folder that holds all files: CUDA_ROOT, which JAX also reads, NVIDIA's wheels, or the folder where the
+    CUDA toolkit's installer puts them."""
     wheels = find_spec("nvidia")
     folders = [
         *filter(None, [os.environ.get("CUDA_ROOT")]),
@@ -94,7 +93,7 @@ def cuda_root(files: Sequence[str]) -> Path | None:
 
 
 def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
-    """What `requirer`, with its extra, asks of a package."""
+    """The requirement of `requirer`, with its extra, for a package."""
     try:
         texts = metadata.requires(requirer) or []
     except metadata.PackageNotFoundError:
@@ -106,7 +105,7 @@ def requirement(package: str, requirer: str, extra: str) -> Requirement | None:
     return next(fits, None)
 
 
-# There is no GPU to tune on; untuned, its compiler gives some matmuls to Triton in tiles that it then cannot make.
+# No GPU is present for autotuning; without it, the GPU compiler gives some matmuls to Triton with tiles that fail.
 UNTUNED = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 NO_DEVICES = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 
@@ -116,7 +115,7 @@ TOOLCHAINS = {
         packages=(("libtpu", "jax"),),
         extra="tpu",
         target="v5e:2x2",
-        # It asks a metadata server for the TPU it runs on, and locks out a second process of the same machine.
+        # It asks a metadata server for the local TPU, and locks out a second process on the same machine.
         variables=NO_DEVICES | {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     ),
     "gpu": Toolchain(
@@ -126,14 +125,14 @@ TOOLCHAINS = {
         target="h100:1",
         wheels=("nvidia-cuda-nvcc", "nvidia-nvvm"),
         files=("bin/ptxas", "bin/nvlink", "nvvm/libdevice/libdevice.10.bc"),
-        # Autotuning times candidates on the device that is not there.
+        # Autotuning times candidates on the device, which is absent.
         variables=NO_DEVICES | {"XLA_FLAGS": UNTUNED},
     ),
 }
 
 
 def topology_arguments(target: Target) -> dict[str, Any]:
-    """What `jax.experimental.topologies.get_topology_desc` is called with to describe the target's devices.
+    """The arguments of `jax.experimental.topologies.get_topology_desc` that describe the target's devices.
 
     Raises:
         BadInput: the target cannot be described to a compiler.
@@ -142,7 +141,7 @@ def topology_arguments(target: Target) -> dict[str, Any]:
     if hardware.kind == "tpu":
         return target.topology_arguments
     if hardware.kind != "gpu" or "compute_capability" not in hardware.compiler:
-        raise BadInput(f"no compiler knows {target}: its profile has no compiler. Try --method simulated.")
+        raise BadInput(f"cannot compile for {target}: its profile has no compiler section. Try --method simulated.")
     return {
         "platform": "cuda",
         "topology_name": "",
@@ -152,7 +151,7 @@ def topology_arguments(target: Target) -> dict[str, Any]:
 
 
 def target_config(name: str, compiler: Mapping[str, Any]) -> str:
-    """A GPU in the text form that XLA's GpuTargetConfigProto has."""
+    """A GPU in the text form of XLA's GpuTargetConfigProto."""
     major, minor = str(compiler["compute_capability"]).split(".")
     numbers = CUDA_LIMITS | {key: value for key, value in compiler.items() if key != "compute_capability"}
     info = " ".join(f"{key}: {value}" for key, value in numbers.items())

@@ -1,1 +1,1 @@
-"""What is asked and how it is computed: workloads, plans, layouts, protocols of schemes and kernels. Pure values."""
+"""A question and how it is computed: workloads, plans, layouts, protocols of schemes and kernels. Pure values."""

@@ -1,7 +1,7 @@
-"""The best that arithmetic allows: the critical path of a layout, and the speed-up one layout can have over another.
+"""The bound that arithmetic sets: the critical path of a layout, and the largest speed-up of one layout over another.
 
 A round ends when its slowest device ends (Brandon et al. 2023, section 2.2), so the critical path is the sum over
-rounds of the most work any device has, in query/key pairs or in tiles.
+rounds of the most work that any device has, in query/key pairs or in tiles.
 """
 
 import math
@@ -29,7 +29,7 @@ from stripectl.errors import BadInput
 
 @dataclass(frozen=True)
 class Work:
-    """What each device does in each round of a ring: pairs int[devices, rounds], tiles the same by kind."""
+    """The work of each device in each round of a ring: pairs int[devices, rounds], and tiles by kind, each so too."""
 
     pairs: np.ndarray
     tiles: TileCount
@@ -46,7 +46,7 @@ class Work:
 
 @lru_cache(maxsize=1024)
 def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile) -> Work:
-    """The work of every device in every round when keys go once round a ring of `shards` with `rows` rows each."""
+    """The work of every device in every round when keys travel once round a ring of `shards` with `rows` rows each."""
     me, every = np.arange(shards)[:, None], (shards, shards)
     bands = SequenceSharding.square(layout, window, shards, rows).bands(me, (me - np.arange(shards)) % shards)
     counts = (np.broadcast_to(kind, every) for kind in count_tiles(bands, tile))
@@ -54,9 +54,9 @@ def ring_work(layout: Layout, shards: int, rows: int, window: Window, tile: Tile
 
 
 def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, tile: Tile | None = None) -> float:
-    """The best speed-up of attention over the contiguous layout; 2 - 1/N for balanced layouts and large blocks.
+    """The largest speed-up of attention over the contiguous layout; 2 - 1/N for balanced layouts and large blocks.
 
-    Quantised by the tile: a layout saves only whole tiles. Without a tile it counts pairs.
+    A layout saves only whole tiles, so a tile makes the result smaller. Without a tile it counts pairs.
     """
     size = tile or Tile(rows, rows)
     works = (ring_work(each, shards, rows, window, size) for each in (layouts["contiguous"], layout))
@@ -67,11 +67,11 @@ def attention_speedup(layout: Layout, shards: int, rows: int, window: Window, ti
 def layer_speedup(
     model: Model, seq_len: int, ring: int, attention: tuple[float, float], cost: float, mlp: str
 ) -> float:
-    """The best speed-up of a whole layer whose attention has critical paths `attention` = (slow, fast), in pairs.
+    """The largest speed-up of a whole layer whose attention has critical paths `attention` = (slow, fast), in pairs.
 
-    FLOPs per token and layer (Brandon et al. 2023, section 4, "TMS"): D = 8 d^2 + 4 d d_ff + 2 d V / L dense ones, and
-    4 d for each pair of the critical path over the block c, dearer by `cost`. A SwiGLU feed-forward has three matrices
-    where the paper counts two.
+    FLOPs per token and layer (Brandon et al. 2023, section 4, "TMS"): D = 8 d^2 + 4 d d_ff + 2 d V / L dense FLOPs, and
+    4 d for each pair of the critical path over the block c, multiplied by `cost`. A SwiGLU feed-forward has three
+    matrices; the paper counts two.
     """
     d, block = model.hidden, seq_len / ring
     matrices = {"paper": 2, "swiglu": 3}[mlp]
@@ -94,12 +94,12 @@ def theoretical_max_speedup(
         model: a profile's name, or a Model.
         seq_len: tokens of the whole sequence.
         ring: devices of the ring.
-        attention_cost: time of an attention FLOP over that of a dense one: 2 on A100 (TensorFloat-32 against bfloat16),
-            1 on TPU.
-        mlp: "paper" counts two feed-forward matrices as the paper does, "swiglu" three.
+        attention_cost: time of an attention FLOP divided by the time of a dense FLOP: 2 on A100 (TensorFloat-32 against
+            bfloat16), 1 on TPU.
+        mlp: "paper" counts two feed-forward matrices, as the paper does; "swiglu" counts three.
 
     Raises:
-        BadInput: an unknown model, or a ring that the sequence does not fill.
+        BadInput: the model is unknown, or the sequence is shorter than the ring.
     """
     if ring < 1 or seq_len < ring or mlp not in ("paper", "swiglu"):
         raise BadInput(
@@ -115,7 +115,7 @@ def theoretical_max_speedup(
 
 
 def formula_lengths(workload: Workload, shards: int, hbm_bytes: float) -> dict[str, int]:
-    """The longest sequence whose activations of a layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
+    """The longest sequence whose activations of one layer fill the memory of a device, in bfloat16 (Liu et al. 2023,
     Table 1: 2 b n s^2, 8 b s h, 2 b s h and 6 b c h bytes, for n heads, hidden size h and blocks c = s / N)."""
     b, n, h = workload.batch, workload.heads, workload.heads * workload.head_dim
     return {

@@ -1,4 +1,4 @@
-"""What each scheme can compute, found by asking it: small workloads that differ in one thing from a usual one."""
+"""The capabilities of each scheme, found by asking it about small workloads that differ in one property each."""
 
 import contextlib
 import itertools
@@ -17,7 +17,7 @@ from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.errors import BadInput
 
 DEVICES = 8
-SIMULATED_DEVICES = " from a datasheet"  # of what has no tile that could be timed
+SIMULATED_DEVICES = " from a datasheet"  # added where no tile exists that could be timed
 MASKS: dict[str, dict[str, Any]] = {
     **{"causal": {}, "full": {"mask": "full"}, "sliding": {"mask": "sliding:1k"}},
     "documents": {"documents": (1024,)},
@@ -25,13 +25,13 @@ MASKS: dict[str, dict[str, Any]] = {
 
 
 def capabilities(scheme: Scheme) -> dict[str, list[str]]:
-    """Axes, layouts, kernels, masks, passes and methods, by these words."""
+    """The scheme's axes, layouts, kernels, masks, passes and methods, under these names."""
     work = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=64, batch=DEVICES)
     plan = with_mesh(Plan(scheme.name, scheme.default_layout, DEFAULT_KERNELS[scheme.kernel_families[0]]), DEVICES)
 
     def able(own: Plan = plan, **change: Any) -> bool:
-        """Whether the scheme can, on any kind of hardware, with as many queries as keys or with one, in the attention
-        of the kernel."""
+        """Whether the scheme supports the change on any kind of hardware, with the kernel's attention, and with as many
+        queries as keys or with one query."""
         for queries, kind in itertools.product((None, 1), ("cpu", "gpu", "tpu")):
             with contextlib.suppress(BadInput):
                 asked = replace(work, query_len=queries, attention=kernels[own.kernel].attention, **change)
@@ -53,5 +53,5 @@ def capabilities(scheme: Scheme) -> dict[str, list[str]]:
 
 
 def model_sizes(passes: str) -> dict[str, int]:
-    """Of a model, for a step."""
+    """The sizes of a small model; only a step needs them."""
     return dict.fromkeys(MODEL_SIZES, 1024) if passes == STEP else {}

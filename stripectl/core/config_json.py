@@ -1,7 +1,7 @@
-"""A model as the `config.json` beside its weights describes it, the format of Hugging Face's libraries.
+"""A model from the `config.json` next to its weights, the format of Hugging Face's libraries.
 
-The meaning of its keys stands in the file of its family in `model_families`. A part of a model that stripectl does not
-compute is replaced by a part that it does compute, and both are named: `Replacement`.
+The file of a model's family in `model_families` explains the keys. A part of a model that stripectl does not compute is
+replaced by a part that it does compute, and `Replacement` names both.
 """
 
 import json
@@ -16,7 +16,7 @@ from stripectl.errors import BadInput
 from stripectl.util.files import MAX_YAML_BYTES, Catalogue, printable, read_bytes
 
 CONFIG = "config.json"
-MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # a size, and layers, each of which has a mask
+MAX_CONFIG_NUMBER, MAX_CONFIG_LAYERS = 2**30, 2**12  # of a size, and of layers, each of which has a mask
 COMMON = {  # field of a model -> its keys in most families
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "feed_forward": ("intermediate_size", "n_inner", "ffn_hidden_size", "d_ff"),
@@ -29,8 +29,8 @@ COMMON = {  # field of a model -> its keys in most families
 
 
 class Replacement(NamedTuple):
-    """A part of a model that stripectl does not compute, the part in its place, and by how many parameters the first is
-    larger."""
+    """A part of a model that stripectl does not compute, the part in its place, and how many more parameters the first
+    has."""
 
     part: str
     instead: str
@@ -43,8 +43,8 @@ class Replacement(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A model of a family: the fields of `Model` without its name, the mask of each layer (`causal`, `sliding:4096`, or
-    `linear` of a linear layer), the replaced parts, and the parameters of norms, biases and convolutions, which
-    stripectl counts nowhere."""
+    `linear` for a linear layer), the replaced parts, and the parameters of norms, biases and convolutions, which
+    stripectl does not count."""
 
     sizes: Mapping[str, Any]
     masks: Sequence[str]
@@ -54,11 +54,10 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class ConfigKeys:
-    """The content of a config.json, by key. Where a key is left out its default holds; `aliases` are other names of
-    a key.
+    """The content of a config.json, by key. An absent key has its default; `aliases` are other names of a key.
 
     Every method raises:
-        BadInput: the value is not of its type, or out of range.
+        BadInput: the value has the wrong type, or is out of range.
     """
 
     path: Path
@@ -72,7 +71,7 @@ class ConfigKeys:
 
     def refuse(self, name: str, wanted: str) -> BadInput:
         shown = reprlib.repr(self.value(name))
-        return BadInput(f"the model {self.path} says {name}: {shown}; it must be {wanted}.")
+        return BadInput(f"the model {self.path} has {name}: {shown}, but it must be {wanted}.")
 
     def size(self, name: str, least: int = 1) -> int:
         most = MAX_CONFIG_LAYERS if name == "num_hidden_layers" else MAX_CONFIG_NUMBER
@@ -91,23 +90,23 @@ class ConfigKeys:
         return bool(value)
 
     def is_set(self, name: str) -> bool:
-        """Whether a number that switches a part on is there."""
+        """Whether a number that switches a part on is present."""
         value = self.value(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise self.refuse(name, "a number or null")
         return bool(value)
 
     def layer_kinds(self, name: str, usual: Sequence[str], known: Sequence[str]) -> Sequence[str]:
-        """A word per layer, `usual` where there is no such list."""
+        """One word per layer; `usual` where the file has no such list."""
         value, layers = self.value(name), self.size("num_hidden_layers")
         if value is None:
             return usual
         if not isinstance(value, list) or len(value) != layers or any(each not in known for each in value):
-            raise self.refuse(name, f"a list of {layers}, a layer each, of {' or '.join(known)}")
+            raise self.refuse(name, f"a list of {layers} values, one per layer, each {' or '.join(known)}")
         return value
 
     def part(self, name: str) -> "ConfigKeys":
-        """A mapping in the mapping, or an empty one; without defaults."""
+        """The mapping under a key, without defaults; empty where the key is absent."""
         value = self.value(name)
         if value is not None and not isinstance(value, dict):
             raise self.refuse(name, "a mapping of keys to values")
@@ -115,8 +114,8 @@ class ConfigKeys:
 
 
 class Family(NamedTuple):
-    """How the config.json of a `model_type` is read: by a function from its keys, the defaults of those that a file may
-    leave out, and other names of keys."""
+    """How the config.json of a `model_type` is read: a function from its keys, the defaults of keys that a file may
+    omit, and other names of keys."""
 
     read: Callable[[ConfigKeys], ModelConfig]
     defaults: Mapping[str, Any]
@@ -127,10 +126,10 @@ families = Catalogue("stripectl.core.model_families", "family of models", "famil
 
 
 def read_config(path: Path) -> ModelConfig:
-    """The model of a config.json, or of the folder that holds it.
+    """The model in a config.json, or in the folder that holds it.
 
     Raises:
-        BadInput: it is not readable, of no known family, or a value is wrong.
+        BadInput: the file is unreadable, its family is unknown, or a value is wrong.
     """
     path = path / CONFIG if path.is_dir() else path
     content = load_json(path)
@@ -161,18 +160,18 @@ def load_json(path: Path) -> Mapping[str, Any]:
 
 
 def is_config(path: Path) -> bool:
-    """Whether a path is that of a config.json, or a folder's that may hold one."""
+    """Whether a path names a config.json, or a folder that may hold it."""
     return path.suffix == ".json" or os.path.isdir(path)
 
 
 def config_name(path: Path) -> str:
-    """The name of the model whose config.json lies there: that of its folder."""
+    """The name of the model in a config.json: its folder's name."""
     folder = path if path.is_dir() else path.parent
     return (folder.resolve().name if path.is_dir() or path.name == CONFIG else path.stem) or path.stem
 
 
 def unknown_architecture(path: Path, content: Mapping[str, Any], known: Sequence[str]) -> BadInput:
-    """The refusal of a config.json of no known family, with the YAML to write instead."""
+    """The refusal of a config.json of an unknown family, with the YAML to write instead."""
     found = {
         field: next((content[name] for name in names if type(content.get(name)) is int), None)
         for field, names in COMMON.items()
@@ -182,7 +181,7 @@ def unknown_architecture(path: Path, content: Mapping[str, Any], known: Sequence
     if found["head_dim"] is None and heads and hidden and heads > 0:
         found["head_dim"] = hidden // heads
     missing = [COMMON[field][0] for field, value in found.items() if value is None]
-    lacks = f"It has no {', '.join(missing)}. " if missing else ""
+    lacks = f"The file lacks {', '.join(missing)}. " if missing else ""
     lines = ", ".join(f"{field}: {'?' if value is None else reprlib.repr(value)}" for field, value in found.items())
     return BadInput(
         f"cannot read the model {path} because its model_type {reprlib.repr(content.get('model_type'))} is not known "

@@ -1,8 +1,8 @@
 """How a decoder's config.json is read: attention and a gated feed-forward, sliding windows, experts, latent attention.
 
-All families but Mamba-2 are such decoders; a family's file says how it differs, with the values of keys that a file may
-leave out. Those are the defaults of the configuration classes in the `transformers` package, 5.24.0; a test compares
-them.
+All families except Mamba-2 are such decoders. A family's file names the differences, and the defaults of keys that a
+file may omit. The defaults come from the configuration classes in the `transformers` package, 5.24.0; a test
+compares them.
 
 D hidden size, F feed-forward, N heads, K key/value heads, H head_dim.
 """
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stripectl.core.config_json import ConfigKeys, ModelConfig, Replacement
 
-NOTHING = "left out"
+NOTHING = "omitted"
 LINEAR_STAND_IN = "linear attention with a fixed decay per head"
 LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
 LATENT |= {"n_shared_experts": 1, "num_experts_per_tok": 8}  # defaults of DeepSeek-V3 and Kimi-Linear
@@ -32,9 +32,10 @@ def decoder(
     replaced: Sequence[Replacement] = (),
     vectors: int = 0,
 ) -> ModelConfig:
-    """A decoder of attention and a gated feed-forward: biases of projections (where None, `attention_bias` says), norms
-    of D elements per layer (with one more behind the last, where there are any), norms of queries and keys (`head`: one
-    for all heads, `all`: of all elements), and the sizes, replaced parts and vectors of the family."""
+    """A decoder with attention and a gated feed-forward. The arguments give the biases of projections (None: as
+    `attention_bias` says), the number of norms of D elements per layer (with one more after the last layer, if there
+    are any), the norms of queries and keys (`head`: one for all heads, `all`: over all elements), and the sizes,
+    replaced parts and vectors of the family."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     own = {"feed_forward": feed_forward or keys.size("intermediate_size"), **(sizes or config_heads(keys))}
     n, k, h = own["heads"], own["kv_heads"], own["head_dim"]
@@ -48,7 +49,7 @@ def decoder(
     if query_key_norms:
         found.append(Replacement("norms of queries and keys", NOTHING))
     if norms > 2:
-        found.append(Replacement("norms behind attention and feed-forward", NOTHING))
+        found.append(Replacement("norms after attention and feed-forward", NOTHING))
     found += one_embedding(keys)
     masks = masks or ["causal"] * layers
     return ModelConfig(
@@ -60,7 +61,7 @@ def decoder(
 
 
 def one_embedding(keys: ConfigKeys) -> list[Replacement]:
-    """The matrix that embeds tokens where it also makes logits: stripectl has two."""
+    """The matrix that both embeds tokens and makes logits, where a model shares it: stripectl has two matrices."""
     if not keys.flag("tie_word_embeddings"):
         return []
     size = keys.size("hidden_size") * keys.size("vocab_size")
@@ -68,7 +69,7 @@ def one_embedding(keys: ConfigKeys) -> list[Replacement]:
 
 
 def config_heads(keys: ConfigKeys) -> dict[str, int]:
-    """Heads; key/value heads where they are left out as many, and head_dim as D has for each."""
+    """Heads; by default as many key/value heads, and head_dim = D / heads."""
     n = keys.size("num_attention_heads")
     h = keys.optional_size("head_dim") or keys.size("hidden_size") // n
     if h < 1:
@@ -88,7 +89,7 @@ def attention_of(masks: Sequence[str]) -> dict[str, str]:
 
 
 def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
-    """Sliding windows of layers: a workload has one mask for all."""
+    """Sliding windows of layers, which are replaced because a workload has one mask for all layers."""
     found = sorted({mask for mask in masks if mask.startswith("sliding:")})
     if not found:
         return []
@@ -98,7 +99,7 @@ def replaced_windows(masks: Sequence[str]) -> list[Replacement]:
 
 
 def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_window") -> list[str]:
-    """The mask of every layer by its `layer_types`, or by the `usual` ones where the file has none."""
+    """The mask of every layer from its `layer_types`, or `usual` where the file has none."""
     kinds = keys.layer_kinds("layer_types", usual, tuple(KINDS))
     size = keys.optional_size(window)
     sliding = f"sliding:{size}" if size else "causal"
@@ -106,13 +107,13 @@ def layer_masks(keys: ConfigKeys, usual: Sequence[str], window: str = "sliding_w
 
 
 def every(keys: ConfigKeys, period: int, others: str, last: str = "full_attention") -> list[str]:
-    """Layers of one kind, each `period`-th of another."""
+    """Layers of one kind, with another kind at every `period`-th layer."""
     return [others if (i + 1) % period else last for i in range(keys.size("num_hidden_layers"))]
 
 
 class Experts(NamedTuple):
-    """Layers of experts: how many, how many of them compute a token, the feed-forward of each and of the shared ones
-    together, in how many layers; the others have a feed-forward of `dense`."""
+    """Layers of experts: how many experts, how many of them compute a token, the feed-forward size of each and of the
+    shared experts together, and how many layers have experts; the other layers have a feed-forward of size `dense`."""
 
     count: int
     chosen: int
@@ -124,24 +125,24 @@ class Experts(NamedTuple):
 
     @property
     def active(self) -> int:
-        """The feed-forward that computes a token."""
+        """The total feed-forward size that computes a token."""
         return self.chosen * self.size + self.shared
 
     def replaced(self, d: int, gates: int = 0) -> list[Replacement]:
-        """By a feed-forward as large as a token's experts in every layer; `gates` are parameters a layer besides those
-        of experts and router."""
+        """The replacement by a feed-forward as large as a token's experts in every layer; `gates` are parameters per
+        layer in addition to experts and router."""
         theirs = d * self.count + 3 * d * (self.count * self.size + self.shared) + gates
         dense = 3 * d * self.dense_layers * (self.dense - self.active)
         more = self.sparse_layers * (theirs - 3 * d * self.active) + dense
-        shared = f" and shared ones of {self.shared}" if self.shared else ""
-        part = f"{self.count} experts of {self.size}{shared}, {self.chosen} per token"
+        shared = f" and shared experts of size {self.shared}" if self.shared else ""
+        part = f"{self.count} experts of size {self.size}{shared}, {self.chosen} per token"
         if self.dense_layers and self.dense != self.active:
-            part += f", but a feed-forward of {self.dense} in {self.dense_layers} layers"
-        return [Replacement(part, f"a feed-forward of {self.active}", more)]
+            part += f", but a feed-forward of size {self.dense} in {self.dense_layers} layers"
+        return [Replacement(part, f"a feed-forward of size {self.active}", more)]
 
 
 def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:
-    """The experts of a family whose first layers have a plain feed-forward; `count` is the key of their number."""
+    """The experts of a family whose first layers have a plain feed-forward; `count` is the key with their number."""
     layers, size = keys.size("num_hidden_layers"), keys.size("moe_intermediate_size")
     dense = min(layers, keys.size("first_k_dense_replace", 0))
     shared = keys.size("n_shared_experts", 0) * size
@@ -150,13 +151,13 @@ def experts_after_dense_layers(keys: ConfigKeys, count: str) -> Experts:
 
 
 def matrices(d: int, sizes: Mapping[str, int]) -> int:
-    """Parameters of a layer's projections as stripectl has them."""
+    """Parameters of a layer's projections as stripectl computes them."""
     return d * (sizes["heads"] + sizes["kv_heads"]) * (sizes["head_dim"] + sizes.get("v_head_dim", sizes["head_dim"]))
 
 
 def latent(keys: ConfigKeys) -> tuple[int, int, int, int]:
-    """(heads, elements of their queries and keys, of their values, parameters of a layer's matrices) of latent
-    attention (DeepSeek-AI 2024, arXiv:2405.04434)."""
+    """(heads, elements of a head's queries and keys, elements of its values, parameters of a layer's matrices) of
+    latent attention (DeepSeek-AI 2024, arXiv:2405.04434)."""
     d, n, v, low = (keys.size(x) for x in ("hidden_size", "num_attention_heads", "v_head_dim", "kv_lora_rank"))
     plain, rotary, low_q = (
         keys.size("qk_nope_head_dim"),
@@ -176,7 +177,7 @@ def latent_norms(keys: ConfigKeys) -> int:
 def usual_sizes(
     vocabulary: int, hidden: int, feed_forward: int, layers: int, heads: int, kv_heads: int | None = None, **others: Any
 ) -> dict[str, Any]:
-    """Defaults that nearly every family has."""
+    """Defaults that nearly all families share."""
     return {
         "vocab_size": vocabulary,
         "hidden_size": hidden,

@@ -1,7 +1,7 @@
-"""How much communication hides behind compute, from intervals of one device: one definition for clocks and profiles.
+"""How much communication hides behind compute, from intervals of one device: one definition for simulator and profiles.
 
-With C the union of its compute intervals and M the union of its communication windows: hidden = |C and M|,
-exposed = |M minus C|, overlap = hidden / |M|. Intervals are (start, end), arrays of them have the shape (n, 2).
+C is the union of its compute intervals and M the union of its communication windows: hidden = |C and M|,
+exposed = |M minus C|, overlap = hidden / |M|. Intervals are (start, end); arrays of intervals have the shape (n, 2).
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ NONE = np.empty((0, 2))
 
 
 class Overlap(NamedTuple):
-    """Seconds of communication beside compute, and beside none."""
+    """Seconds of communication that are hidden behind compute, and seconds that are exposed."""
 
     hidden_s: float
     exposed_s: float
 
     @property
     def ratio(self) -> float | None:
-        """The share that is hidden; None where there is no communication."""
+        """The hidden share; None where there is no communication."""
         total = self.hidden_s + self.exposed_s
         return self.hidden_s / total if total > 0 else None
 
 
 def union(*parts: Any) -> np.ndarray:
-    """The union of intervals, as intervals that are in order and do not touch."""
+    """The union of intervals, as ordered intervals that do not touch."""
     every = np.concatenate([np.asarray(part, float).reshape(-1, 2) for part in parts] or [NONE])
     every = every[every[:, 1] > every[:, 0]]
     if not len(every):
@@ -44,7 +44,7 @@ def length(intervals: np.ndarray) -> float:
 
 
 def minus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What of `a` is outside of `b`; both as `union` makes them."""
+    """The part of `a` that is outside `b`; both as `union` makes them."""
     if not len(a) or not len(b):
         return a
     gaps = np.stack([np.concatenate([[-np.inf], b[:, 1]]), np.concatenate([b[:, 0], [np.inf]])], axis=1)
@@ -52,7 +52,7 @@ def minus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def common(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What lies in both; both as `union` makes them."""
+    """The intersection; both as `union` makes them."""
     if not len(a) or not len(b):
         return NONE
     first = np.searchsorted(b[:, 1], a[:, 0], side="right")
@@ -68,7 +68,7 @@ def union_s(intervals: Sequence[Sequence[float]]) -> float:
 
 
 def overlap(compute: Any, windows: Any) -> Overlap:
-    """Of one device's intervals, each (start, end)."""
+    """The overlap on one device, from its intervals, each (start, end)."""
     busy, moving = union(compute), union(windows)
     hidden = length(common(busy, moving))
     return Overlap(hidden, max(0.0, length(moving) - hidden))

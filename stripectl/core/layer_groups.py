@@ -1,4 +1,4 @@
-"""Layers that are alike, of a model whose layers need not all be: how many there are, and which plan computes them."""
+"""Groups of equal layers in a model: the number of layers in each group, and the plan that computes them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from stripectl.core.workload import Workload
 
 
 class LayerGroup(NamedTuple):
-    """So many layers of a step, the workload were all layers such, and the plan of these."""
+    """A number of equal layers of a step, the workload if all layers were such, and the plan of these layers."""
 
     count: int
     workload: Workload
@@ -17,8 +17,8 @@ class LayerGroup(NamedTuple):
 
 
 def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
-    """A workload's layers by their attention, linear ones first; of one layer's attention, or where all are alike, the
-    workload and plan as they are."""
+    """A workload's layers by their attention, linear layers first. A workload of one layer, or of equal layers, gives
+    itself and its plan."""
     kinds = workload.kinds
     if len(kinds) == 1:
         return [LayerGroup(sum(kinds.values()), workload, plan)]
@@ -26,7 +26,7 @@ def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
 
 
 def join_plans(plans: Sequence[Plan]) -> Plan:
-    """One plan from those of `layer_groups`."""
+    """One plan from the plans of `layer_groups`."""
     first, *rest = plans
     if not rest:
         return first

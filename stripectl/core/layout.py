@@ -1,10 +1,10 @@
-"""A layout says which positions of the sequence a shard holds; everything about masks follows from that.
+"""A layout says which positions of the sequence a shard holds; everything about masks follows from this.
 
 A shard is one or more *pieces* of equal length whose positions are evenly spaced: first, first + step, first + 2 step.
 All pieces of a layout have the same step, so between a piece of queries and a piece of keys a mask that looks `left`
 and `right` of each query is a *band*: query i keeps key j where i + low <= j <= i + high. Two numbers per pair of
 pieces cover every layout, causal and full masks, sliding windows and cached prefixes, and whether a tile is whole,
-boundary or dead is arithmetic on them. That arithmetic works on ints, NumPy arrays and JAX tracers alike.
+boundary or dead is arithmetic on them. This arithmetic works on ints, NumPy arrays and JAX tracers.
 """
 
 import math
@@ -19,18 +19,18 @@ from stripectl.util.files import Catalogue
 UNBOUNDED = 2**30  # no position is larger, and with a row or column added it still fits 32 bits
 Index = Any  # an int, a NumPy array (all shards at once) or a tracer
 Documents = Callable[[Index], tuple[Index, Index]]  # positions -> first position of their documents, and past the last
-WHOLE = (0, 1)  # all of a shard's keys, as a part of them
+WHOLE = (0, 1)  # the part that is all of a shard's keys
 
 
 class Window(NamedTuple):
-    """How far a query sees: keys from `left` positions before it to `right` after it; None is without limit."""
+    """How far a query sees: keys from `left` positions before it to `right` after it; None means no limit."""
 
     left: int | None
     right: int | None
 
     @property
     def sees_future(self) -> bool:
-        """Whether queries see all keys behind them."""
+        """Whether queries see all keys after them."""
         return self.right is None
 
 
@@ -38,9 +38,9 @@ MASKS = {"causal": Window(None, 0), "full": Window(None, None)}
 
 
 class MaskBlock(NamedTuple):
-    """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards, of which
-    query i keeps key j (both counted inside the rectangle) where i + low <= j <= i + high. Where there are `limits`
-    (first, end), which hold a column for every row and never fall, first[i] <= j < end[i] besides."""
+    """A piece of queries against a piece of keys: rows x cols scores from (row, col) of the pair of shards. Query i
+    keeps key j (both counted inside the rectangle) where i + low <= j <= i + high. With `limits` (first, end), which
+    hold one value per row and never decrease, it also needs first[i] <= j < end[i]."""
 
     row: Index
     col: Index
@@ -52,7 +52,7 @@ class MaskBlock(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """The block of scores a kernel computes at once: `2048x4096`; `1024` means `1024x1024`."""
+    """The block of scores that a kernel computes at once: `2048x4096`; `1024` means `1024x1024`."""
 
     block_q: int
     block_kv: int
@@ -61,14 +61,14 @@ class Tile(NamedTuple):
         return f"{self.block_q}x{self.block_kv}"
 
     def distance(self, other: "Tile") -> float:
-        """How far another tile lies from this one, by the logarithms of their sides."""
+        """The distance between two tiles, in the logarithms of their sides."""
         return sum(abs(math.log2(a / b)) for a, b in zip(self, other, strict=True))
 
 
 class TileCount(NamedTuple):
-    """Tiles of a pair of shards by kind. Only dead ones are not computed; `rows` counts the rows of tiles that are
+    """Tiles of a pair of shards by kind. Only dead tiles are not computed; `rows` counts the rows of tiles that are
     visited, each of which loads and stores the accumulators once. Where a kernel's thread blocks share the processors
-    of a GPU, `busiest` counts the tiles of the processor with the most, of all heads, and `calls` those of the
+    of a GPU, `busiest` counts the tiles of the busiest processor, over all heads, and `calls` counts calls of the
     kernel."""
 
     whole: Index
@@ -87,8 +87,8 @@ class TileCount(NamedTuple):
 class Layout:
     """Which positions each shard holds.
 
-    `firsts(shard, shards, rows)` gives the first position of each piece, in the order the shard stores them;
-    `step(shards)` the distance between neighbours in a piece; `pieces` how many there are.
+    `firsts(shard, shards, rows)` gives the first position of each piece, in the order in which the shard stores them;
+    `step(shards)` is the distance between neighbours in a piece; `pieces` is the number of pieces.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Layout:
     pieces: int = 1
 
     def why_unsupported(self, seq_len: int, shards: int) -> str | None:
-        """Why a sequence cannot be laid out on so many shards, or None."""
+        """Why a sequence cannot be laid out on `shards` shards, or None."""
         parts = shards * self.pieces
         if seq_len % parts == 0:
             return None
@@ -123,20 +123,20 @@ class Layout:
 
 
 def is_live(band: MaskBlock, query: Index, key: Index, limits: Sequence[Any] | None = None) -> Any:
-    """Whether the band keeps a key of a query, both counted inside the rectangle; `limits` are the query's own."""
+    """Whether the band keeps a key for a query, both counted inside the rectangle; `limits` are the query's own."""
     live = (key >= query + band.low) & (key <= query + band.high)
     return live if limits is None else live & (key >= limits[0]) & (key < limits[1])
 
 
 def clip(value: Index, least: Index, most: Index) -> Index:
-    """`value` within [least, most], for ints, arrays and tracers (arrays know how to clip themselves)."""
+    """`value` within [least, most], for ints, arrays and tracers (arrays have their own `clip`)."""
     return value.clip(least, most) if hasattr(value, "clip") else max(least, min(value, most))
 
 
 def row_tiles(band: MaskBlock, tile: Tile) -> tuple[Index, Index]:
     """[first, last) of the rows of tiles that hold a live score."""
     count = -(-band.rows // tile.block_q)
-    beyond = (-band.high >= band.rows) * (tile.block_q - 1)  # no row is live: past a ragged tile too
+    beyond = (-band.high >= band.rows) * (tile.block_q - 1)  # no row is live: the result is past a ragged tile too
     first = clip((beyond - band.high) // tile.block_q, 0, count)
     return first, clip((band.cols - 1 - band.low) // tile.block_q + 1, first, count)
 
@@ -144,10 +144,10 @@ def row_tiles(band: MaskBlock, tile: Tile) -> tuple[Index, Index]:
 def column_tiles(
     band: MaskBlock, tile: Tile, row: Index, limits: Sequence[Index] | None = None
 ) -> tuple[Index, Index, Index, Index]:
-    """(a, b, c, d) of a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, [b, c) of them
-    only live scores (no mask needed), and the rest of the row is dead. `limits` are those of the row's first and last
-    query: (first, first, end, end). Rows and columns that the tile does not divide end in a ragged tile, which always
-    needs its mask."""
+    """(a, b, c, d) for a live row of tiles whose first query is `row`: tiles [a, d) hold a live score, tiles [b, c)
+    hold only live scores (and need no mask), and the rest of the row is dead. `limits` belong to the row's first and
+    last query: (first, first, end, end). Rows and columns that are not multiples of the tile end in a ragged tile,
+    which always needs its mask."""
     count = -(-band.cols // tile.block_kv)
     last = clip(row + tile.block_q, 0, band.rows) - 1
     a = clip((row + band.low) // tile.block_kv, 0, count)
@@ -164,8 +164,8 @@ def column_tiles(
 
 
 def count_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
-    """Tiles of a pair of shards by kind; `low` and `high` may be arrays over devices, and so are the counts then.
-    Limits are those of `tile_ends`."""
+    """Tiles of a pair of shards by kind. `low` and `high` may be arrays over devices; the counts then are too. Limits
+    are at `tile_ends`."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
         tile = Tile(min(tile.block_q, band.rows), min(tile.block_kv, band.cols))
@@ -186,8 +186,8 @@ def count_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
 
 
 def _distinct(band: MaskBlock, tile: Tile, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, Any]:
-    """(low, high, which of them each device has): most pairs of shards are whole or dead, however far apart they lie,
-    so that a few edges stand for those of all devices. Where rows have limits, every device has edges of its own."""
+    """(low, high, the index of each device's pair in them). Most pairs of shards are whole or dead, however far apart
+    they are, so a few distinct edges cover all devices. Where rows have limits, every device has its own edges."""
     low, high = (np.broadcast_to(x, shape).astype(np.int64) for x in (band.low, band.high))
     if band.limits is not None or low.ndim == 0:
         return low, high, ...
@@ -199,7 +199,7 @@ def _distinct(band: MaskBlock, tile: Tile, shape: tuple[int, ...]) -> tuple[np.n
 
 
 def tile_ends(tile: Tile) -> Callable[[int], np.ndarray]:
-    """Of so many rows, those that begin rows of tiles and then those that end them: all whose limits count tiles."""
+    """A function of a number of rows: the first rows of all rows of tiles, then the last; only their limits count."""
 
     def ends(rows: int) -> np.ndarray:
         begin = np.arange(0, rows, tile.block_q)
@@ -209,18 +209,18 @@ def tile_ends(tile: Tile) -> Callable[[int], np.ndarray]:
 
 
 def row_limits(band: MaskBlock) -> list[np.ndarray] | None:
-    """Limits of the first and last query of every row of tiles, as `column_tiles` takes them."""
+    """Limits of the first and the last query of every row of tiles, as `column_tiles` takes them."""
     return band.limits and [part for limit in band.limits for part in np.split(limit, 2, axis=-1)]
 
 
 def count_pairs(bands: list[MaskBlock]) -> Index:
-    """Live query/key pairs of a pair of shards: what the mask asks for, whatever the tile."""
+    """Live query/key pairs of a pair of shards: the pairs that the mask keeps, independent of the tile."""
     return sum((_pairs(band) if band.limits is None else _limited_pairs(band) for band in bands), np.int64(0))
 
 
 def _pairs(band: MaskBlock) -> Index:
     def ramp(x: Index) -> Index:
-        """The sum over x of itself, within [0, cols]."""
+        """The sum of all integers up to x, with x within [0, cols]."""
         inside = np.clip(x, 0, band.cols)
         return inside * (inside + 1) // 2 + np.maximum(x - band.cols, 0) * band.cols
 
@@ -241,8 +241,8 @@ def _limited_pairs(band: MaskBlock) -> Index:
 
 @dataclass(frozen=True)
 class SequenceSharding:
-    """`shards` of `rows` keys each; queries are the last positions, dealt by the layout too, `query_rows` a shard, or
-    not dealt: then every shard has so many, in one piece."""
+    """`shards` of `rows` keys each. Queries are the last positions. They are sharded by the layout too, `query_rows`
+    per shard; otherwise every shard has all of them, in one piece."""
 
     layout: Layout
     window: Window
@@ -253,12 +253,12 @@ class SequenceSharding:
 
     @classmethod
     def square(cls, layout: Layout, window: Window, shards: int, rows: int) -> "SequenceSharding":
-        """As many queries as keys."""
+        """The sharding of as many queries as keys."""
         return cls(layout, window, shards, rows, rows)
 
     @property
     def query_piece(self) -> int:
-        """Rows of a piece of queries."""
+        """The number of rows in a piece of queries."""
         return self.query_rows // self.layout.pieces if self.shards_queries else self.query_rows
 
     @property
@@ -266,7 +266,7 @@ class SequenceSharding:
         return self.rows // self.layout.pieces
 
     def orders(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64: (queries, keys) as they are stored = natural[order]."""
+        """int64 (queries, keys), such that stored = natural[order]."""
         keys = self.layout.permutation(self.shards, self.shards * self.rows)
         if not self.shards_queries:
             return np.arange(self.query_rows), keys
@@ -280,9 +280,9 @@ class SequenceSharding:
         documents: Documents | None = None,
         rows: Callable[[int], np.ndarray] = np.arange,
     ) -> list[MaskBlock]:
-        """The rectangles of queries of shard `me` against keys of shard `src`, or against the i-th of n equal parts of
-        its rows, `part` = (i, n), which cuts no piece but evenly. With documents they hold the limits of those `rows`
-        of a piece, all by default."""
+        """The rectangles of queries of shard `me` against keys of shard `src`, or against part i of n equal parts of
+        its rows, `part` = (i, n), which must divide every piece evenly. With documents they hold the limits of the
+        given `rows` of a piece, by default all."""
         step, size = self.layout.step(self.shards), self.query_piece
         before = self.shards * self.rows - self.query_rows * (self.shards if self.shards_queries else 1)
         queries = self.layout.firsts(me, self.shards, self.query_rows) if self.shards_queries else (0,)
@@ -301,7 +301,7 @@ class SequenceSharding:
         return found
 
     def _keys(self, src: Index, part: tuple[int, int]) -> tuple[list[Index], int]:
-        """(the first position of each piece, or part of one, of the keys; how many keys it has)."""
+        """(the first position of each piece, or part of a piece, of the keys; the number of its keys)."""
         (index, parts), pieces = part, self.layout.pieces
         firsts, size = self.layout.firsts(src, self.shards, self.rows), self.rows // pieces
         if parts <= pieces:
@@ -311,8 +311,8 @@ class SequenceSharding:
         return [firsts[index // each] + self.layout.step(self.shards) * (index % each) * cols], cols
 
     def rounds(self, by: int = 1) -> int:
-        """How many rounds of a ring hold a live score on any device, up to the last, where keys travel `by` = 1 place
-        onward or -1 back each round."""
+        """The number of rounds of a ring up to the last with a live score on any device, where keys travel `by` = 1
+        place forward or -1 backward per round."""
         me = np.arange(self.shards)
         last_first = reversed(range(self.shards))
         live = (hop for hop in last_first if np.any(count_pairs(self.bands(me, (me - by * hop) % self.shards))))
@@ -320,7 +320,7 @@ class SequenceSharding:
 
 
 def with_rows(first: Index) -> Index:
-    """First positions, of one shard or of many, with a dimension for rows."""
+    """First positions, of one shard or of many, with an added dimension for rows."""
     return first[..., None] if np.ndim(first) else first
 
 

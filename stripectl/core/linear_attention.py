@@ -1,4 +1,4 @@
-"""What the attention of a model's layers is: softmax, linear with a decay and a feature map, or a pattern of both."""
+"""The attention of a model's layers: softmax, linear with a decay and a feature map, or a pattern of both."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 
 ATTENTIONS = ("softmax", "linear")
-LAYERS = {"S": "softmax", "L": "linear"}  # a letter a layer of a model whose layers are not alike: `LLLS`
-FEATURES = ("none", "elu")  # of linear attention: queries and keys as they are, or 1 + elu of them
-TNL = "tnl"  # the decays of TransNormerLLM, a head each
-LINEAR = ("attention", "decay", "features")  # what a workload or a model says of it
+LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model with both kinds: `LLLS`
+FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
+TNL = "tnl"  # the decays of TransNormerLLM, one per head
+LINEAR = ("attention", "decay", "features")  # fields of a workload or model that describe it
 
 
 def pattern_of(attention: str) -> list[str]:
-    """The kinds of layers, in their order, that are there again and again: of `linear` one, of `LLLS` four.
+    """The kinds of layers in the pattern that repeats, in order: one for `linear`, four for `LLLS`.
 
     Raises:
         BadInput: neither a kind of attention nor a pattern of both.
@@ -22,17 +22,17 @@ def pattern_of(attention: str) -> list[str]:
         return [attention]
     if not isinstance(attention, str) or set(attention) != set(LAYERS):
         known = " or ".join(ATTENTIONS)
-        raise BadInput(f"{attention!r} is not an attention. Write {known}, or a letter a layer of both, as LLLS.")
+        raise BadInput(f"{attention!r} is not an attention. Write {known}, or one letter per layer, such as LLLS.")
     return [LAYERS[letter] for letter in attention]
 
 
 def check_linear(
     attention: str = ATTENTIONS[0], decay: str = "1", features: str = FEATURES[0], *, heads: int, layers: int | None
 ) -> None:
-    """Nothing where a model, or one layer, can have such attention.
+    """Do nothing where a model, or one layer, can have such attention.
 
     Raises:
-        BadInput: something is not known, or does not go together.
+        BadInput: a name is unknown, or the values do not fit together.
     """
     pattern = pattern_of(attention)
     parse_decay(decay, heads)
@@ -42,12 +42,12 @@ def check_linear(
         raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
     if layers and layers % len(pattern):
         near = -(-layers // len(pattern)) * len(pattern)
-        raise BadInput(f"{layers} layers are no whole number of {attention}. Try --layers {near}.")
+        raise BadInput(f"{layers} layers are not a multiple of the pattern {attention}. Try --layers {near}.")
 
 
 def parse_decay(text: str, heads: int) -> np.ndarray:
-    """The logarithm of the decay of a token, float64 (heads,): of a number in (0, 1], or of `tnl`, by which head h of H
-    keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).
+    """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `tnl`, with which head h
+    of H keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).
 
     Raises:
         BadInput: not a decay.
@@ -59,5 +59,5 @@ def parse_decay(text: str, heads: int) -> np.ndarray:
     except (TypeError, ValueError):
         kept = 0.0
     if not isinstance(text, str) or not 0 < kept <= 1:
-        raise BadInput(f"{text!r} is not a decay. Write what is left after a token, 0.99 or 1, or {TNL}.")
+        raise BadInput(f"{text!r} is not a decay. Write the factor per token, such as 0.99 or 1, or {TNL}.")
     return np.full(heads, np.log(kept))

@@ -11,24 +11,24 @@ from stripectl.core.linear_attention import ATTENTIONS, FEATURES, LINEAR, check_
 from stripectl.errors import BadInput
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
-MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, beside its attention
+MODEL_SIZES = ("hidden", "feed_forward", "layers", "vocabulary")  # of a model, in addition to its attention
 MAX_SEQ_LEN = 2**30  # positions are 32-bit integers, and sums of two must not overflow
-MAX_HEADS = 2**16  # each has a decay of its own
+MAX_HEADS = 2**16  # each has its own decay
 
 
 def max_size(name: str) -> int:
-    """What a size may be."""
+    """The largest value of a size."""
     return MAX_HEADS if name in ("heads", "kv_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("v_head_dim", "replaced", *LINEAR)  # fields of a profile
+OPTIONAL = ("v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The sizes of a transformer that decide its arithmetic, and what its attention is (as of a Workload) where that is
-    not softmax; a YAML file in `profiles/models/`. `replaced` names the parts of a published model that are not
-    computed, with what stands in their place."""
+    """The sizes of a transformer that decide its arithmetic, and its attention (as in a Workload) where that is not
+    softmax; a YAML file in `profiles/models/`. `replaced` names the parts of a published model that are not computed,
+    with the parts in their place."""
 
     name: str
     hidden: int
@@ -46,7 +46,7 @@ class Model:
 
     @property
     def step_sizes(self) -> dict[str, Any]:
-        """The fields that the workload of its training step has in common with it."""
+        """The fields that the model shares with the workload of its training step."""
         return {name: value for name, value in vars(self).items() if name not in ("name", "replaced")}
 
     @property
@@ -56,18 +56,18 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Of a layer's matrices: projections to heads and back, and the three of a SwiGLU."""
+        """Parameters of a layer's matrices: the projections to heads and back, and the three of a SwiGLU."""
         heads = (self.heads + self.kv_heads) * (self.head_dim + self.value_dim)
         return self.hidden * (heads + 3 * self.feed_forward)
 
     @property
     def head_parameters(self) -> int:
-        """Of the matrix that makes logits; the embedding has as many."""
+        """Parameters of the matrix that makes logits; the embedding has as many."""
         return self.hidden * self.vocabulary
 
     @classmethod
     def load(cls, name: str) -> "Model":
-        """A model by name, by the path of a YAML file, or by that of a config.json or of the folder that holds it.
+        """A model by name, or from a YAML file, a config.json or the folder that holds it.
 
         Raises:
             BadInput: unknown name or architecture, missing or unknown field, or a value that is not a positive integer.
@@ -91,8 +91,8 @@ class Model:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
         for key in (*wanted, *({"v_head_dim"} & given.keys())):
             if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
-                said = f"the model {path} says {key}: {reprlib.repr(given[key])}"
-                raise BadInput(f"{said}; it must be a positive integer, of at most {max_size(key)}.")
+                said = f"the model {path} has {key}: {reprlib.repr(given[key])}"
+                raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")
         words = {key: str(given[key]) for key in (*LINEAR, "replaced") if key in given}
         try:
             linear = {key: words[key] for key in LINEAR if key in words}

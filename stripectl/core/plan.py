@@ -2,14 +2,14 @@
 
     ring/striped/xla@ring=8,tensor=2,tile=2048x4096,unroll=2
 
-Plans print and parse; options left out take defaults. `backward=512x1024` is the tile of the backward pass where that
-is not the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` matter to a training step only: how many
-rows of a device feed-forward and loss take at once, what the backward pass finds kept, what of a parameter the devices
-of `fsdp` and the sequence share, and, of a model with linear and softmax layers, the scheme, kernel, tile and backward
-tile of the latter (`softmax=all_gather/xla/512x1024`): the plan's own tiles are those of linear layers. `states` says
-whether linear attention keeps for its backward pass what shards told each other, or asks again. `parts` matters to
-schemes that can take K/V in parts. Whether a plan can compute a workload is one question, `validation.why_unsupported`,
-answered with a reason.
+Plans print and parse; omitted options have defaults. `backward=512x1024` is the tile of the backward pass where it
+differs from the tile of the forward pass. `chunk`, `remat`, `zero` and `softmax` apply only to a training step. `chunk`
+is the number of a device's rows that feed-forward and loss compute at once; `remat` names the values that are kept for
+the backward pass; `zero` says which parts of a parameter the devices of `fsdp` and of the sequence share. For a model
+with linear and softmax layers, the plan's own scheme, kernel and tiles are for the linear layers, and `softmax` gives
+the softmax layers theirs (`softmax=all_gather/xla/512x1024`). `states` says whether linear attention keeps the states
+that shards exchanged for its backward pass, or exchanges them again. `parts` applies to schemes that can gather K/V in
+parts. `validation.why_unsupported` says whether a plan can compute a workload, and if not, why.
 """
 
 import functools
@@ -26,33 +26,33 @@ from stripectl.util.files import unknown_name
 
 BATCH_AXES = ("data", "fsdp")
 HEAD_AXES = ("tensor",)
-RING_AXES = ("ring", "outer", "inner")  # the layout deals the sequence to the shards that meet along these
-SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the nearest to each other
+RING_AXES = ("ring", "outer", "inner")  # the layout divides the sequence among the shards of these axes
+SEQUENCE_AXES = (*RING_AXES, "ulysses")  # devices of `ulysses` divide a shard, and are the closest to each other
 AXES = (*BATCH_AXES, *SEQUENCE_AXES, *HEAD_AXES)
-STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, beside those of `tensor`
+STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter together, in addition to `tensor`
 MAX_TILE_ROWS_COUNTED = 2**22
-MAX_SHARDS = 2**10  # that meet: every pair of them is counted
+MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
 DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
-HYBRID_SOFTMAX_SCHEME = "all_gather"  # the scheme of softmax layers beside linear ones (LASP-2H, arXiv:2502.07563)
-# What a layer keeps for its backward pass: its input alone; also what attention gives; also the results of matmuls with
-# parameters; everything. Where parameters are sharded, gathered ones are never kept.
+HYBRID_SOFTMAX_SCHEME = "all_gather"  # of the softmax layers in a hybrid model (LASP-2H, arXiv:2502.07563)
+# Values that a layer keeps for its backward pass: only its input; also the output of attention; also the results of
+# matmuls with parameters; everything. Where parameters are sharded, gathered parameters are never kept.
 REMAT = ("full", "attention", "dots", "none")
-# The stage of ZeRO (Rajbhandari et al. 2020): parameters, gradients and the optimizer's state in shards; that state
-# alone; nothing.
+# The stage of ZeRO (Rajbhandari et al. 2020): parameters, gradients and the optimizer's state are sharded; only the
+# optimizer's state is; nothing is.
 ZERO = ("3", "1", "0")
 STATES = ("kept", "recomputed")
-# Options whose value is a word; the first is the default.
+# Options whose value is a word; the first word is the default.
 WORD_OPTIONS = {"remat": REMAT, "zero": ZERO, "states": STATES}
 UNSHARDED = "unsharded"  # in place of a scheme
 TILE_OPTIONS = ("tile", "backward")  # options whose value is a tile
-NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the least
+NUMBER_OPTIONS = {"unroll": 1, "chunk": 0, "parts": 1}  # options whose value is a number, and the smallest value
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """How the softmax layers of a model are computed whose others are linear: on the same layout and mesh."""
+    """How a hybrid model's softmax layers are computed, on the layout and mesh of its linear layers."""
 
     scheme: str
     kernel: str
@@ -65,22 +65,22 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Plan:
-    """`mesh` holds the axes of more than one device, in the order of AXES, and None is a mesh to be chosen; `tile` None
-    is the kernel's default, `backward` None the tile of the forward pass, `chunk` None the largest divisor of a shard's
-    rows up to DEFAULT_CHUNK, 0 all of them."""
+    """`mesh` holds the axes with more than one device, in the order of AXES; None is a mesh that is still to be chosen.
+    `tile` None is the kernel's default, `backward` None the tile of the forward pass, `chunk` None the largest divisor
+    of a shard's rows up to DEFAULT_CHUNK, and `chunk` 0 all rows."""
 
     scheme: str
     layout: str
     kernel: str
     mesh: tuple[tuple[str, int], ...] | None = None
     tile: Tile | None = None
-    unroll: int = 1  # rounds of a rolled loop computed in one turn; as many as there are: no loop is left
+    unroll: int = 1  # rounds per iteration of a rolled loop; with all rounds in one iteration no loop is left
     chunk: int | None = None
     remat: str = REMAT[0]
     zero: str = ZERO[0]
     states: str = STATES[0]
     backward: Tile | None = None
-    parts: int = 1  # K/V are gathered in so many
+    parts: int = 1  # the number of parts in which K/V are gathered
     softmax: Softmax | None = None
 
     def __str__(self) -> str:
@@ -118,17 +118,17 @@ class Plan:
 
     @property
     def shards(self) -> int:
-        """How many shards the layout deals the sequence to."""
+        """The number of shards into which the layout divides the sequence."""
         return self.product(RING_AXES)
 
     @property
     def sequence_devices(self) -> int:
-        """How many devices a sequence lies on."""
+        """The number of devices that hold a sequence."""
         return self.product((*SEQUENCE_AXES, *schemes[self.scheme].row_axes))
 
     @property
     def parameter_axes(self) -> tuple[str, ...]:
-        """The axes whose devices store a parameter together, beside those of `tensor`."""
+        """The axes whose devices store a parameter together, in addition to `tensor`."""
         return STORED_AXES if self.zero == "3" else ()
 
     @property
@@ -137,9 +137,9 @@ class Plan:
         return () if self.zero == "0" else STORED_AXES
 
     def for_attention(self, attention: str) -> "Plan":
-        """The plan of a model's layers of such attention, beside others of the other kind. Where it says nothing of
-        softmax layers, they have its own scheme if that can, or else BESIDE_LINEAR, and its kernel where that is one of
-        theirs."""
+        """The plan of a hybrid model's layers with such attention. Where the plan does not name softmax layers, they
+        use its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME, and its kernel if that is a softmax
+        kernel."""
         linear = kernels[self.kernel].attention == "linear"
         if attention == "linear":
             return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[attention], softmax=None)
@@ -151,30 +151,30 @@ class Plan:
 
     @property
     def sequence_scheme(self) -> str:
-        """The scheme that cuts the sequence; UNCUT of a plan that leaves each on one device."""
+        """The scheme that shards the sequence; UNSHARDED where each sequence stays on one device."""
         return self.scheme if self.mesh is None or self.sequence_devices > 1 else UNSHARDED
 
     @property
     def tiles(self) -> dict[str, Tile]:
-        """The tile of each pass, of a plan that names its tile."""
+        """The tile of each pass, for a plan that names its tile."""
         if self.tile is None:
             raise ValueError(f"{self} has no tile")
         return {"forward": self.tile, "backward": self.backward or self.tile}
 
     @property
     def chunk_or_default(self) -> int | None:
-        """The plan's, or else its scheme's."""
+        """The plan's chunk, or else its scheme's."""
         return schemes[self.scheme].chunk if self.chunk is None else self.chunk
 
     def chunk_rows(self, rows: int) -> int:
-        """Rows that feed-forward and loss take at once, of a device that has so many."""
+        """Rows that feed-forward and loss compute at once, on a device with `rows` rows."""
         if self.chunk_or_default is not None:
             return min(self.chunk_or_default, rows) or rows
         return next(size for size in range(min(rows, DEFAULT_CHUNK), 0, -1) if rows % size == 0)
 
 
 def make_mesh(axes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """The mesh of a plan: known axes in their order, those of one device left out.
+    """The mesh of a plan: known axes in their order, without axes of one device.
 
     Raises:
         BadInput: an unknown axis, or a size below 1.
@@ -218,26 +218,26 @@ def parse_mesh(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def parse_softmax(text: str) -> Softmax:
-    """`all_gather/xla/512x1024`; kernel and tile may be left out, and a backward tile may follow.
+    """`all_gather/xla/512x1024`; kernel and tile may be omitted, and a backward tile may follow.
 
     Raises:
-        BadInput: not a scheme and kernel of softmax attention, or more than that.
+        BadInput: not a scheme and kernel of softmax attention, or too many parts.
     """
     name, *rest = text.split("/")
     scheme: Scheme = schemes[name]
     kernel: Kernel = kernels[rest[0] if rest else DEFAULT_KERNELS[scheme.kernel_families[0]]]
     if kernel.attention == "linear" or len(rest) > 3:
-        raise BadInput(f"softmax={text} is not of softmax layers. Write softmax=all_gather/xla/512x1024.")
+        raise BadInput(f"softmax={text} does not describe softmax layers. Write softmax=all_gather/xla/512x1024.")
     tile, backward = [*map(parse_tile, rest[1:]), None, None][:2]
     return Softmax(scheme.name, kernel.name, tile, backward if backward != tile else None)
 
 
 @functools.lru_cache(2**14)
 def parse_plan(text: str) -> Plan:
-    """A plan by its printed form; layout and kernel may be left out (`ring@ring=4`).
+    """A plan from its printed form; layout and kernel may be omitted (`ring@ring=4`).
 
     Raises:
-        BadInput: not a plan, or a scheme, layout, kernel, axis or option that is not known.
+        BadInput: not a plan, or a scheme, layout, kernel, axis or option is unknown.
     """
     names, _, options = text.strip().partition("@")
     parts = names.split("/")
@@ -251,7 +251,7 @@ def parse_plan(text: str) -> Plan:
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if key in seen:
-            raise BadInput(f"{option!r} in the plan {text!r} is there twice.")
+            raise BadInput(f"{option!r} occurs twice in the plan {text!r}.")
         if key in TILE_OPTIONS:
             plan = replace(plan, **{key: parse_tile(value)})
         elif key == "softmax":
@@ -279,7 +279,7 @@ def parse_plan(text: str) -> Plan:
 
 @dataclass(frozen=True)
 class UnreadablePlan(Plan):
-    """A plan that this stripectl cannot read, as a file of another version names it: its text, and why."""
+    """A plan from a file of another version that this stripectl cannot read: its text, and the reason."""
 
     text: str = ""
     reason: str = ""
@@ -289,7 +289,7 @@ class UnreadablePlan(Plan):
 
 
 def read_plan(text: str) -> Plan:
-    """The plan of a file; one that means nothing to this stripectl is an `UnreadablePlan`."""
+    """The plan in a file; a plan that this stripectl cannot read gives an `UnreadablePlan`."""
     try:
         return parse_plan(text)
     except (BadInput, ValueError) as error:
@@ -297,7 +297,7 @@ def read_plan(text: str) -> Plan:
 
 
 def factorisations(devices: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write `devices` as a product of `axes` sizes."""
+    """All ways to write `devices` as a product of `axes` sizes."""
     if axes <= 1:
         yield (devices,) * axes
         return

@@ -1,9 +1,9 @@
-"""How a plan gives the queries, keys and documents of a workload to its shards.
+"""How a plan distributes the queries, keys and documents of a workload over its shards.
 
-Queries are the last of the keys' positions: all of them in training, the new ones behind a cached prefix in inference.
-There the layout deals them to shards as it does keys, or where they are too few, requests are dealt. A *document* is a
-stretch of positions whose queries see its own keys alone. Its first and last position follow from a query's, so every
-device knows them from the starts of all documents, and nothing about them travels with K/V.
+Queries are the last of the keys' positions: all of them in training, the new positions after a cached prefix in
+inference. There the layout shards queries as it shards keys, or, where they are too few, requests are sharded. A
+*document* is a range of positions whose queries see only its own keys. A query's position gives its document's first
+and last position, so every device knows them from the starts of all documents, and K/V carry nothing about them.
 """
 
 import numpy as np
@@ -15,14 +15,14 @@ from stripectl.core.workload import Workload
 
 
 def sequence_sharding(workload: Workload, plan: Plan) -> SequenceSharding:
-    """Of a plan's attention."""
+    """The sharding of a plan's attention."""
     dealt, rows = query_sharding(workload, plan) == "rows", workload.seq_len // plan.shards
     queries = workload.queries // plan.shards if dealt else workload.queries
     return SequenceSharding(layouts[plan.layout], workload.window, plan.shards, rows, queries, dealt)
 
 
 def query_sharding(workload: Workload, plan: Plan) -> str:
-    """How queries lie on the shards: `rows` of them, `requests` of the batch where those are too few, or `whole`."""
+    """How queries are distributed: by `rows`, by `requests` of the batch where rows are too few, or `whole`."""
     scheme, each = schemes[plan.scheme], plan.shards * layouts[plan.layout].pieces
     if scheme.query_sharding == "whole":
         return "whole"
@@ -30,15 +30,15 @@ def query_sharding(workload: Workload, plan: Plan) -> str:
 
 
 def min_kv_heads(workload: Workload, plan: Plan) -> int:
-    """How many key/value heads a plan needs, in the groups that the workload has: one a device, or as many as it
+    """The number of key/value heads that a plan needs, with the workload's groups: one per device, or as many as it
     repeats."""
     local, ulysses = workload.kv_heads // plan.product(HEAD_AXES), plan.size("ulysses")
     return plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
 
 
 def axes_of(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The axes of the mesh that batch, heads and positions lie over, of keys and values (`keys`) and of queries and
-    outputs, by how these are dealt."""
+    """The mesh axes that shard batch, heads and positions, of keys and values (`keys`) and of queries and outputs,
+    where `how` is a result of `query_sharding` or `keys`."""
     if how == "keys":
         return BATCH_AXES, HEAD_AXES, SEQUENCE_AXES
     if how == "requests":
@@ -49,7 +49,7 @@ def axes_of(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tup
 
 
 def document_lookup(starts: np.ndarray, seq_len: int) -> Documents:
-    """The documents of a sequence whose documents begin at `starts`, ascending from 0."""
+    """The lookup of documents in a sequence where documents begin at `starts`, ascending from 0."""
     edges = np.append(starts, seq_len)
 
     def find(positions: Index) -> tuple[Index, Index]:

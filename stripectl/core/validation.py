@@ -1,4 +1,4 @@
-"""Why a plan cannot compute a workload."""
+"""The reasons why a plan cannot compute a workload."""
 
 import itertools
 import math
@@ -28,21 +28,21 @@ from stripectl.core.workload import STEP, Workload
 def why_unsupported(
     plan: Plan, workload: Workload, kind: str, devices: int | None = None, capability: Capability | None = None
 ) -> str | None:
-    """Why the plan cannot compute the workload on `devices` devices (None: any number), GPUs of such a compute
-    capability (None: not known), or None."""
+    """Why the plan cannot compute the workload on `devices` devices (None: any number) of this kind, or None.
+    `capability` is the compute capability of a GPU (None: not known)."""
     alike = layer_groups(workload, plan)
     reasons = (reason for _, own, each in alike for reason in _reasons(each, own, kind, devices, capability))
     return next(itertools.chain(_layer_reasons(plan, alike), reasons), None)
 
 
 def _layer_reasons(plan: Plan, alike: Sequence[LayerGroup]) -> Iterator[str]:
-    """Why the layers of a model cannot be computed beside each other."""
+    """Why the layers of a hybrid model cannot be computed together."""
     if plan.softmax and len(alike) == 1:
-        yield f"no layer is beside others of another kind. Leave softmax={plan.softmax} out."
+        yield f"softmax=... applies only to models with linear and softmax layers. Leave softmax={plan.softmax} out."
     names = [each.plan.scheme for each in alike]
     if len({schemes[name].row_axes for name in names}) > 1:
         usual = replace(plan, softmax=None).for_attention("softmax").scheme
-        yield f"{' and '.join(names)} lay hidden states out differently. Try softmax={usual}."
+        yield f"{' and '.join(names)} shard hidden states differently. Try softmax={usual}."
 
 
 def _reasons(
@@ -57,18 +57,18 @@ def _reasons(
             uses = f"it uses {', '.join(scheme.axes)}" if scheme.axes else "a sequence lies on one device"
             yield f"{plan.scheme} has no axis {axis}; {uses}."
     if plan.shards > MAX_SHARDS:
-        yield f"{plan.shards} shards meet in more pairs than can be counted. Try a mesh of at most {MAX_SHARDS}."
+        yield f"{plan.shards} shards form more pairs than can be counted. Try a mesh of at most {MAX_SHARDS} shards."
     if devices is not None and plan.devices > devices:
         yield f"the mesh needs {plan.devices} devices and the target has {devices}. Try another --mesh or --target."
-    for axes, name, size in (
-        (BATCH_AXES, "batch", workload.batch),
-        (HEAD_AXES, "heads", workload.heads),
-        (HEAD_AXES, "kv_heads", workload.kv_heads),
+    for axes, subject, size in (
+        (BATCH_AXES, f"a batch of {workload.batch} does", workload.batch),
+        (HEAD_AXES, f"{workload.heads} heads do", workload.heads),
+        (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
     ):
         over = plan.product(axes)
         if size % over:
             axis = next(axis for axis in axes if plan.size(axis) > 1)
-            yield f"{size} {name} do not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
+            yield f"{subject} not divide over {axis}={over}. Try {axis}={math.gcd(size, over)}."
     if reason := layout.why_unsupported(workload.seq_len, plan.shards):
         yield reason
     yield from _query_reasons(plan, layout, workload)
@@ -88,12 +88,12 @@ def _reasons(
 
 
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
-    """Why a scheme or a workload is not for such kernels."""
+    """Why a scheme or a workload does not work with this family of kernels."""
     linear = workload.attention == "linear"
     if linear and "linear" not in scheme.kernel_families:
         yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
     if kernel.family not in scheme.kernel_families:
-        yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} one."
+        yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} kernel."
     if plan.states != STATES[0] and scheme.kernel_families != ("linear",):
         yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
     if kernel.attention != workload.attention:
@@ -102,17 +102,17 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
 
 
 def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[str]:
-    """Why the queries of an inference cannot be given to shards."""
+    """Why the queries of an inference cannot be distributed over the shards."""
     scheme = schemes[plan.scheme]
     if scheme.query_sharding != "all" and workload.passes != "forward":
         yield f"{plan.scheme} is for inference. Use --pass forward, or another --scheme."
     if workload.query_len is None:
         if scheme.query_sharding == "whole":
-            yield f"{plan.scheme} gives every device all queries, for few of them. Add --query-len 1."
+            yield f"{plan.scheme} replicates all queries on every device, for decoding. Add --query-len 1."
         return
     if scheme.query_sharding == "all":
         able = [name for name in schemes.names() if schemes[name].query_sharding != "all"]
-        yield f"{plan.scheme} has as many queries as keys. Try --scheme {','.join(able)}."
+        yield f"{plan.scheme} needs as many queries as keys. Try --scheme {','.join(able)}."
     how, over = query_sharding(workload, plan), plan.product((*BATCH_AXES, *RING_AXES))
     if how == "requests" and workload.batch % over:
         yield (
@@ -120,11 +120,11 @@ def _query_reasons(plan: Plan, layout: Layout, workload: Workload) -> Iterator[s
             f"{-(-workload.batch // over) * over}, or --scheme tree."
         )
     if how != "rows" and workload.query_len > 1 and layout.step(plan.shards) > 1:
-        yield f"{workload.query_len} queries that are not dealt need keys in their order. Try --layout contiguous."
+        yield f"{workload.query_len} queries that are not sharded need keys in order. Try --layout contiguous."
 
 
 def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
-    """Why the rows of a shard cannot be divided as the plan says."""
+    """Why the rows of a shard do not divide as the plan needs."""
     shard, over = seq_len // plan.shards, plan.sequence_devices // plan.shards
     if shard % over:
         yield f"the {shard} rows of a shard do not divide over {over} devices. Try {math.gcd(shard, over)}."
@@ -135,14 +135,14 @@ def _row_reasons(plan: Plan, layout: Layout, seq_len: int) -> Iterator[str]:
     if plan.parts == 1:
         return
     if not schemes[plan.scheme].splits_kv:
-        yield f"{plan.scheme} does not take K/V in parts. Leave parts={plan.parts} out."
+        yield f"{plan.scheme} cannot take K/V in parts. Leave parts={plan.parts} out."
     elif plan.parts % layout.pieces or shard % plan.parts:
         near = max(size for size in range(1, plan.parts) if size % layout.pieces == 0 == shard % size or size == 1)
         yield f"parts={plan.parts} does not divide the {shard} rows of a {layout.name} shard evenly. Try parts={near}."
 
 
 def why_model_unsupported(plan: Plan, model: Model) -> str | None:
-    """Why a model's parameters cannot be sharded as the plan says, or None."""
+    """Why the plan cannot shard a model's parameters, or None."""
     tensor, shared = plan.size("tensor"), plan.product(plan.optimizer_axes)
     for name, size, over in (
         ("feed_forward", model.feed_forward, tensor),
@@ -151,12 +151,14 @@ def why_model_unsupported(plan: Plan, model: Model) -> str | None:
     ):
         if size % over:
             hint = "" if over == tensor else " Try zero=0."
-            return f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} would do.{hint}"
+            return (
+                f"{name} {size} does not divide over {over} devices; {math.gcd(size, over)} devices would work.{hint}"
+            )
     return "rotary positions need an even head_dim." if model.head_dim % 2 else None
 
 
-def _tile_reasons(plan: Plan, layout: Layout, pairing: SequenceSharding) -> Iterator[str]:
-    piece, queries = pairing.key_piece, pairing.query_piece
+def _tile_reasons(plan: Plan, layout: Layout, sharding: SequenceSharding) -> Iterator[str]:
+    piece, queries = sharding.key_piece, sharding.query_piece
     for name, tile in (("tile", plan.tile), ("backward tile", plan.backward)):
         if tile and (tile.block_q > queries or tile.block_kv > piece):
             where = "shard" if layout.pieces == 1 else f"piece of a {layout.name} shard"
@@ -164,4 +166,4 @@ def _tile_reasons(plan: Plan, layout: Layout, pairing: SequenceSharding) -> Iter
             rows = f"{piece} rows" if queries == piece else f"{queries} queries and {piece} keys"
             yield f"the {name} {tile} is larger than the {rows} of a {where}. Try a tile of at most {most}."
         if tile and queries // tile.block_q * plan.shards > MAX_TILE_ROWS_COUNTED:
-            yield f"the {name} {tile} cuts the sequence into too many rows of tiles to count. Try a larger tile."
+            yield f"the {name} {tile} gives too many rows of tiles to count. Try a larger tile."

@@ -1,4 +1,4 @@
-"""What is computed: a model or its attention, batch, sequence length, dtype, mask and pass."""
+"""The computation: a model or its attention, batch, sequence length, dtype, mask and pass."""
 
 import functools
 import re
@@ -28,12 +28,12 @@ Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-OPTIONAL = (*MODEL_SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they are as usual
+OPTIONAL = (*MODEL_SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they have their default
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
-MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # in a sequence, and its positions, each of which is looked up
+MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # documents in a sequence, and its positions: each is looked up
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-SLIDING = "sliding:"  # a mask of a query and so many keys before it, with itself: `sliding:4k`
+SLIDING = "sliding:"  # a mask of each query and the keys before it, `sliding:4k` keys in total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,13 @@ class Workload:
 
     `heads` query heads share `kv_heads` key/value heads in equal groups. Values and the output have heads of
     `v_head_dim` elements where that is not `head_dim`, the size of queries and keys (DeepSeek-V3: 128 and 192).
-    `attention` is `softmax`, or `linear`: then `decay` is what of a state is left after a token (`1`, `0.99`, or `tnl`:
-    TransNormerLLM's) and `features` the map of queries and keys; of a step it may be a pattern of both, a letter a
-    layer, again and again: `LLLS`. `query_len` queries at the end of `seq_len` keys are the new ones of an inference
-    with a cached prefix; None is all of them. `documents` are the lengths of the documents that are packed in the
-    sequence, in turn until it is full; a query sees its own. A `forward-backward` pass computes the output and, from a
-    cotangent of the output, the gradients of queries, keys and values. A `step` is the whole model's: loss, gradients
-    and the optimizer's update; only it has the sizes beside attention.
+    `attention` is `softmax` or `linear`. With `linear`, `decay` is the factor by which a state decays per token (`1`,
+    `0.99`, or `tnl` for TransNormerLLM's decays) and `features` is the map of queries and keys. A step may have a
+    pattern of both, one letter per layer, which repeats: `LLLS`. `query_len` queries at the end of `seq_len` keys are
+    the new queries of an inference with a cached prefix; None means all. `documents` are the lengths of the documents
+    that are packed in the sequence, repeated until it is full; a query sees only its own document. A `forward-backward`
+    pass computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is
+    a step of the whole model: loss, gradients and the optimizer's update; only a step has the sizes of a model.
     """
 
     seq_len: int
@@ -93,7 +93,7 @@ class Workload:
         check_linear(self.attention, self.decay, self.features, heads=self.kv_heads, layers=self.layers)
         if self.attention not in ATTENTIONS and self.passes != STEP:
             raise BadInput(
-                f"layers of {self.attention} are those of a training step. Add --pass step, or for one layer's "
+                f"layers of {self.attention} need a training step. Add --pass step, or for one layer "
                 f"--attention {' or '.join(ATTENTIONS)}."
             )
         if self.query_len is not None:
@@ -108,34 +108,34 @@ class Workload:
         if self.v_head_dim == self.head_dim:
             object.__setattr__(self, "v_head_dim", None)
         elif "linear" in pattern_of(self.attention):
-            raise BadInput("linear attention has value heads as large as key heads. Leave --v-head-dim out.")
+            raise BadInput("linear attention needs value heads as large as key heads. Leave --v-head-dim out.")
 
     def _check_queries(self) -> None:
         if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
             raise BadInput(f"query_len must be from 1 to the {self.seq_len} keys, not {self.query_len!r}.")
         if self.passes != "forward":
-            raise BadInput("queries behind a cached prefix are inference. Use --pass forward.")
+            raise BadInput("queries behind a cached prefix are for inference. Use --pass forward.")
         if self.documents is not None:
             raise BadInput("documents are packed for training, without --query-len.")
 
     def _check_documents(self) -> None:
         lengths = self.documents
         if not isinstance(lengths, tuple) or not lengths or any(type(each) is not int or each < 1 for each in lengths):
-            raise BadInput(f"documents have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
+            raise BadInput(f"documents must have positive lengths, not {lengths!r}. Write --documents 4k,1k.")
         if self.seq_len > MAX_PACKED_TOKENS:
-            raise BadInput(f"documents are packed in up to {MAX_PACKED_TOKENS} tokens (16M), not {self.seq_len}.")
+            raise BadInput(f"at most {MAX_PACKED_TOKENS} tokens (16M) can hold documents, not {self.seq_len}.")
         if self.seq_len * len(lengths) > MAX_DOCUMENTS * sum(lengths):
             raise BadInput(
                 f"documents of {lengths} fill {self.seq_len} tokens with more than {MAX_DOCUMENTS}. Try longer ones."
             )
 
     def without(self, *names: str) -> tuple[Any, ...]:
-        """Equal for workloads that differ in such fields alone."""
+        """A key that is equal for workloads that differ only in these fields."""
         return tuple(getattr(self, field.name) for field in fields(self) if field.name not in names)
 
     @property
     def value_dim(self) -> int:
-        """Elements of a head of values, and of the output."""
+        """Elements of a head of values and of the output."""
         return self.v_head_dim or self.head_dim
 
     @property
@@ -144,23 +144,23 @@ class Workload:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many layers of a step have attention of which kind; of one layer's attention, that."""
+        """The number of a step's layers by kind of attention; for one layer's attention, its kind and 1."""
         count = Counter(pattern_of(self.attention))
         return {kind: (self.layers or 1) * times // count.total() for kind, times in count.items()}
 
     @property
     def rates(self) -> np.ndarray | None:
-        """float64 (kv_heads,): the logarithm of the decay of a token, of every key/value head; None of softmax."""
+        """float64 (kv_heads,): the logarithm of the decay per token of each key/value head; None for softmax."""
         return parse_decay(self.decay, self.kv_heads) if self.attention == "linear" else None
 
     @property
     def queries(self) -> int:
-        """Of a sequence."""
+        """The number of queries per sequence."""
         return self.query_len or self.seq_len
 
     @property
     def starts(self) -> np.ndarray | None:
-        """int32 (documents,): where each document begins, or None where the sequence is one."""
+        """int32 (documents,): where each document begins, or None for a sequence of one document."""
         if self.documents is None:
             return None
         turns = -(-self.seq_len // sum(self.documents))
@@ -174,13 +174,13 @@ class Workload:
 
     @functools.cached_property
     def flops(self) -> float:
-        """Floating-point operations the mathematics asks for: two matmuls of 2 d a live pair forward, four backward,
-        half of them with d of keys and half with d of values, or of 2 d^2 a token of linear attention, where a key is
-        added to a state and a query meets it; of a step besides 6 a parameter of its matrices and token, the
-        embedding's not counted.
+        """Floating-point operations that the mathematics needs. Softmax attention has two matmuls of 2 d per live pair
+        in the forward pass and four in the backward pass, half of them with d of keys and half with d of values. Linear
+        attention has 2 d^2 per token for adding a key to a state and as much for reading it. A step adds 6 FLOPs per
+        token and parameter of its matrices, without the embedding.
 
-        Nothing that is recomputed counts, neither scores in a flash-style backward pass nor a rematerialised layer, as
-        in an MFU (Chowdhery et al. 2022, appendix B, which counts dead pairs too; here a causal mask halves them).
+        Recomputation does not count, neither scores in a flash-style backward pass nor a rematerialised layer, as in an
+        MFU (Chowdhery et al. 2022, appendix B, which also counts dead pairs; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
         met = {"softmax": self.pairs, "linear": self.queries * self.head_dim}
@@ -194,21 +194,21 @@ class Workload:
 
     @property
     def sizes(self) -> Model:
-        """Of a step's model."""
+        """The sizes of a step's model."""
         own = {
             name: getattr(self, name) for name in (*MODEL_SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "v_head_dim")
         }
         return Model(name=self.model or "", **own)
 
     def with_attention(self, kind: str) -> "Workload":
-        """The workload were all its attention of one kind."""
+        """The workload with attention of one kind in all layers."""
         if kind == self.attention:
             return self
         linear = {} if kind == "linear" else {"decay": "1", "features": FEATURES[0]}
         return replace(self, attention=kind, **linear)
 
     def one_layer(self, passes: str) -> "Workload":
-        """One layer's attention of a step whose layers are alike."""
+        """One layer's attention, of a step whose layers are equal."""
         return replace(self, passes=passes, **dict.fromkeys(MODEL_SIZES))
 
     def to_json(self) -> dict[str, Any]:
@@ -272,13 +272,13 @@ def parse_length(text: str) -> int:
 
 
 def parse_lengths(text: str) -> list[int]:
-    """A grid of lengths: commas separate, `16k..1M` doubles from the first to the last."""
+    """A grid of lengths: commas separate lengths, and `16k..1M` doubles from the first to the last."""
     lengths: list[int] = []
     for part in text.split(","):
         first, dots, last = part.partition("..")
         value, end = parse_length(first), parse_length(last if dots else first)
         if value > end:
-            raise BadInput(f"the range {part} runs backwards. Write the shorter length first.")
+            raise BadInput(f"the range {part} is descending. Write the shorter length first.")
         while value <= end:
             lengths.append(value)
             value *= 2
@@ -286,7 +286,7 @@ def parse_lengths(text: str) -> list[int]:
 
 
 def format_length(length: int) -> str:
-    """`256k` for 262144; lengths that are no multiple of 1024 stay as they are."""
+    """`256k` for 262144; a length that is not a multiple of 1024 stays as it is."""
     for suffix in ("M", "k"):
         unit = SUFFIXES[suffix.lower()]
         if length % unit == 0:
@@ -295,6 +295,6 @@ def format_length(length: int) -> str:
 
 
 def at_lengths(lengths: Sequence[int]) -> str:
-    """Where neighbouring lengths lie, the shortest first: `at 64k`, `from 64k to 1M`."""
+    """Where neighbouring lengths are, the shortest first: `at 64k`, `from 64k to 1M`."""
     first, last = (format_length(lengths[end]) for end in (0, -1))
     return f"at {first}" if len(lengths) == 1 else f"from {first} to {last}"

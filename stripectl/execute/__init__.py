@@ -1,1 +1,1 @@
-"""A scheme bound to JAX, and its check against attention in float64."""
+"""A scheme bound to JAX, and its check against float64 attention."""

@@ -1,7 +1,7 @@
-"""A scheme bound to JAX: `attend` to a kernel, for one device's part inside a shard_map; `comm` is lax's.
+"""A scheme bound to JAX: `attend` is a kernel, for one device's part inside a shard_map; `comm` uses lax.
 
 Arrays are q_BNTH, k_BKSH, v_BKSH, dout_BNTH: batch, heads (or key/value heads), positions in the layout's order,
-head_dim; starts_BD of documents are the first positions of each, ascending from 0, and filled up with the length.
+head_dim. starts_BD holds the first positions of documents, ascending from 0 and padded with the length.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +14,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from stripectl.core.comm import HEADS, ROWS
 from stripectl.core.layout import WHOLE, Documents, MaskBlock, SequenceSharding, Tile
-from stripectl.core.scheme import HEADS, ROWS
 
 
 class Saved(NamedTuple):
-    """What the backward pass needs of the queries' side."""
+    """The values on the queries' side that the backward pass needs."""
 
     q_BNTH: jax.Array
     dout_BNTH: jax.Array
-    residual: jax.Array  # what `finish` gave: lse_BNT, or of linear attention the state before the shard, (B, K, H, H)
+    residual: jax.Array  # from `finish`: lse_BNT, or for linear attention the state before the shard, (B, K, H, H)
     delta_BNT: jax.Array
 
 
 def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
-    """The documents that positions lie in, for every sequence of the batch."""
+    """The lookup of documents by position, for every sequence of the batch."""
     edges_BD = jnp.pad(starts_BD, ((0, 0), (0, 1)), constant_values=seq_len)
 
     def find(positions_T):
@@ -41,34 +41,34 @@ def document_lookup(starts_BD: jax.Array, seq_len: int) -> Documents:
 
 @dataclass(frozen=True, eq=False)
 class JaxAttend:
-    """A kernel bound to a layout, a mask and tiles; `starts_BD` of documents where there are any."""
+    """A kernel bound to a layout, a mask and tiles; `starts_BD` where there are documents."""
 
     kernel: ModuleType
-    pairing: SequenceSharding
+    sharding: SequenceSharding
     tiles: Mapping[str, Tile]
     starts_BD: jax.Array | None = None
-    value_dim: int | None = None  # of values and the output, where that is not the queries'
+    value_dim: int | None = None  # of values and the output, where it differs from the queries'
 
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
-        seq_len = self.pairing.rows * self.pairing.shards
+        seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)
-        if self.pairing.shards == 1 and self.pairing.query_rows < self.pairing.rows:
+        if self.sharding.shards == 1 and self.sharding.query_rows < self.sharding.rows:
             me = src = 0  # not traced: a kernel may cut off the cached prefix before the program runs
-        return self.pairing.bands(me, src, part, documents)
+        return self.sharding.bands(me, src, part, documents)
 
     def rounds(self, by: int = 1) -> int:
-        return self.pairing.rounds(by)
+        return self.sharding.rounds(by)
 
     def rates(self, kv) -> tuple:
-        """What the kernel takes besides, for these keys and values."""
+        """The kernel's additional arguments for these keys and values."""
         return ()
 
     def computed(self, compute: Callable, kv) -> Any:
-        """What compute(*besides) gives, called with what the kernel takes besides."""
+        """The result of compute(*additional), with the kernel's additional arguments."""
         return compute(*self.rates(kv))
 
     def with_features(self, q, kv):
-        """Queries and keys as they meet."""
+        """Queries and keys after the feature map."""
         return q, kv
 
     def empty(self, q):
@@ -89,7 +89,7 @@ class JaxAttend:
             )
 
     def requests_of(self, q, kv, me):
-        """Of kv the requests whose queries are those of shard `me`, where requests are dealt."""
+        """The requests of kv whose queries belong to shard `me`, where requests are sharded."""
         requests = q.shape[0]
         if requests == kv[0].shape[0]:
             return kv
@@ -100,7 +100,7 @@ class JaxAttend:
         return out.astype(q.dtype), lse
 
     def merge(self, state, partial):
-        """What a state stands for does not depend on its maximum, so that is a constant here."""
+        """The meaning of a state does not depend on its maximum, so the maximum is a constant here."""
         (out, before, total), (found, lse) = state, partial
         before, after = lax.stop_gradient((before, jnp.maximum(before, lse)))
         decay, weight = jnp.exp(before - after), jnp.exp(lse - after)
@@ -178,16 +178,16 @@ class JaxAttend:
         return lax.dynamic_update_slice_in_dim(zeros, x, index * x.shape[HEADS], axis=HEADS)
 
     def finish(self, state):
-        """(out, log-sum-exp) in float32; queries that met no key give 0 and the log of nothing."""
+        """(out, log-sum-exp) in float32; queries without keys give 0 and the log of an empty sum."""
         out, maximum, total = state
         total = jnp.where(total > 0, total, 1)
         return out / total[..., None], maximum + jnp.log(total)
 
 
 def recompute_in_backward(function: Callable) -> Callable:
-    """A function of which only the arguments are kept for the backward pass, whatever the policy of a jax.checkpoint
-    around it: that reaches into a jax.checkpoint inside, and would keep what every chunk computes. Nor is what follows
-    from a device's index alone moved out of it: a shard_map without an input does not compile."""
+    """A function that keeps only its arguments for the backward pass, under any policy of a surrounding jax.checkpoint.
+    Such a policy would reach into a jax.checkpoint inside and keep the values of every chunk. Values that depend only
+    on a device's index are not moved outside either, because a shard_map without an input does not compile."""
     opaque = jax.custom_vjp(function)
     opaque.defvjp(
         lambda *arguments: (opaque(*arguments), arguments),
@@ -209,8 +209,8 @@ def _attend_pair_forward(attend, part, starts, q, kv, me, src, state):
 
 
 def _attend_pair_backward(attend, part, residuals, cotangents):
-    """The gradients of a state. What it stands for does not depend on its maximum, so the maximum is a constant here:
-    the pair's gradients are attention's with the maximum for the log-sum-exp and minus dsum for delta."""
+    """The gradients of a state. Its meaning does not depend on its maximum, so the maximum is a constant here: the
+    pair's gradients are attention's, with the maximum as the log-sum-exp and minus dsum as delta."""
     starts, q, kv, me, src, before, after = residuals
     dout, _, dsum = cotangents
     saved = Saved(q.astype(kv[0].dtype), dout.astype(kv[0].dtype), after, -dsum)

@@ -1,4 +1,4 @@
-"""A plan's attention on one device's part, differentiable: a scheme between `attend` and `comm`."""
+"""A plan's attention on one device's part, differentiable: a scheme that uses `attend` and `comm`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,12 +17,13 @@ from stripectl.execute.comm import JaxComm
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
 from stripectl.execute.linear_attend import JaxLinearAttend
 
-ATTENTION = "attention"  # what jax.checkpoint's policies call a shard's output and log-sum-exp
+ATTENTION = "attention"  # the name of a shard's output and log-sum-exp in policies of jax.checkpoint
 
 
 def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
-    """attention(q, k, v, starts=None) -> out on one shard, differentiable: by the scheme's own backward between its
-    entry and its leave, or all by transposition. In a `layer` a scheme that moves hidden states finds them moved."""
+    """attention(q, k, v, starts=None) -> out on one shard, differentiable: with the scheme's own backward between its
+    enter and leave, or by transposition. In a `layer`, the hidden states of a scheme that moves them are moved
+    already."""
     meets = sharded_forward(scheme, attend, comm)
 
     def attention(q, k, v, starts=None):
@@ -37,7 +38,7 @@ def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: boo
 
 
 def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callable:
-    """(q, k, v, starts) -> out, of shards that meet."""
+    """(q, k, v, starts) -> out on one shard, where shards exchange data."""
 
     def forward(q, k, v, starts):
         own = replace(attend, starts_BD=starts)
@@ -68,7 +69,7 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
 
 
 def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
-    """`attention` of a plan, which has its tile: (q, k, v, starts=None) -> out on one shard of each array."""
+    """The `attention` of a plan that names its tile: (q, k, v, starts=None) -> out on one shard of each array."""
     given = kernels[plan.kernel].load(), sequence_sharding(workload, plan), plan.tiles
     comm = JaxComm(plan)
     if kernels[plan.kernel].makes_hops:

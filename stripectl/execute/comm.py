@@ -1,4 +1,4 @@
-"""`comm` over lax: every collective of a scheme's program, for one device's part inside a shard_map."""
+"""`comm` with lax: every collective of a scheme's program, for one device's part inside a shard_map."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ REDUCTIONS = {"sum": lax.psum, "max": lax.pmax}
 
 @dataclass(frozen=True)
 class JaxComm:
-    """The collectives of a scheme over the axes of a mesh. Each call opens a scope of its own, by which a profile knows
-    the transfers that belong together."""
+    """The collectives of a scheme over the axes of a mesh. Each call opens a scope, by which a profile recognises the
+    transfers that belong together."""
 
     plan: Plan
     calls: Iterator[int] = field(default_factory=itertools.count)
@@ -84,8 +84,8 @@ class JaxComm:
         unroll = min(self.plan.unroll, last - first)
 
         def apart(i, state):
-            """A round that ends before the next begins, as in a rolled loop: without that a TPU's compiler starts the
-            hops of all rounds first, keeps what they bring, and has too little compute left beside some of them."""
+            """A round that ends before the next begins, as in a rolled loop. Otherwise a TPU's compiler starts the hops
+            of all rounds first, keeps all their data, and has too little compute left to hide some of them."""
             return lax.optimization_barrier(body(i, state))
 
         return lax.fori_loop(first, last, apart if unroll > 1 else body, state, unroll=unroll)

@@ -1,5 +1,5 @@
-"""A ring whose hops a kernel makes: what is to be shifted waits for the next pair of shards to be computed, and goes
-while it is."""
+"""A ring whose kernel sends the hops: a shift waits for the next pair of shards, and runs while this pair is
+computed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from stripectl.execute.comm import JaxComm
 
 @dataclass(eq=False)
 class PendingTransfer:
-    """What a hop brings, once a kernel has made it."""
+    """The data of a hop, once a kernel has sent it."""
 
     x: Any
     axis: str
@@ -23,12 +23,12 @@ class PendingTransfer:
 
 
 def resolve_pending(tree: Any) -> Any:
-    """A tree of arrays in place of one that holds some that have come."""
+    """The tree with arrived arrays in place of pending transfers."""
 
     def brought(x: Any) -> Any:
         if not isinstance(x, PendingTransfer):
             return x
-        assert x.brought is not None, "no pair of shards was computed since"
+        assert x.brought is not None, "no pair of shards was computed after the shift"
         return x.brought
 
     return jax.tree.map(brought, tree, is_leaf=lambda x: isinstance(x, PendingTransfer))
@@ -48,7 +48,7 @@ class FusedHopComm(JaxComm):
         return super().loop(first, last, lambda i, state: resolve_pending(body(i, state)), resolve_pending(state))
 
     def along(self, compute: Callable) -> Any:
-        """What compute(hop) gives first, with what waits taken along where anything does."""
+        """The first part of compute(hop)'s result, where `hop` is the pending transfer, if any."""
         coming = [*self.waiting]
         self.waiting.clear()
         if not coming:

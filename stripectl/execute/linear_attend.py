@@ -1,4 +1,4 @@
-"""`attend` of linear attention, bound to JAX: states besides, of which there is one a key/value head."""
+"""`attend` of linear attention, bound to JAX: it also has states, one per key/value head."""
 
 from dataclasses import dataclass, field
 
@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from stripectl.core.comm import HEADS
 from stripectl.core.linear_attention import FEATURES
-from stripectl.core.scheme import HEADS
 from stripectl.execute.attend import JaxAttend, Saved
 
 
 @dataclass(frozen=True, eq=False)
 class JaxLinearAttend(JaxAttend):
-    """`decays` are the logarithms of all key/value heads', which lie `over` these axes of the mesh and their sizes;
-    `keeps` says whether states stay for the backward pass."""
+    """`decays` are the logarithms for all key/value heads, which are sharded `over` these mesh axes (with sizes);
+    `keeps` says whether states are kept for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()
@@ -23,7 +23,7 @@ class JaxLinearAttend(JaxAttend):
     keeps: bool = True
 
     def own_rates(self, heads: int):
-        """(heads,): those of a device that has so many of the heads, or of copies of them."""
+        """(heads,): the rates of a device with `heads` of the heads, or of their copies."""
         index, devices = 0, 1
         for axis, size in self.over:
             index, devices = index * size + lax.axis_index(axis), devices * size
@@ -32,7 +32,7 @@ class JaxLinearAttend(JaxAttend):
 
     @property
     def sees_future(self) -> bool:
-        return self.pairing.window.sees_future
+        return self.sharding.window.sees_future
 
     def rates(self, kv) -> tuple:
         return (self.own_rates(kv[0].shape[HEADS]),)
@@ -43,7 +43,7 @@ class JaxLinearAttend(JaxAttend):
         return 1 + jax.nn.elu(q), (1 + jax.nn.elu(kv[0]), kv[1])
 
     def finish(self, state):
-        """(out, what `apply` kept): nothing normalises."""
+        """(out, the state that `apply` kept): the output is not normalised."""
         return state[0], state[1] if self.keeps else None
 
     def local_part(self, q, kv, me, part, *, into):
@@ -67,7 +67,7 @@ class JaxLinearAttend(JaxAttend):
 
     def advance_state(self, state, own):
         rate_K = self.own_rates(own.shape[HEADS])[:, None, None]
-        return self.kernel.advance_state(state, own, rate_K, self.pairing.rows)
+        return self.kernel.advance_state(state, own, rate_K, self.sharding.rows)
 
     def state_before(self, states, me, by: int = 1):
         if self.sees_future:

@@ -1,4 +1,4 @@
-"""A plan's program on a mesh of devices: its attention inside shard_map, compiled, with the inputs that it takes.
+"""A plan's program on a mesh of devices: its attention inside shard_map, compiled, with the inputs that it needs.
 
 Arrays are (batch, heads or key/value heads, positions in the layout's order, head_dim).
 """
@@ -19,18 +19,18 @@ from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_s
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.execute.attention import plan_attention
-from stripectl.execute.xla_flags import typed_flags, unknown_flag
+from stripectl.execute.xla_flags import typed_flags, why_flag_unknown
 
 
 def partition(plan: Plan, how: str = "keys") -> PartitionSpec:
-    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their axes of the mesh, by how it
+    """Batch, heads and positions of a (batch, heads, positions, head_dim) array over their mesh axes, by how the array
     is sharded (`sequence_sharding.axes_of`)."""
     used = ([axis for axis in axes if plan.size(axis) > 1] for axes in axes_of(plan, how))
     return PartitionSpec(*(tuple(axes) or None for axes in used), None)
 
 
 def parameter_specs(plan: Plan) -> list[Any]:
-    """The devices here for a plan, in the order of its mesh, as JAX lays meshes on the links it finds."""
+    """The local devices for a plan, in the order of its mesh, as JAX places meshes on the links that it finds."""
     axes = plan.axes or {"ring": 1}
     here = jax.devices()[: plan.devices]
     types = (AxisType.Auto,) * len(axes)
@@ -44,24 +44,24 @@ def mesh_of(plan: Plan, devices: Sequence[Any]) -> jax.sharding.Mesh:
     return jax.sharding.Mesh(grid, tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
 
 
-# A TPU's compiler starts at most five permutes before it ends one, and those that start late find no tiles left to run
-# beside; a round of the bidirectional ring's backward pass has eight.
+# A TPU's compiler starts at most five permutes before it ends one, and later ones find no tiles left to hide behind; a
+# round of the bidirectional ring's backward pass has eight.
 HOPS_AT_ONCE = {"xla_max_concurrent_async_collective_permutes": "16"}
-# On v4, v5p and v6e its scheduler starts the hops of a backward pass behind the tiles of our kernels: the adds of dK/dV
-# look long enough to hide them, and are not. With this flag it starts them before the tiles.
+# On v4, v5p and v6e its scheduler starts the hops of a backward pass after the tiles of stripectl's kernels, because it
+# overestimates how much the adds of dK/dV can hide. With this flag it starts them before the tiles.
 HOPS_BEFORE_TILES = {"xla_tpu_enable_all_experimental_scheduler_features": "true"}
 
 
 def tpu_flags(plan: Plan) -> dict[str, str]:
-    """What a plan's programs for TPUs are compiled with: jit a function of your own with the same options."""
+    """The compiler options of a plan's programs for TPUs: jit your own function with the same options."""
     return HOPS_AT_ONCE | (HOPS_BEFORE_TILES if kernels[plan.kernel].bundles else {})
 
 
 def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) -> Any:
-    """A plan's lowered program, compiled for a kind of hardware with flags of its compiler.
+    """A plan's lowered program, compiled for a kind of hardware with compiler flags.
 
     Raises:
-        BadInput: the compiler does not know a flag; the message has the nearest that it does know.
+        BadInput: the compiler does not know a flag.
     """
     if kind == "tpu":
         flags = {**tpu_flags(plan), **flags}
@@ -70,14 +70,14 @@ def compile_with(lowered: Any, plan: Plan, flags: Mapping[str, str], kind: str) 
     try:
         return lowered.compile(compiler_options=typed_flags(flags))
     except jax.errors.JaxRuntimeError as error:
-        if unknown := unknown_flag(str(error), kind):
-            raise BadInput(unknown) from error
+        if reason := why_flag_unknown(str(error), kind):
+            raise BadInput(reason) from error
         raise
 
 
 @dataclass(frozen=True)
 class PlanProgram:
-    """A plan, which has its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
+    """A plan that names its tile, for a workload on devices in the order of its mesh: the last axis varies fastest."""
 
     workload: Workload
     plan: Plan
@@ -89,7 +89,7 @@ class PlanProgram:
 
     @property
     def specs(self) -> list[PartitionSpec]:
-        """Of q, k, v and the cotangent of the output."""
+        """The sharding of q, k, v and the cotangent of the output."""
         queries = query_sharding(self.workload, self.plan)
         return [partition(self.plan, how) for how in (queries, "keys", "keys", queries)]
 
@@ -106,7 +106,7 @@ class PlanProgram:
 
     @property
     def own_shapes(self) -> list[jax.ShapeDtypeStruct]:
-        """The argument behind those: where documents start, (batch, documents), if there are any."""
+        """The argument after those: where documents start, (batch, documents), if there are any."""
         starts = self.workload.starts
         if starts is None:
             return []
@@ -138,11 +138,11 @@ class PlanProgram:
 
     @property
     def key(self) -> Any:
-        """Equal for programs that can take each other's inputs."""
+        """A key that is equal for programs that take the same inputs."""
         return self.plan.mesh, [(x.shape, x.dtype, x.sharding.spec) for x in self.shapes]
 
     def random_inputs(self) -> list[jax.Array]:
-        """Normal deviates, made where they lie."""
+        """Normally distributed numbers, made on their devices."""
 
         def draw():
             keys = jax.random.split(jax.random.key(0), len(self.shapes))
@@ -151,18 +151,18 @@ class PlanProgram:
         return jax.jit(draw, out_shardings=[x.sharding for x in self.shapes])()
 
     def own_inputs(self) -> list[Any]:
-        """What other programs of the same key could not take: where documents start."""
+        """Inputs that other programs with the same key could not take: where documents start."""
         starts = np.asarray(self.workload.starts)
         return [put_on_devices(np.broadcast_to(starts, x.shape), x.sharding) for x in self.own_shapes]
 
     def place(self, arrays_BNTH: Sequence[np.ndarray]) -> list[jax.Array]:
-        """All arguments: host arrays in natural order, onto the devices in the layout's order, and its own."""
+        """All arguments on the devices: host arrays in natural order, put in the layout's order, and its own inputs."""
         given = zip(arrays_BNTH, self.shapes, self.orders, strict=False)
         return [*(put_on_devices(x[:, :, order], like.sharding) for x, like, order in given), *self.own_inputs()]
 
     @property
     def orders(self) -> list[np.ndarray]:
-        """Of q, k, v and what is like q: stored = natural[order] along positions."""
+        """The orders of q, k, v and arrays like q: stored = natural[order] along positions."""
         queries, keys = sequence_sharding(self.workload, self.plan).orders()
         return [queries, keys, keys, queries]
 
@@ -173,7 +173,7 @@ def put_on_devices(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
 
 
 def compiled_peak_bytes(compiled: Any) -> int | None:
-    """The most memory a device holds while a compiled program runs, arguments and results included."""
+    """The peak memory of a device while a compiled program runs, with arguments and results."""
     memory = compiled.memory_analysis()
     if memory is None:
         return None
@@ -181,5 +181,5 @@ def compiled_peak_bytes(compiled: Any) -> int | None:
     whole = memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
     leaves = jax.tree.leaves(compiled.input_shardings)
     if any(device.platform == "cpu" for leaf in leaves for device in leaf.device_set):
-        return whole  # what a CPU's compiler calls the peak leaves its temporaries out
+        return whole  # a CPU compiler's peak does not include temporaries
     return memory.peak_memory_in_bytes or whole

@@ -1,5 +1,5 @@
-"""Attention in float64, values and gradients: dense, and linear attention token by token. What every plan is compared
-with; NumPy only, no tiles."""
+"""Attention in float64, values and gradients: dense attention, and linear attention token by token. Every plan is
+compared with it; NumPy only, no tiles."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from stripectl.core.workload import Workload
 
 
 def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | None = None) -> np.ndarray:
-    """bool (queries, keys): what a mask keeps for queries at the end of the keys' positions, whose documents begin at
-    `starts`."""
+    """bool (queries, keys): the scores that a mask keeps for queries at the end of the keys' positions, with documents
+    that begin at `starts`."""
     position, key = np.arange(keys - queries, keys)[:, None], np.arange(keys)
     keep = np.ones((queries, keys), bool)
     if window.left is not None:
@@ -23,7 +23,7 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
 
 
 def reference_attention(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) in float64 of what a workload's attention is, for positions in natural order."""
+    """(out, dq, dk, dv) in float64 for the workload's kind of attention, for positions in natural order."""
     if workload.rates is None:
         return dense(q, k, v, dout, workload.window, workload.starts)
     slopes, looks_on = [1.0, 1.0], workload.window.sees_future
@@ -58,8 +58,8 @@ def dense(
 
 
 def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: bool = False) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) of linear attention in float64, token by token: a state fades by exp(rate), takes in k v^T, and
-    is met by q; gradients by the recurrence backward in time. With `sees_future` every query meets the state of all."""
+    """(out, dq, dk, dv) of linear attention in float64, token by token: a state decays by exp(rate), adds k v^T, and is
+    read by q; gradients by the recurrence backward in time. With `looks_on` every query reads the state of all keys."""
     q, k, v, dout = (np.asarray(x, np.float64) for x in (q_BNTH, k_BKTH, v_BKTH, dout_BNTH))
     group, tokens = q.shape[1] // k.shape[1], q.shape[2]
     wide_k, wide_v = (np.repeat(x, group, axis=1) for x in (k, v))
@@ -84,5 +84,5 @@ def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: 
 
 
 def max_relative_error(value, reference) -> float:
-    """The largest difference over the largest reference value; NaN where the value holds one."""
+    """The largest difference divided by the largest reference value; NaN where the value holds a NaN."""
     return float(np.max(np.abs(np.asarray(value, np.float64) - reference)) / np.max(np.abs(reference)))

@@ -1,6 +1,6 @@
-"""A plan's program against dense attention in float64, at a size that dense attention can do.
+"""A plan's program compared with dense float64 attention, at a size that dense attention can compute.
 
-The program is the one that is measured, on the same devices, with its workload and tiles cut in proportion.
+The program is the one that is measured, on the same devices, with its workload and tiles scaled down in proportion.
 """
 
 import math
@@ -26,13 +26,14 @@ TOLERANCES = {"float32": 2e-6, "bfloat16": 1e-2}
 
 
 def tolerance(dtype: str, platform: str) -> float:
-    """The largest relative error a plan may have. Accelerators multiply float32 in TensorFloat-32 or bfloat16."""
+    """The largest relative error that a plan may have. Accelerators multiply float32 in TensorFloat-32 or bfloat16."""
     return TOLERANCES[dtype if platform == "cpu" else "bfloat16"]
 
 
 def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
-    """The workload cut to a size that dense attention can do, and the plan with its tiles cut in proportion: as many
-    devices, the same layout and kernel, one key/value group a device, at least two tiles a side."""
+    """The workload scaled down to a size that dense attention can compute, and the plan with tiles scaled in
+    proportion: as many devices, the same layout and kernel, one key/value group per device, at least two tiles per
+    side."""
     pieces, kernel = plan.shards * layouts[plan.layout].pieces, kernels[plan.kernel]
     unit = math.lcm(kernel.tile_multiple, plan.sequence_devices // plan.shards, plan.parts)
     piece = -(-max(16, CHECKED_LEN // pieces) // unit) * unit
@@ -54,8 +55,8 @@ def cut_to_checkable(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
 
 
 def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
-    """A workload of so many keys, no longer than they are, with as few heads and requests as the plan divides, and
-    queries, documents and a sliding window in proportion."""
+    """A workload with at most `seq_len` keys, as few heads and requests as the plan can divide, and queries, documents
+    and a sliding window in proportion."""
     devices = plan.product(axes_of(plan, query_sharding(workload, plan))[0])
     kv_heads, group = min_kv_heads(workload, plan), workload.heads // workload.kv_heads
     part = seq_len / workload.seq_len
@@ -78,8 +79,8 @@ def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
 
 
 def check_attention(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check:
-    """The plan's attention at a checkable size against dense attention: the largest error of the shards this process
-    holds; of a training step that of a layer, of layers of two kinds that of the worse."""
+    """The plan's attention at a checkable size against dense attention: the largest error of this process's shards; for
+    a training step the error of a layer, and for a hybrid model of the worse kind of layer."""
     passes = "forward-backward" if workload.passes == STEP else workload.passes
     found = [check_layer(own.one_layer(passes), each, devices) for _, own, each in layer_groups(workload, plan)]
     worst = max(found, key=lambda check: check.error)

@@ -1,1 +1,1 @@
-"""A plan as something to use: our own YAML and Python, and the configuration of other frameworks."""
+"""A plan in a form to use: stripectl's own YAML and Python, and the configuration of other frameworks."""

@@ -1,6 +1,6 @@
-"""A plan as something to use: our own YAML and Python, and the configuration of other frameworks.
+"""A plan in a form to use: stripectl's own YAML and Python, and the configuration of other frameworks.
 
-One file per integration, found by listing the folder `integrations`. An integration writes what to paste, or says why
+One file per integration, found by listing the folder `integrations`. An integration writes a text to paste, or says why
 it cannot express a measurement's plan; a refusal ends in the nearest plan that the framework can run.
 """
 
@@ -17,12 +17,12 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Usage
 from stripectl.util.files import Catalogue
 
-NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order they are offered
+NEAREST = ("ring", "all_gather", "usp", "ulysses")  # schemes that frameworks have, in the order of the offers
 LAYOUTS = ("zigzag", "contiguous", "striped")
 
 
 class Job(NamedTuple):
-    """What is written: a workload, the plan that was timed for it, and the target."""
+    """The input of an integration: a workload, the plan that was timed for it, and the target."""
 
     work: Workload
     plan: Plan
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 class Snippet(NamedTuple):
-    """What to paste, and what to know beside it."""
+    """A text to paste, and notes about it."""
 
     text: str
     notes: Sequence[str] = ()
@@ -42,8 +42,8 @@ class Snippet(NamedTuple):
 
 @dataclass(frozen=True)
 class Integration:
-    """A framework that takes plans. `why_unsupported` says why a job cannot be expressed, or None; `write` is asked
-    only where it can be. `version` is the release whose sources were read; our own files have none."""
+    """A framework that can run plans. `why_unsupported` says why a job cannot be expressed, or None; `write` is called
+    only where it can be. `version` is the release whose sources were read; stripectl's own formats have none."""
 
     title: str
     write: Callable[[Job, Measurement], Snippet]
@@ -55,7 +55,7 @@ integrations = Catalogue("stripectl.export.integrations", "integration", "integr
 
 
 def usage_of(m: Measurement) -> dict[str, Usage]:
-    """What to paste, by integration."""
+    """The texts to paste, by integration."""
     job = Job(m.workload, m.plan, m.target)
     return {name: _entry(each, job, m) for name, each in sorted(integrations.load()[0].items(), key=_ours_first)}
 
@@ -66,7 +66,7 @@ def _ours_first(item: tuple[str, Integration]) -> tuple[bool, str, str]:
 
 
 def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
-    """One integration's part of `usage_of`."""
+    """One integration's entry in `usage_of`."""
     reason = each.why_unsupported(job)
     if reason is None:
         text, notes = each.write(job, m)
@@ -77,12 +77,12 @@ def _entry(each: Integration, job: Job, m: Measurement) -> Usage:
 
 
 def nearest(each: Integration, job: Job) -> Plan | None:
-    """The first plan on as many devices that the framework can run, its own scheme first."""
+    """The first plan on the same number of devices that the framework can run, its own scheme first."""
     return next((plan for plan in _alternatives(job) if each.why_unsupported(job._replace(plan=plan)) is None), None)
 
 
 def _alternatives(job: Job) -> Iterator[Plan]:
-    """Plans that divide a sequence over as many devices and can compute the workload, without tiles."""
+    """Plans that shard a sequence over the same number of devices and can compute the workload, without tiles."""
     plan = job.plan
     others = {axis: plan.size(axis) for axis in (*BATCH_AXES, *HEAD_AXES)}
     over = plan.sequence_devices // (plan.size("tensor") if schemes[plan.scheme].row_axes else 1)
@@ -105,21 +105,21 @@ def _meshes(scheme: str, plan: Plan, over: int) -> Iterator[dict[str, int]]:
 
 
 def not_training(work: Workload, title: str) -> str | None:
-    """Why a training framework cannot take a workload, whatever the plan, or None."""
+    """Why a training framework cannot compute a workload, whatever the plan, or None."""
     if work.query_len:
-        return f"{title} divides sequences for training, and this is inference. Try --pass forward-backward."
+        return f"{title} shards sequences for training, but this is inference. Try --pass forward-backward."
     if work.attention != "softmax":
         return None  # each framework names its own linear layers
     if work.mask == "full":
-        return f"{title} is written for causal training here, and the mask is full. Try --mask causal."
+        return f"this integration of {title} is for causal training, but the mask is full. Try --mask causal."
     return None
 
 
 def batch_per_group(job: Job) -> int:
-    """Sequences of one data-parallel group of devices."""
+    """Sequences per data-parallel group of devices."""
     return job.work.batch // job.plan.product(BATCH_AXES)
 
 
 def next_multiple(seq_len: int, multiple: int) -> int:
-    """The shortest length, no shorter than `seq_len`, that `multiple` divides."""
+    """The shortest length of at least `seq_len` that is a multiple of `multiple`."""
     return -(-seq_len // multiple) * multiple

@@ -1,4 +1,4 @@
-"""What links give the hops and collectives of a mesh."""
+"""The cost of a mesh's hops and collectives on links."""
 
 from typing import NamedTuple
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 class Hops(NamedTuple):
-    """What every hop of an axis costs: `[0, i]` the one from place i to the next, `[1, i]` to the previous."""
+    """The cost of every hop of an axis: `[0, i]` from place i to the next place, `[1, i]` to the previous place."""
 
     bytes_per_s: np.ndarray
     latency_s: np.ndarray
 
 
 class Spread(NamedTuple):
-    """What a collective over some axes of a mesh finds on a torus, where their devices lie on a box of it: it can use
-    the links of all of the box's sides at once. `ways` links bring a device what is gathered; `load` is what the
-    busiest link carries of an all-to-all, as a part of all that a device exchanges."""
+    """A collective over some axes of a mesh on a torus, where their devices fill a box: it can use the links of
+    all sides of the box at once. `ways` links bring gathered data to a device; `load` is the data of an all-to-all on
+    the busiest link, as a fraction of all data that a device exchanges."""
 
     ways: float
     load: float

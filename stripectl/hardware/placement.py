@@ -1,12 +1,12 @@
-"""Where the axes of a mesh lie on the links of a target, and what each hop along them crosses.
+"""The placement of a mesh's axes on the links of a target, and the links that each hop crosses.
 
-Slices (and nodes of GPUs) part the outermost axes, since only a network joins them. Within a slice every axis gets a
-box of chips and goes round it: a box with an even number of chips on two sides or more has a cycle of single links
-whether or not its axes wrap around; a straight line has one only where a link leads back to its start. The boxes nest,
-one axis repeating at strides of another's box. Of all ways to divide the slice, the one with the shortest hops is
-taken, those of the sequence's axes first.
+Slices (and nodes of GPUs) divide the outermost axes, because only a network joins them. Within a slice every axis gets
+a box of chips and goes round it: a box with an even number of chips on two or more sides has a cycle of single links
+whether or not its axes wrap around; a straight line has a cycle only where a link leads back to its start. The boxes
+nest: one axis repeats at strides of another's box. Of all ways to divide the slice, the placement with the shortest
+hops is taken, with the sequence's axes first.
 
-A transfer takes the shortest way, one axis of the torus after the other; transfers share a link when all devices shift
+A transfer takes the shortest path, one axis of the torus after the other; transfers share a link when all devices shift
 at once.
 """
 
@@ -25,22 +25,22 @@ from stripectl.errors import BadInput
 from stripectl.hardware.links import Hops, Spread
 from stripectl.hardware.target import Target
 
-Box = tuple[int, ...]  # chips on each axis of the torus, then cores of a chip
-Place = tuple[int, ...]  # of a chip on each axis of the torus, then of the core
+Box = tuple[int, ...]  # chips on each axis of the torus, then cores per chip
+Place = tuple[int, ...]  # a chip's place on each axis of the torus, then the core's
 
 
 class HopPath(NamedTuple):
-    """What the hops of an axis cross in one direction: entry i is the hop that leaves place i of the axis, the worst of
-    those that run side by side."""
+    """The links that the hops of an axis cross in one direction: entry i is the hop that leaves place i of the axis,
+    the slowest of the hops that run in parallel."""
 
     links: np.ndarray  # 0 within a chip, and across the network
-    sharing: np.ndarray  # transfers on the busiest of its links, in its direction
+    sharing: np.ndarray  # transfers on its busiest link, in its direction
     network: np.ndarray  # whether it leaves the slice
     wrapped: np.ndarray  # whether it takes a wrap-around link
 
 
 class TorusLink(NamedTuple):
-    """The link that leads on from a chip along an axis of the torus."""
+    """The link from a chip to the next along an axis of the torus."""
 
     slice: int
     chip: tuple[int, ...]
@@ -48,7 +48,7 @@ class TorusLink(NamedTuple):
 
 
 class LinkLoad(NamedTuple):
-    """Transfers over each link, both ways together, and over the network between slices."""
+    """Transfers over each link, both directions together, and over the network between slices."""
 
     links: Mapping[TorusLink, int]
     network: int
@@ -68,9 +68,9 @@ class MeshPlacement:
 
     @cached_property
     def hop_costs(self) -> dict[str, Hops]:
-        """Seconds and bytes/s of every hop of every axis: links add their latency and divide their rate among the
-        transfers that share them; the network's latency is not published and not counted. A hop between the cores of
-        a chip takes what a link takes.
+        """Seconds and bytes/s of every hop of every axis. Links add their latency, and transfers that share a link
+        divide its rate; the network's latency is not published and not counted. A hop between the cores of a chip takes
+        as long as a hop over a link.
 
         Raises:
             BadInput: the profile lacks the rate of its links, or of the network that the mesh crosses.
@@ -82,7 +82,7 @@ class MeshPlacement:
             lacking = "link" if link is None else "network"
             raise BadInput(
                 f"the profile of {hardware.name} has no {lacking}_bytes_per_s_one_way, so hops cannot be timed on "
-                f"{self.target}. Try a target of one slice, or --hardware with a profile that has it."
+                f"{self.target}. Try a target of one slice, or --hardware with a profile that has this figure."
             )
         latency_s = hardware.figure("hop_latency_s") or 0.0
 
@@ -99,12 +99,12 @@ class MeshPlacement:
         }
 
     def _along(self, axis: str) -> tuple[np.ndarray, int]:
-        """(devices by their places in the mesh, which of its axes that is)."""
+        """(devices by their places in the mesh, the index of the axis in the mesh)."""
         names, sizes = zip(*self.mesh, strict=True)
         return np.array(self.order).reshape(sizes), names.index(axis)
 
     def link_load(self, axis: str) -> "LinkLoad":
-        """What transfers cross when every device sends to the next one of an axis."""
+        """The load of the links when every device sends to the next device of an axis."""
         transfers = _Transfers(self.target, *self._along(axis), 1)
         found: Counter[TorusLink] = Counter()
         if is_torus(self.target):
@@ -119,7 +119,7 @@ class MeshPlacement:
 
     @cached_property
     def collective_spreads(self) -> dict[frozenset[str], Spread]:
-        """How collectives over each choice of axes lie on the links: those whose devices are boxes of the torus."""
+        """The spread of collectives over each choice of axes whose devices form boxes of the torus."""
         if not is_torus(self.target):
             return {}
         names = [axis for axis, size in self.mesh if size > 1]
@@ -127,10 +127,10 @@ class MeshPlacement:
         return {frozenset(axes): found for axes in chosen if (found := self._spread(axes))}
 
     def _spread(self, axes: tuple[str, ...]) -> Spread | None:
-        """Of the devices that share their places on all other axes; groups are alike, so the first stands for all. On
-        a side of the torus that wraps around, as long as the box, both directions bring what is gathered, else one
-        does. Groups whose devices lie between each other's share links, as do the cores of a chip that are in
-        different groups."""
+        """The spread over devices that share their places on all other axes. Such groups are equal, so the first group
+        represents all. On a side of the torus that wraps around and is as long as the box, gathered data arrives from
+        both directions, otherwise from one. Groups with interleaved devices share links, as do the cores of a chip that
+        belong to different groups."""
         names, sizes = zip(*self.mesh, strict=True)
         grid = np.array(self.order).reshape(sizes)
         group = grid[tuple(slice(None) if name in axes else 0 for name in names)].reshape(-1)
@@ -153,8 +153,8 @@ class MeshPlacement:
         return Spread(ways, load) if ways else None
 
     def cross_slice_fraction(self, axis: str) -> float:
-        """What of an all-to-all along an axis leaves its slice: of each device the share of the others that lie in
-        another slice, of all devices together."""
+        """The fraction of an all-to-all along an axis that leaves its slice: for each device the share of other devices
+        in other slices, averaged over all devices."""
         grid, line = self._along(axis)
         slices = np.array([position.slice for position in self.target.positions])[grid]
         others = np.stack([np.roll(slices, by, line) != slices for by in range(1, grid.shape[line])])
@@ -162,15 +162,15 @@ class MeshPlacement:
 
 
 def is_torus(target: Target) -> bool:
-    """Whether its chips lie on a torus; else any of a slice reaches any other."""
+    """Whether its chips form a torus; otherwise a switch joins any two chips of a slice."""
     return len(target.shape) == target.hardware.torus_dims
 
 
 def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement:
-    """The mesh (axes in the order of plan.AXES) on the target's links, or on as much of the target as it needs.
+    """The mesh (axes in the order of plan.AXES) on the target's links, or on the part of the target that it needs.
 
     Raises:
-        BadInput: the mesh needs more devices than there are.
+        BadInput: the mesh needs more devices than the target has.
     """
     axes, sizes = [axis for axis, _ in mesh], [size for _, size in mesh]
     assert axes == [axis for axis in AXES if axis in axes]
@@ -184,20 +184,20 @@ def place_mesh(target: Target, mesh: Sequence[tuple[str, int]]) -> MeshPlacement
     order = np.empty((math.prod(outer), math.prod(inner)), int)
     for slice, place in itertools.product(range(order.shape[0]), range(order.shape[1])):
         order[slice, place] = index[slice, places[place]]
-    # (outer axes, inner axes) -> outer and inner part of each axis side by side
+    # (outer axes, inner axes) -> for each axis its outer and inner part, adjacent
     pairs = [axis for each in range(len(axes)) for axis in (each, len(axes) + each)]
     return place_in_order(target, mesh, order.reshape([*outer, *inner]).transpose(pairs).reshape(-1).tolist())
 
 
 def place_in_order(target: Target, mesh: Sequence[tuple[str, int]], order: Sequence[int]) -> MeshPlacement:
-    """The mesh with its devices in an order that is given."""
+    """The mesh with its devices in a given order."""
     grid = np.array(order).reshape([size for _, size in mesh])
     ways = [{axis: _crossed(target, grid, line, by) for line, (axis, _) in enumerate(mesh)} for by in (1, -1)]
     return MeshPlacement(target, tuple(mesh), tuple(order), *ways)
 
 
 def slices_spanned(target: Target, mesh: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """How many slices each axis of a mesh spans.
+    """The number of slices that each axis of a mesh spans.
 
     Raises:
         BadInput: the mesh does not divide evenly over the slices.
@@ -206,14 +206,14 @@ def slices_spanned(target: Target, mesh: Sequence[tuple[str, int]]) -> dict[str,
 
 
 def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
-    """How many slices each axis spans: no more than the devices need, the outermost axes first."""
+    """The number of slices that each axis spans: only as many as the devices need, the outermost axes first."""
     devices = math.prod(sizes)
     fits = (s for s in range(1, target.slices + 1) if devices % s == 0 and devices // s <= target.slice_devices)
     left = next(fits, None)
     if left is None:
         raise BadInput(
             f"a mesh of {devices} devices does not divide evenly over the {target.slices} slices of {target}. Try a "
-            f"mesh of {target.devices}."
+            f"mesh of {target.devices} devices."
         )
     spans = []
     for size in sizes:
@@ -223,8 +223,9 @@ def _across_slices(target: Target, sizes: Sequence[int]) -> list[int]:
 
 
 def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, ...]) -> list[Place]:
-    """Where each device of a mesh lies in a slice, in row-major order; `first` marks the axes whose hops count most.
-    Where no box has so many devices, as seven of a 2x4 slice, they lie along one path through the slice."""
+    """The place of each device of a mesh in a slice, in row-major order; `first` marks the axes whose hops count most.
+    Where no box has the right number of devices, such as seven in a 2x4 slice, they follow one path through the
+    slice."""
     shape, cores = target.shape, target.hardware.devices_per_chip
     room, wrap = (*shape, cores), (*target.wrap, False)
     best: tuple[tuple[float, ...], list[list[Place]]] | None = None
@@ -252,13 +253,14 @@ def _within_a_slice(target: Target, sizes: tuple[int, ...], first: tuple[bool, .
 
 @lru_cache(2**14)
 def _line(box: Box, stride: Box, room: Box, wrap: tuple[bool, ...]) -> tuple[list[Place], int]:
-    """The places of an axis whose devices lie in a box, so far apart, and the links of the longest hop round them."""
+    """The places of an axis whose devices fill a box with such strides, and the links of the longest hop round them."""
     places = [tuple(s * x for s, x in zip(stride, at, strict=True)) for at in closed_walk(box)]
     return places, _longest(places, room, wrap)
 
 
 def _divisions(sizes: Sequence[int], room: Box) -> Iterator[tuple[Box, ...]]:
-    """Every choice of a box for each axis, of as many devices as it has, such that together they fit the room."""
+    """All choices of one box per axis, with as many places as its devices, such that the boxes together fit the
+    room."""
     if not sizes:
         yield ()
         return
@@ -277,9 +279,9 @@ def _boxes(devices: int, room: Box) -> Iterator[Box]:
 
 @cache
 def closed_walk(box: Box) -> list[Place]:
-    """Every place of the box, each a single link from the next, and the last from the first where two sides are longer
-    than one and one of them is even: that many rows of a path over the other sides are taken there and back, all but
-    their starts, along which it comes home. Cores of a chip follow each other."""
+    """All places of the box in an order in which neighbours are a single link apart, and so are the last and the first
+    where two sides are longer than one and one of these is even: the walk takes that many rows of a path over the other
+    sides back and forth, without their starts, and returns along the starts. Cores of a chip follow each other."""
     *chips, cores = box
     wide = [axis for axis, size in enumerate(chips) if size > 1]
     even = next((axis for axis in wide if chips[axis] % 2 == 0), None)
@@ -298,7 +300,8 @@ def closed_walk(box: Box) -> list[Place]:
 
 
 def _snake(shape: Sequence[int]) -> list[Place]:
-    """Every place of a box, each a single link from the next: there and back along the last axis."""
+    """All places of a box in an order in which neighbours are a single link apart: back and forth along the last
+    axis."""
     places: list[Place] = [()]
     for size in shape:
         line = range(size)
@@ -318,7 +321,7 @@ def _longest(line: Sequence[Place], room: Box, wrap: Sequence[bool]) -> int:
 
 
 class _Transfers:
-    """Those of every device to its neighbour along one axis of the grid of positions."""
+    """The transfers of every device to its neighbour along one axis of the grid of positions."""
 
     def __init__(self, target: Target, grid: np.ndarray, line: int, by: int) -> None:
         places = target.positions
@@ -328,14 +331,14 @@ class _Transfers:
 
 
 def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> HopPath:
-    """What the hops of one axis of the grid of positions cross when all devices send to their neighbour."""
+    """The links that the hops of one axis of the grid of positions cross when all devices send to their neighbours."""
     transfers = _Transfers(target, grid, line, by)
     if is_torus(target):
         ways, wrapped = _ways(target, transfers)
         load = np.bincount(ways[ways >= 0], minlength=int(ways.max(initial=0)) + 1)
         links = (ways >= 0).sum(0)
         sharing = np.where(ways >= 0, load[ways], 1).max(0, initial=1)
-    else:  # a switch, or a slice whose shape nobody knows: any two devices have a link of their own
+    else:  # a switch, or a slice of unknown shape: any two devices have their own link
         links = np.where(transfers.network | (transfers.senders == transfers.receivers), 0, 1)
         sharing, wrapped = np.ones_like(links), np.zeros(len(links), bool)
     alike = tuple(axis for axis in range(grid.ndim) if axis != line)
@@ -343,8 +346,8 @@ def _crossed(target: Target, grid: np.ndarray, line: int, by: int) -> HopPath:
 
 
 def _ways(target: Target, transfers: _Transfers) -> tuple[np.ndarray, np.ndarray]:
-    """(the links that each transfer takes within its slice, one after the other, int[steps, transfers]: chip, axis of
-    the torus and direction as one number, or -1; whether it wraps around)."""
+    """(the links that each transfer takes within its slice, in sequence, int[steps, transfers]: chip, axis of the torus
+    and direction as one number, or -1; whether it wraps around)."""
     starts, ends = transfers.coords[transfers.senders], transfers.coords[transfers.receivers]
     slices, at, taken = transfers.slices[transfers.senders], starts.copy(), []
     wrapped = np.zeros(len(starts), bool)

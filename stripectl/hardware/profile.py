@@ -1,7 +1,7 @@
-"""A machine as arithmetic sees it: rates, memory and links, every figure with the source it was taken from.
+"""A machine in figures: rates, memory and links, each with its source.
 
 A profile in `profiles/hardware/` gives figures per JAX device, as `{value, source}`; `stripectl topology --measure`
-writes one of the machine at hand. A figure that nobody publishes is left out, and is None here.
+writes a profile of the local machine. A figure that is not published is absent from the profile, and None here.
 """
 
 import math
@@ -16,7 +16,7 @@ from stripectl.util.files import load_profile, profile_names, unknown_name
 
 Kind = Literal["cpu", "tpu", "gpu"]
 
-# Figures of a profile -> the unit that the name ends in says it all; `Hardware` holds the same names.
+# Figures of a profile -> their meaning; the name ends in the unit, and `Hardware` has fields of the same names.
 FIGURES = (
     "matmul_flops_per_s_bfloat16",
     "matmul_flops_per_s_float32",
@@ -30,40 +30,41 @@ FIGURES = (
     "network_bytes_per_s_one_way",
     "clock_hz",
 )
-MIN_FIGURE, MAX_FIGURE = 1e-15, 1e24  # that a figure can be
+MIN_FIGURE, MAX_FIGURE = 1e-15, 1e24  # the range of a figure
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one way."""
+    """One kind of device. Rates are peaks for dense matrices unless `achievable`; a link is one link, one direction."""
 
     name: str
     kind: str
     device_kinds: tuple[str, ...]  # as jax.Device.device_kind prints it
     devices_per_chip: int
     devices_per_host: int
-    torus_dims: int  # 0: any device reaches any other through a switch
-    wrap: str | None  # which axes of a slice close to a ring: those as long as the pod's, or all where all are 4n long
+    torus_dims: int  # 0: a switch joins any two devices
+    wrap: str | None  # which axes of a slice close to a ring: axes as long as the pod's, or all where all are 4n long
     host: tuple[int, ...]  # chips on each axis of the torus: of a host, and of a pod
     pod: tuple[int, ...]
-    slices: tuple[tuple[int, ...], ...]  # shapes the cloud sells, in chips
-    counted: int  # what a chip counts in a cloud name: v4-32 has 16 chips of 2 cores
-    chip_config: str | None  # what libtpu calls the chip with as many devices
+    slices: tuple[tuple[int, ...], ...]  # shapes that the cloud sells, in chips
+    counted: int  # what a cloud name counts per chip: v4-32 has 16 chips of 2 cores
+    chip_config: str | None  # libtpu's name for a chip with this number of devices
     aliases: tuple[str, ...]
-    overlaps: bool  # collectives run beside compute
-    kernel: str  # that its users have
-    compiler: Mapping[str, Any]  # what a GPU's compiler asks of a device that is not there
+    overlaps: bool  # whether collectives run while the device computes
+    kernel: str  # the kernel that its users have
+    compiler: Mapping[str, Any]  # what a GPU's compiler needs to know about a device that is absent
     figures: Mapping[str, float]
     sources: Mapping[str, str]
 
     @property
     def cores(self) -> int:
-        """Of a device, that share its programs: two of a TPU v4, which its compiler makes one device."""
+        """The cores of a device, which share its programs: a TPU v4 has two, which its compiler treats as one
+        device."""
         return max(1, self.counted // self.devices_per_chip)
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """The compute capability of a GPU, as (major, minor); None where the profile does not say it."""
+        """The compute capability of a GPU, as (major, minor); None where the profile has none."""
         major, _, minor = str(self.compiler.get("compute_capability", "")).partition(".")
         return (int(major), int(minor)) if minor else None
 
@@ -75,7 +76,7 @@ class Hardware:
         return self.figure(f"matmul_flops_per_s_{dtype}")
 
     def fields(self) -> dict[str, Any]:
-        """What a profile says besides its figures, as it is written there."""
+        """The other fields of a profile, as they are written there."""
         listed = {key: list(value) if isinstance(value := getattr(self, key), tuple) else value for key in FIELDS}
         return listed | {"slices": [format_shape(shape) for shape in self.slices]}
 
@@ -84,7 +85,7 @@ class Hardware:
         """A machine by name or by the path of a profile.
 
         Raises:
-            BadInput: unknown name, or a file that is no profile.
+            BadInput: the name is unknown, or the file is not a profile.
         """
         path, content = load_profile("hardware", "hardware", name)
         return cls.from_mapping(path, content)
@@ -96,7 +97,7 @@ class Hardware:
             if key not in known:
                 raise unknown_name(f"field in the hardware {path}:", key, known)
             if key in FIELDS and not FIELDS[key].is_valid(value):
-                raise BadInput(f"the hardware {path} says {key}: {value!r}; it must be {FIELDS[key].description}.")
+                raise BadInput(f"the hardware {path} has {key}: {value!r}, but it must be {FIELDS[key].description}.")
         if "kind" not in content:
             raise BadInput(f"the hardware {path} has no kind; it must be {FIELDS['kind'].description}.")
         given: dict[str, Any] = {key: content.get(key, field.default) for key, field in FIELDS.items()}
@@ -108,7 +109,7 @@ class Hardware:
             *(("slices", x) for x in given["slices"]),
         ):
             if axes and len(axes) != given["torus_dims"]:
-                raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, and {len(axes)} in {name}.")
+                raise BadInput(f"the hardware {path} has {given['torus_dims']} torus_dims, but {len(axes)} in {name}.")
         _check_compiler(path, given)
         if given["host"]:
             given["devices_per_host"] = math.prod(given["host"]) * given["devices_per_chip"]
@@ -116,7 +117,7 @@ class Hardware:
 
 
 class ProfileField(NamedTuple):
-    """A field of a profile: what it is where it is left out, the test of a value, and the test in words."""
+    """A field of a profile: its default, the test of a value, and the test in words."""
 
     default: Any
     is_valid: Callable[[Any], bool]
@@ -171,10 +172,10 @@ FIELDS = {
 
 
 def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
-    """That what a compiler asks of a device can be told to it.
+    """Check the values that a compiler needs about a device.
 
     Raises:
-        BadInput: it cannot.
+        BadInput: a value has the wrong form, or the device's name is missing.
     """
     for name, value in given["compiler"].items():
         what = "a positive number"
@@ -182,10 +183,10 @@ def _check_compiler(path: Path, given: Mapping[str, Any]) -> None:
         if name == "compute_capability":
             what, fits = "two numbers with a dot, such as 9.0", re.fullmatch(r"\d+\.\d+", str(value))
         if not fits:
-            raise BadInput(f"the hardware {path} says {name}: {value!r} in compiler; it must be {what}.")
+            raise BadInput(f"the hardware {path} has {name}: {value!r} in compiler, but it must be {what}.")
     if given["compiler"] and not given["device_kinds"]:
         raise BadInput(
-            f"the hardware {path} has a compiler and no device_kinds, whose first is the device it asks for."
+            f"the hardware {path} has a compiler but no device_kinds. Add device_kinds, with the device's name first."
         )
 
 
@@ -198,9 +199,9 @@ def _figures(path: Path, entries: Any) -> tuple[dict[str, float], dict[str, str]
             raise unknown_name(f"figure in the hardware {path}:", str(key), FIGURES)
         value = entry.get("value") if isinstance(entry, dict) else None
         if not isinstance(value, int | float) or isinstance(value, bool) or not MIN_FIGURE <= value <= MAX_FIGURE:
-            raise BadInput(f"the hardware {path} gives {key} no positive number; write {{value: 1.0e+9, source: ...}}.")
+            raise BadInput(f"{key} in the hardware {path} must be a positive number: {{value: 1.0e+9, source: ...}}.")
         if not entry.get("source"):
-            raise BadInput(f"the hardware {path} gives {key} no source.")
+            raise BadInput(f"{key} in the hardware {path} has no source.")
     values = {key: float(entry["value"]) for key, entry in entries.items()}
     return values, {key: str(entry["source"]) for key, entry in entries.items()}
 
@@ -210,7 +211,7 @@ def hardware_names() -> tuple[str, ...]:
 
 
 def named_by_device(device_kind: str) -> Hardware | None:
-    """The profile of a device by what JAX calls it, or None."""
+    """The profile of a device by JAX's name for it, or None."""
     for name in hardware_names():
         hardware = Hardware.load(name)
         if device_kind in hardware.device_kinds:
@@ -228,9 +229,10 @@ def min_hiding_rows(
 ) -> float | None:
     """The smallest block (rows per shard) whose hop hides behind its tiles: c >= F/B (Liu et al. 2023, section 3).
 
-    A hop moves 2 c d e bytes for each key/value head, a whole block computes 4 c^2 d FLOPs for each of the `group`
-    query heads that share it, of which a causal balanced layout needs only `pairs_share` = 1/2:
-    c = e F / (2 B group pairs_share), with e = `dtype_bytes`. B is `bytes_per_s` where the hop is more than a link.
+    A hop moves 2 c d e bytes per key/value head. A whole block computes 4 c^2 d FLOPs for each of the `group` query
+    heads that share it; a balanced causal layout needs only `pairs_share` = 1/2 of them:
+    c = e F / (2 B group pairs_share), with e = `dtype_bytes`. B is `bytes_per_s` where the hop crosses more than a
+    link.
     """
     rate, link = hardware.flops_per_s(dtype), bytes_per_s or hardware.figure("link_bytes_per_s_one_way")
     if rate is None or link is None:

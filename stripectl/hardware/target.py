@@ -1,7 +1,7 @@
-"""A target is the machine a plan is for: `local`, `cpu:2`, `h100:8`, `v5e:4x4`, `v4-32`, `2*v5e:4x4`.
+"""A target is the machine that a plan is for: `local`, `cpu:2`, `h100:8`, `v5e:4x4`, `v4-32`, `2*v5e:4x4`.
 
-A slice is devices that meet without a network: a box of TPU chips on a torus, a node of GPUs behind a switch. Its size
-is written in chips on each axis, or by the cloud's name for it; a target is one slice, or several alike.
+The devices of a slice are joined without a network: a box of TPU chips on a torus, or a node of GPUs behind a switch.
+Its size is given in chips on each axis, or by the cloud's name for it; a target is one slice, or several equal slices.
 """
 
 import functools
@@ -21,7 +21,8 @@ MAX_CHIPS = 2**16
 
 
 class Position(NamedTuple):
-    """Where a device is: its slice, its chip's place on each axis there, which core of the chip, and its host."""
+    """A device's position: its slice, its chip's place on each axis of the slice, its core of the chip, and its
+    host."""
 
     slice: int
     coords: tuple[int, ...]
@@ -31,7 +32,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """Slices of one kind of device, alike: (8,) is eight behind a switch or in a row, (4, 4) a part of a torus."""
+    """Equal slices of one kind of device: (8,) is eight behind a switch or in a row, (4, 4) is a part of a torus."""
 
     hardware: Hardware
     shape: tuple[int, ...]  # of a slice, in chips
@@ -54,7 +55,7 @@ class Target:
 
     @property
     def host_shape(self) -> tuple[int, ...]:
-        """Chips of one host on each axis; where nobody says, and behind a switch, a slice is one host."""
+        """Chips of one host on each axis; behind a switch, or where it is unknown, a slice is one host."""
         if len(self.hardware.host) != len(self.shape):
             return self.shape
         return tuple(map(min, self.hardware.host, self.shape))
@@ -65,8 +66,8 @@ class Target:
 
     @property
     def wrap(self) -> tuple[bool, ...]:
-        """Whether a link leads from the end of each axis back to its start. A 2D pod has such links on its own edges
-        only; in a 3D pod the optical switches close every slice of whole 4x4x4 cubes."""
+        """Whether a link leads from the end of each axis back to its start. A 2D pod has such links only at its own
+        edges; in a 3D pod the optical switches close every slice of whole 4x4x4 cubes."""
         if self.hardware.wrap == "full_axis" and len(self.hardware.pod) == len(self.shape):
             return tuple(size == full for size, full in zip(self.shape, self.hardware.pod, strict=True))
         cubes = self.hardware.wrap == "multiple_of_4" and all(size % 4 == 0 for size in self.shape)
@@ -74,8 +75,8 @@ class Target:
 
     @cached_property
     def positions(self) -> list[Position]:
-        """Every device's, in the order in which JAX lists the devices of such a topology: slice by slice, host by
-        host, chip by chip, the first axis fastest, and both cores of a chip together."""
+        """All devices' positions, in the order in which JAX lists the devices of such a topology: slice by slice, host
+        by host, chip by chip, with the first axis fastest, and both cores of a chip together."""
         host = self.host_shape
         grid = [size // each for size, each in zip(self.shape, host, strict=True)]
         places = list(product(range(self.slices), _first_fastest(grid)))
@@ -88,13 +89,13 @@ class Target:
 
     @property
     def topology_arguments(self) -> dict[str, Any]:
-        """What `jax.experimental.topologies.get_topology_desc` is to be called with for these devices.
+        """The arguments of `jax.experimental.topologies.get_topology_desc` for these devices.
 
         Raises:
-            BadInput: not a TPU slice of a known shape.
+            BadInput: the target is not a TPU slice of a known shape.
         """
         if self.hardware.kind != "tpu" or len(self.shape) != self.hardware.torus_dims:
-            raise BadInput(f"{self} is no TPU slice of a known shape. stripectl list targets has them.")
+            raise BadInput(f"{self} is not a TPU slice of a known shape. Try stripectl list targets.")
         ones = (1,) * (3 - len(self.shape))
         return {
             "platform": "tpu",
@@ -107,7 +108,7 @@ class Target:
 
     @property
     def cloud_name(self) -> str | None:
-        """What the cloud calls one slice, where it sells it."""
+        """The cloud's name of one slice, where it sells the slice."""
         if self.shape not in self.hardware.slices:
             return None
         return f"{self.hardware.name}-{math.prod(self.shape) * self.hardware.counted}"
@@ -118,19 +119,19 @@ def _first_fastest(shape: list[int] | tuple[int, ...]) -> Iterator[tuple[int, ..
 
 
 def parse_target(text: str, hardware: Hardware | None = None) -> Target:
-    """A target by name. `hardware` replaces the profile that the name stands for (a measured one, say).
+    """A target by name. `hardware` replaces the profile that the name stands for, for example by a measured profile.
 
-    A number alone is the cloud's shape of so many chips (`v5e:16` is `v5e:4x4`), or so many GPUs, in whole nodes where
-    they are more than one.
+    A single number is the cloud's shape with that number of chips (`v5e:16` is `v5e:4x4`), or a number of GPUs, which
+    must be a multiple of a node where it is larger than one.
 
     Raises:
-        BadInput: not a target, unknown hardware, or a shape the hardware does not come in.
+        BadInput: not a target, unknown hardware, or a shape that the hardware does not have.
     """
     match = re.fullmatch(r"(?:([1-9]\d{0,3})\*)?([\w.-]+?)(?::(\d{1,6}(?:x\d{1,6}){0,7})|-(\d{1,6}))", text)
     if not match:
         raise BadInput(
-            f"{text!r} is not a target. Write local, cpu:2, h100:8, v5e:4x4, v4-32 or 2*v5e:4x4 (all of them: "
-            f"stripectl list targets)."
+            f"{text!r} is not a target. Write local, cpu:2, h100:8, v5e:4x4, v4-32 or 2*v5e:4x4; stripectl list "
+            f"targets prints all."
         )
     machine = _hardware(match[2], hardware)
     slices, shape = int(match[1] or 1), parse_shape(match[3] or match[4])
@@ -147,8 +148,8 @@ def parse_target(text: str, hardware: Hardware | None = None) -> Target:
 
 @dataclass(frozen=True)
 class TargetName:
-    """A target as a file names it: the profile of its hardware need not be here. A text that is no target's is a name
-    without a shape."""
+    """A target as a file names it; its hardware may have no profile here. A text that is not a target is a name without
+    a shape."""
 
     hardware: str
     shape: tuple[int, ...] = ()  # of a slice, in chips
@@ -160,27 +161,27 @@ class TargetName:
 
     @property
     def kind(self) -> str:
-        """The kind of its hardware; of hardware without a profile, a CPU's."""
+        """The kind of its hardware; CPU where the hardware has no profile."""
         return Hardware.load(self.hardware).kind if self.hardware in hardware_names() else "cpu"
 
     def load(self) -> Target:
-        """The target, by the profile of its hardware.
+        """The target, with the profile of its hardware.
 
         Raises:
-            BadInput: there is no such profile, or the hardware does not come in this shape.
+            BadInput: the profile does not exist, or the hardware does not have this shape.
         """
         return parse_target(str(self))
 
 
 @functools.lru_cache(4096)  # measurements of a run share their targets
 def read_target(text: str) -> TargetName:
-    """The target that a file names."""
+    """The target named in a file."""
     match = re.fullmatch(r"(?:([2-9]|[1-9]\d{1,3})\*)?([\w.-]+):([1-9]\d{0,5}(?:x[1-9]\d{0,5}){0,7})", text)
     return TargetName(match[2], parse_shape(match[3]), int(match[1] or 1)) if match else TargetName(text)
 
 
 def target_of(hardware: Hardware, devices: int) -> Target:
-    """So many devices in the shape that they come in: the slice that the cloud sells, whole nodes, else a row."""
+    """`devices` devices in a shape that exists: a slice that the cloud sells, else whole nodes, else a row."""
     chips, node = max(1, devices // hardware.devices_per_chip), hardware.devices_per_host
     if hardware.kind == "gpu" and node > 1 and devices > node and devices % node == 0:
         return Target(hardware, (node,), devices // node)
@@ -194,7 +195,7 @@ def _hardware(name: str, given: Hardware | None) -> Hardware:
     if not named:
         raise unknown_name("hardware in the target", name, known)
     if given and given.kind != named[0].kind:
-        raise BadInput(f"the profile {given.name} is of a {given.kind}, and {name} is a {named[0].kind}.")
+        raise BadInput(f"the profile {given.name} is for a {given.kind}, but {name} is a {named[0].kind}.")
     return given or named[0]
 
 
@@ -202,21 +203,21 @@ def _behind_a_switch(machine: Hardware, shape: tuple[int, ...], slices: int, tex
     """GPUs in nodes, or processes of this machine."""
     name, count, node = machine.name, math.prod(shape), machine.devices_per_host
     if len(shape) > 1:
-        raise BadInput(f"{name} devices meet at a switch, so {text} has one number too many. Try {name}:{count}.")
+        raise BadInput(f"{name} has no torus, so {text} needs a device count, not a shape. Try {name}:{count}.")
     if machine.kind != "gpu" or node == 1:
         if slices > 1:
-            raise BadInput(f"{name} devices are those of one machine, not of {slices}. Try {name}:{slices * count}.")
+            raise BadInput(f"{name} devices are in one machine, not in {slices}. Try {name}:{slices * count}.")
         return Target(machine, shape)
     if count > node and count % node:
         fewer, more = (Target(machine, (node,), nodes) for nodes in (count // node, count // node + 1))
-        raise BadInput(f"{text} is more than a node of {node}, but no whole nodes. Try {fewer} or {more}.")
+        raise BadInput(f"{text} is more than a node of {node}, but not a multiple. Try {fewer} or {more}.")
     return Target(machine, (min(count, node),), slices * max(1, count // node))
 
 
 def _sold(machine: Hardware, count: int, text: str) -> tuple[int, ...]:
     """The shape of a cloud name, whose number counts cores or chips."""
     if not machine.slices:
-        raise BadInput(f"{text} is no name of a slice. Try {machine.name}:{count}.")
+        raise BadInput(f"{text} is not the name of a slice. Try {machine.name}:{count}.")
     shapes = [shape for shape in machine.slices if math.prod(shape) * machine.counted == count]
     if not shapes:
         raise BadInput(f"no slice is called {text}. Nearest: {nearest_slices(machine, count / machine.counted)}.")
@@ -228,32 +229,32 @@ def _shape(machine: Hardware, shape: tuple[int, ...], text: str) -> tuple[int, .
     chips = math.prod(shape)
     if len(shape) == 1:
         sold = [each for each in (*machine.slices, (1,) * machine.torus_dims) if math.prod(each) == chips]
-        reason = None if sold else "no slice of so many chips is sold; name its shape"
+        reason = None if sold else "no slice with this number of chips is sold; name a shape"
         shape = sold[0] if sold else shape
     else:
         reason = why_shape_unsupported(machine, shape)
     if reason:
-        raise BadInput(f"{machine.name} does not come as {text}: {reason}. Nearest: {nearest_slices(machine, chips)}.")
+        raise BadInput(f"{machine.name} does not exist as {text}: {reason}. Nearest: {nearest_slices(machine, chips)}.")
     return shape
 
 
 def why_shape_unsupported(machine: Hardware, shape: tuple[int, ...]) -> str | None:
-    """Why no slice has this shape, or None: it is made of whole hosts, and fits the pod. Where optical switches join
-    4x4x4 cubes, a slice of whole cubes may be as long as there are cubes."""
+    """Why no slice has this shape, or None: a slice consists of whole hosts and fits the pod. Where optical switches
+    join 4x4x4 cubes, a slice of whole cubes may be as long as there are cubes."""
     if len(shape) != machine.torus_dims:
-        return f"a slice has {machine.torus_dims} axes, as {format_shape((4,) * machine.torus_dims)} has"
+        return f"a slice has {machine.torus_dims} axes, as in {format_shape((4,) * machine.torus_dims)}"
     if min(shape) < 1:
-        return "an axis has at least one chip"
+        return "each axis needs at least one chip"
     if any(size > host and size % host for size, host in zip(shape, machine.host, strict=False)):
-        return f"a host has {format_shape(machine.host)} chips, and a slice whole hosts"
+        return f"a host has {format_shape(machine.host)} chips, and a slice consists of whole hosts"
     cubes = machine.wrap == "multiple_of_4" and all(size % 4 == 0 for size in shape)
     too_long = any(size > most for size, most in zip(sorted(shape), sorted(machine.pod), strict=False))
     if machine.pod and (math.prod(shape) > math.prod(machine.pod) or (too_long and not cubes)):
-        return f"a pod has {format_shape(machine.pod)} chips"
+        return f"a pod has only {format_shape(machine.pod)} chips"
     return None
 
 
 def nearest_slices(machine: Hardware, chips: float, count: int = 3) -> str:
-    """The slices of about so many chips, nearest first, by both names."""
+    """The slices with about this number of chips, nearest first, by both names."""
     near = sorted(machine.slices, key=lambda shape: abs(math.log(math.prod(shape) / max(chips, 0.5))))[:count]
     return ", ".join(f"{target} ({target.cloud_name})" for shape in near if (target := Target(machine, shape)))

@@ -1,5 +1,5 @@
-"""Where a compiled program begins and ends its transfers: collectives that block, starts and dones, and the chains of
-fusions by which TPUs carry a transfer on beside other work. Opcodes decide, and what fusions hold; never names.
+"""Where a compiled program begins and ends its transfers: blocking collectives, starts and dones, and the chains of
+fusions by which TPUs continue a transfer during other work. Opcodes and the content of fusions decide, never names.
 """
 
 import re
@@ -16,22 +16,22 @@ OPERAND = re.compile(r"%([\w.\-]+)")
 
 
 class Span(NamedTuple):
-    """A transfer in one computation. One that does not block runs from its start to its done, `end`, which is empty
-    where it is not in this computation; `between` is what is scheduled in that time."""
+    """A transfer in one computation. An asynchronous transfer runs from its start to its done, `end`, which is empty
+    where the done is not in this computation; `between` are the instructions scheduled in that time."""
 
-    sent: tuple[Instruction, ...]  # its collectives: the instruction itself, or those that it holds
+    sent: tuple[Instruction, ...]  # its collectives: the instruction itself, or those that it contains
     blocks: bool
     end: str
     between: tuple[Instruction, ...]
 
 
 def base(opcode: str) -> str:
-    """The opcode of the whole, of that of a part."""
+    """The opcode of a whole operation, from the opcode of its start or done."""
     return opcode.removesuffix("-start").removesuffix("-done").removesuffix("-update")
 
 
 def instructions_inside(module: Module, instruction: Instruction) -> list[Instruction]:
-    """What a fusion or an asynchronous call holds, fusions in it too."""
+    """The instructions in a fusion or an asynchronous call, and in fusions inside it."""
     found = []
     for name in instruction.called:
         for line in module.computations.get(name, ()):
@@ -40,7 +40,7 @@ def instructions_inside(module: Module, instruction: Instruction) -> list[Instru
 
 
 def collectives_inside(module: Module, instruction: Instruction) -> tuple[Instruction, ...]:
-    """The collectives that an instruction is or holds; what loops and calls hold has a place of its own."""
+    """The collectives that an instruction is or contains; those in loops and calls belong to other computations."""
     if instruction.opcode in CONTAINERS:
         return ()
     lines = [instruction, *instructions_inside(module, instruction)]
@@ -48,13 +48,13 @@ def collectives_inside(module: Module, instruction: Instruction) -> tuple[Instru
 
 
 def operands(lines: Sequence[Instruction]) -> dict[str, list[str]]:
-    """The operands of each instruction that are of the same computation."""
+    """The operands of each instruction that belong to the same computation."""
     names = {line.name for line in lines}
     return {line.name: [name for name in OPERAND.findall(line.rest) if name in names] for line in lines}
 
 
 def spans(module: Module, lines: Sequence[Instruction]) -> dict[str, Span]:
-    """The transfers of a computation by the instruction that begins them."""
+    """The transfers of a computation, by the instruction that begins them."""
     at = {line.name: index for index, line in enumerate(lines)}
     held = {line.name: (line, collectives_inside(module, line), instructions_inside(module, line)) for line in lines}
     moves = {name: collectives for name, (_, collectives, _) in held.items() if collectives}
@@ -84,7 +84,7 @@ def _ends(line: Instruction, within: Sequence[Instruction]) -> bool:
 
 
 def _origin(name: str, used: Mapping[str, Sequence[str]], begun: set[str], through: set[str]) -> str:
-    """The start that an end belongs to, through what carries it; empty where that is not here."""
+    """The start that an end belongs to, followed through the fusions between; empty where it is not here."""
     for operand in used[name]:
         if operand in begun:
             return operand

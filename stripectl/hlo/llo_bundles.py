@@ -1,24 +1,24 @@
-"""What a Pallas kernel's tiles cost by the TPU compiler's own schedule: the VLIW bundles of a dump of libtpu.
+"""The cost of a Pallas kernel's tiles in the TPU compiler's own schedule: the VLIW bundles of a libtpu dump.
 
-A bundle is what a core issues at once, about one cycle each where nothing waits. The compiler writes them where a
-program is compiled with `dump_flags` in LIBTPU_INIT_ARGS: one file a kernel, TIME-NAME-NN-final_bundles.txt, where NAME
-is the HLO instruction's (`splash_mha_fwd_residuals.6`), so a program's text says which call is which. The format is
-undocumented; what is read here was found in dumps of libtpu 0.0.42 for v4, v5e, v5p, v6e and tpu7x:
+A bundle is issued at once, in about one cycle where nothing waits. The compiler writes bundles where a program is
+compiled with `dump_flags` in LIBTPU_INIT_ARGS: one file per kernel, TIME-NAME-NN-final_bundles.txt, where NAME is the
+HLO instruction's (`splash_mha_fwd_residuals.6`), so a program's text shows which call is which. The format is
+undocumented; this description is from dumps of libtpu 0.0.42 for v4, v5e, v5p, v6e and tpu7x:
 
-- a kernel is one loop over the steps of its grid (`LB`), whose bundles are marked `>` where they are not empty (`>>` in
-  a loop inside, such as a copy's). It takes two turns more, because its loads and stores are pipelined; how many stands
-  in its exit test, but for a grid as long as the device says;
-- a branch forward to `$regionN`, which starts further down, may leave out the bundles between: a guarded region.
+- A kernel is one loop over the steps of its grid (`LB`), whose bundles are marked `>` where they are not empty (`>>` in
+  a loop inside, such as a copy's). It has two more iterations than steps, because its loads and stores are pipelined;
+  its exit test holds their number, except for a grid whose length only the device knows.
+- A branch forward to `$regionN`, which starts further down, may skip the bundles between: a guarded region.
 
-The innermost region that holds most of the matmuls is the tile; where several hold as many, the shortest is that of
-whole tiles and the longest that of boundary ones. A kernel with a mask guards it, because its grid also steps over dead
-tiles; one without a mask does not. Guarded regions without matmuls start and end a row of tiles.
+The innermost region with most of the matmuls is the tile; where several have equally many, the shortest is the region
+of whole tiles and the longest the region of boundary tiles. A kernel with a mask guards it, because its grid also steps
+over dead tiles; a kernel without a mask does not. Guarded regions without matmuls start and end a row of tiles.
 
-Bundles leave out waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of dK/dV
-on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
+Bundles do not include waiting: for memory, and for a matrix unit that is given work faster than it takes it (tiles of
+dK/dV on v5e show 10 % fewer bundles than their matmuls take at the peak rate). Take the longer of the two.
 
-On v4 and v5p a JAX device is two cores, and bundles and steps are those of one: kernels that share their grid (splash's
-forward) show half of its steps, others (dQ, dK/dV) run all of them on one core while the other has none.
+On v4 and v5p a JAX device is two cores, and bundles and steps belong to one core: kernels that share their grid
+(splash's forward) show half of its steps, others (dQ, dK/dV) run all of them on one core while the other is idle.
 """
 
 import re
@@ -37,25 +37,25 @@ BRANCH = re.compile(r"sbr\.rel \(!?%p\w+\) target = \$region(\d+)")
 TARGET = re.compile(r"Start/End empty region (\d+)")
 MATMUL = re.compile(r"\bvmatmul\.")
 TURNS = re.compile(r"scmp\.ge\.s32\.totalorder %\w+, (\d+) /\* loop exit test")
-PIPELINED = 2  # turns of the loop in which the first step is only loaded, or the last only stored
+PIPELINED = 2  # iterations of the loop in which the first step is only loaded, or the last step only stored
 
 
 class Bundle(NamedTuple):
     address: int
     tag: str
-    loops: int  # around it, but for an empty one
+    loops: int  # around it, except an empty loop
     text: str
 
 
 class Region(NamedTuple):
-    """Bundles [start, end) that a branch may leave out."""
+    """Bundles [start, end) that a branch may skip."""
 
     start: int
     end: int
 
 
 def dump_flags(folder: Path) -> str:
-    """For LIBTPU_INIT_ARGS of a process that compiles: the final bundles of every program go to `folder`."""
+    """Flags for LIBTPU_INIT_ARGS of a process that compiles: the final bundles of every program go to `folder`."""
     return f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true --xla_jf_dump_llo_pass_label_regex=final.*"
 
 
@@ -63,7 +63,7 @@ def kernels(folder: Path) -> list[KernelBundles]:
     """The Pallas kernels of a dump, by name.
 
     Raises:
-        StripectlError: the folder holds no dump, no kernel, or one in a format that is not known.
+        StripectlError: the folder holds no dump or no kernel, or the format is unknown.
     """
     files = [(found[1], path) for path in sorted(folder.glob("*.txt")) if (found := FILE.fullmatch(path.name))]
     if not files:
@@ -75,7 +75,7 @@ def kernels(folder: Path) -> list[KernelBundles]:
 
 
 def is_kernel(path: Path) -> bool:
-    """Whether the dump is of a custom call; the others are the compiler's own fusions."""
+    """Whether a dump is of a custom call; the others are the compiler's own fusions."""
     with path.open() as file:
         return any(CALL.search(line) for line in file)
 
@@ -84,7 +84,7 @@ def kernel(name: str, text: str) -> KernelBundles:
     """A kernel from the text of its bundles.
 
     Raises:
-        StripectlError: a format that is not known.
+        StripectlError: the format is unknown.
     """
     bundles = list(parse_bundles(text.splitlines()))
     first, last, turns = the_loop(name, bundles)
@@ -97,7 +97,7 @@ def kernel(name: str, text: str) -> KernelBundles:
         sizes[home[bundle.address]] += 1
     most = max(matmuls.values())
     if not most:
-        raise StripectlError(f"the bundles of {name} hold no matmul that is known. Its format is not known.")
+        raise StripectlError(f"the bundles of {name} hold no known matmul. Their format is unknown.")
     tiles = [region for region, count in matmuls.items() if count == most]
     around = {region for region in regions for tile in tiles if tile and region != tile and encloses(region, tile)}
     step = sum(sizes[region] for region in {None, *around} - {*tiles})
@@ -108,7 +108,7 @@ def kernel(name: str, text: str) -> KernelBundles:
 
 
 def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:
-    """Bundles in order; one may be written over several lines."""
+    """Bundles in order; a bundle may extend over several lines."""
     head, text = (-1, "", 0), list[str]()
     for line in [*lines, "0 :"]:
         if found := BUNDLE.match(line):
@@ -120,13 +120,13 @@ def parse_bundles(lines: Iterable[str]) -> Iterator[Bundle]:
 
 
 def the_loop(name: str, bundles: list[Bundle]) -> tuple[int, int, int | None]:
-    """(first bundle, last bundle, turns if they are known) of the one loop of a kernel."""
+    """(first bundle, last bundle, iterations if known) of the one loop of a kernel."""
     heads = [bundle.address for bundle in bundles if bundle.tag == "LB" and bundle.loops == 1]
     exits = [int(found[1]) for bundle in bundles if (found := TURNS.search(bundle.text))]
     if [bundle.address for bundle in bundles] != list(range(len(bundles))) or len(heads) != 1 or len(exits) > 1:
         raise StripectlError(
             f"the bundles of {name} are not one loop over the steps of a grid ({len(heads)} loops in "
-            f"{len(bundles)} bundles). Their format is not known."
+            f"{len(bundles)} bundles). Their format is unknown."
         )
     last = max(bundle.address for bundle in bundles if bundle.loops)
     branches = (bundle.address for bundle in bundles[last:] if BRANCH.search(bundle.text))
@@ -134,7 +134,7 @@ def the_loop(name: str, bundles: list[Bundle]) -> tuple[int, int, int | None]:
 
 
 def guarded(bundles: list[Bundle]) -> list[Region]:
-    """The regions that a branch forward may leave out."""
+    """The regions that a forward branch may skip."""
     targets = {int(number): bundle.address for bundle in bundles for number in TARGET.findall(bundle.text)}
     jumps = ((bundle.address, int(number)) for bundle in bundles for number in BRANCH.findall(bundle.text))
     return [Region(at + 1, targets[to]) for at, to in jumps if targets.get(to, at) > at]

@@ -1,5 +1,5 @@
-"""A compiled program's text as a tree: computations of instructions, what they call, how often loops run, and the
-collectives among them: what each device really sends.
+"""A compiled program's text as a tree: computations of instructions, the computations that they call, how often loops
+run, and the collectives among them: the data that each device really sends.
 
 The text is the schedule: inside a computation instructions run in the order in which they are printed.
 """
@@ -28,11 +28,11 @@ CONSTANT = re.compile(r"constant\((\d+)\)")
 CHAINED = 'chain_id="'
 CHAIN_START = 'custom_call_target="AsyncCollectiveStart"'
 SCOPE = re.compile(r'op_name="([^"]*)"')
-HOP = re.compile(r"stripectl_(forward|backward)_hop_([a-z]+)_(\d+)_of_(\d+)")  # a Pallas kernel's name that makes a hop
+HOP = re.compile(r"stripectl_(forward|backward)_hop_([a-z]+)_(\d+)_of_(\d+)")  # the name of a Pallas kernel with a hop
 
 
 class KernelHop(NamedTuple):
-    """What a kernel of a pass sends on along an axis: the last so many of its arrays, a part of so many each time."""
+    """The transfer of a kernel with a hop: the last `arrays` arrays along an axis, one of several parts each time."""
 
     passes: str
     axis: str
@@ -50,15 +50,15 @@ class Instruction(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """Where the program said it: jax.named_scope and the transformations around it."""
+        """Its place in the source program: jax.named_scope and the transformations around it."""
         found = SCOPE.search(self.rest)
         return found[1] if found else ""
 
     @property
     def called(self) -> list[str]:
-        """Computations that run when it runs; of a loop only the body."""
+        """Computations that run when it runs; for a loop only the body."""
         if self.opcode in OPCODES or self.opcode.removesuffix("-start") in OPCODES:
-            return []  # what an all-reduce applies to each element
+            return []  # the function that an all-reduce applies to each element
         names = CALLED.findall(self.rest)
         for branches in BRANCHES.findall(self.rest):
             names += [name.strip().lstrip("%") for name in branches.split(",")]
@@ -71,12 +71,12 @@ class Instruction(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of its result."""
+        """The bytes of its result."""
         return sum(size_bytes(dtype, sizes) for dtype, sizes in SHAPE.findall(self.result))
 
 
 class ReachedComputation(NamedTuple):
-    """A computation on one way from the entry to it: how often it runs, and the instructions that lead there."""
+    """A computation on one path from the entry: how often it runs, and the instructions on the path."""
 
     name: str
     times: int
@@ -110,8 +110,8 @@ class Module:
     def reached(
         self, enter: Callable[[Instruction], list[str]] = lambda line: line.called
     ) -> Iterator[ReachedComputation]:
-        """Every way to a computation, the entry last; `enter` says which of those that an instruction calls are gone
-        to. A loop that does not say how often it runs counts as once a turn of what is around it."""
+        """Every path to a computation, the entry last; `enter` selects which called computations are followed. A loop
+        of unknown length counts as one iteration."""
 
         def visit(at: ReachedComputation) -> Iterator[ReachedComputation]:
             for line in self.computations[at.name]:
@@ -124,8 +124,8 @@ class Module:
         return visit(ReachedComputation(self.entry, 1, ()))
 
     def trips(self, instruction: Instruction) -> int | None:
-        """How often a loop runs, by the compiler's word or the one constant of its condition; 1 for what is no loop,
-        None for one that does not say."""
+        """How often a loop runs, from the compiler's text or the one constant of its condition; 1 for any other
+        instruction, None for a loop of unknown length."""
         if instruction.opcode != "while":
             return 1
         if known := TRIPS.search(instruction.rest):
@@ -153,7 +153,7 @@ class Module:
 
 
 def has_entry(text: str) -> bool:
-    """Whether a text may be a program."""
+    """Whether a text can be a program."""
     return any((found := COMPUTATION.match(line)) and found[1] for line in text.splitlines())
 
 
@@ -177,15 +177,15 @@ def parse_module(text: str) -> Module:
 
 
 def is_collective(instruction: Instruction) -> bool:
-    """A collective or the start of one, or a kernel that makes a hop."""
+    """Whether it is a collective, the start of one, or a kernel that sends a hop."""
     return instruction.opcode.removesuffix("-start") in OPCODES or instruction.hop is not None
 
 
 def collectives(module: Module) -> list[Collective]:
-    """Every collective that runs, one an array.
+    """Every collective that runs, one entry per array.
 
     Raises:
-        StripectlError: a loop around a collective does not say how often it runs.
+        StripectlError: a loop around a collective has an unknown length.
     """
     return [each for each, _ in located_collectives(module, lambda line, callers: None)]
 
@@ -193,25 +193,25 @@ def collectives(module: Module) -> list[Collective]:
 def located_collectives(
     module: Module, tell: Callable[[Instruction, Sequence[Instruction]], Any]
 ) -> list[tuple[Collective, Any]]:
-    """Every collective with what `tell` says of its instruction and of those that lead to it."""
+    """Every collective, with the result of `tell` for its instruction and the instructions on the path to it."""
     found: list[tuple[Collective, Any]] = []
     for name, times, callers in module.reached():
         lines = started_collectives(module.computations[name])
         if silent := [line.name for line in callers if lines and module.trips(line) is None]:
-            raise StripectlError(f"the loop {silent[0]} holds a collective and does not say how often.")
+            raise StripectlError(f"the loop {silent[0]} holds a collective, but its number of iterations is unknown.")
         found += [(each, tell(line, callers)) for line in lines for each in _collective(line, times)]
     return found
 
 
 def started_collectives(lines: Sequence[Instruction]) -> list[Instruction]:
-    """The collectives that a computation begins. A TPU may print one several times, in a chain of fusions that start
-    it, carry it on beside their own work, and end it; only the first begins it."""
+    """The collectives that a computation begins. A TPU may print a collective several times, in a chain of fusions that
+    start it, continue it during their own work, and end it; only the first begins it."""
     starts = any(CHAIN_START in line.rest for line in lines)
     return [line for line in lines if is_collective(line) and (starts or CHAINED not in line.rest)]
 
 
 def sent_bytes_by_opcode(found: list[Collective]) -> dict[str, int]:
-    """Bytes a device sends, by opcode."""
+    """Bytes that a device sends, by opcode."""
     total: dict[str, int] = {}
     for each in found:
         total[each.opcode] = total.get(each.opcode, 0) + each.sent_bytes * each.times
@@ -219,14 +219,14 @@ def sent_bytes_by_opcode(found: list[Collective]) -> dict[str, int]:
 
 
 def sent_bytes_of(instruction: Instruction) -> int:
-    """Bytes a device sends each time a collective runs; of one that this cannot tell, its result's."""
+    """Bytes that a device sends each time a collective runs; where they are unknown, the bytes of its result."""
     return sum(each.sent_bytes for each in _collective(instruction, 1))
 
 
 def _collective(instruction: Instruction, times: int) -> Iterator[Collective]:
-    """A collective's arrays from its results' shapes; an asynchronous one's start gives operands, results and scalar
-    contexts, and several operands may have been combined into one collective. An all-to-all without a dimension has its
-    one array in as many parts as there are devices."""
+    """A collective's arrays from the shapes of its results. The start of an asynchronous collective has operands,
+    results and scalar contexts, and the compiler may have combined several collectives. An all-to-all without a
+    dimension has its one array in as many parts as there are devices."""
     if instruction.hop:
         for dtype, sizes in SHAPE.findall(instruction.result)[-instruction.hop.arrays :]:
             yield Collective("collective-permute", dtype, size_bytes(dtype, sizes), times // instruction.hop.parts)

@@ -1,5 +1,5 @@
-"""Who exchanges data in a collective, by its attributes in a compiled program's text: pairs, listed groups, an iota, or
-axes of a mesh; and along which axes of a plan's mesh that is."""
+"""The devices that exchange data in a collective, from its attributes in a compiled program's text (pairs, listed
+groups, an iota, or mesh axes), and the axes of a plan's mesh along which they do."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ MESH_GROUP = re.compile(r"replica_groups=mesh\[([^\]]*)\]([^{]*)\{([^}]*)\}")
 
 
 def groups_of(attributes: str) -> list[list[int]]:
-    """The devices that exchange data: pairs of a permute, groups of another collective; none where all do."""
+    """The devices that exchange data: pairs of a permute, groups of another collective; empty where all devices do."""
     if (found := PAIRS.search(attributes)) or (found := LISTED.search(attributes)):
         return [list(map(int, each.split(","))) for each in NUMBERS.findall(found[1])]
     if found := IOTA.search(attributes):
@@ -34,8 +34,8 @@ def groups_of(attributes: str) -> list[list[int]]:
 
 
 def _groups_by_axes(mesh: str, order: str, chosen: str) -> list[list[int]]:
-    """Groups along axes of a mesh, `'x'=4,'y'=2`, or parts of axes: `'x':(2)2` is two of x, neighbours two apart, that
-    is the middle of x in (2, 2, the rest). `order` says how devices lie in the mesh where they are not in order."""
+    """Groups along axes of a mesh, `'x'=4,'y'=2`, or parts of axes: `'x':(2)2` is two of x at distance two, that is,
+    the middle of x in (2, 2, the rest). `order` gives the devices' order in the mesh where it is not ascending."""
     sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh)}
     parts: dict[str, list[int]] = {name: [size] for name, size in sizes.items()}
     inside: set[tuple[str, int]] = set()
@@ -51,7 +51,7 @@ def _groups_by_axes(mesh: str, order: str, chosen: str) -> list[list[int]]:
 
 
 def listed_devices(count: int) -> np.ndarray:
-    """So many, in order.
+    """`count` devices in order.
 
     Raises:
         BadInput: more than any machine has.
@@ -62,7 +62,7 @@ def listed_devices(count: int) -> np.ndarray:
 
 
 def _laid(order: str, count: int) -> np.ndarray:
-    """Devices in the order of a mesh: as they come, or by an iota's shape and transposition."""
+    """Devices in the order of a mesh: ascending, or by an iota's shape and transposition."""
     found = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\)", order)
     laid = listed_devices(count)
     if found:
@@ -72,20 +72,20 @@ def _laid(order: str, count: int) -> np.ndarray:
 
 
 def group_size(attributes: str) -> int:
-    """How many devices meet in a collective; 1 where it does not say."""
+    """The number of devices in a collective's group; 1 where it does not say."""
     groups = groups_of(attributes)
     return len(groups[0]) if groups else 1
 
 
 def axis_of(attributes: str, axes: Mapping[str, int]) -> str:
-    """The axes of a mesh, sizes in order with the last varying fastest, along which a collective moves data. Where no
-    mesh of that many devices is known: how many devices reach each other, and the stride between them."""
+    """The axes of a mesh along which a collective moves data, where `axes` holds their sizes in order, the last varying
+    fastest. Without a mesh of that size: the number of devices that reach each other, and the stride between them."""
     groups = groups_of(attributes)
     if not groups:
         return "all devices" if len(axes) != 1 else next(iter(axes))
     size = int(np.prod(list(axes.values()))) if axes else 0
     named = MESH_GROUP.search(attributes)
-    if named and size <= max(map(max, groups)):  # no mesh is known but the compiler's own
+    if named and size <= max(map(max, groups)):  # only the compiler's own mesh is known
         return "+".join(re.findall(r"'(\w+)'", named[3]))
     if size > max(map(max, groups)):
         places = [np.array(np.unravel_index(group, tuple(axes.values()))) for group in groups]
@@ -96,7 +96,7 @@ def axis_of(attributes: str, axes: Mapping[str, int]) -> str:
 
 
 def connected_devices(groups: Iterable[Iterable[int]]) -> list[set[int]]:
-    """Devices that reach each other, of each set of them: a ring is the pairs of its permute together."""
+    """Sets of devices that reach each other: a ring is the pairs of its permute together."""
     found: dict[int, set[int]] = {}
     for group in groups:
         together = set[int]().union(*(found.get(device, {device}) for device in group))

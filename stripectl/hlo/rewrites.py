@@ -1,13 +1,13 @@
-"""What a compiler changed in the communication of a program, by name: simulated bytes plus these are the HLO's.
+"""A compiler's changes to the communication of a program, by name: simulated bytes plus these give the HLO's bytes.
 
-- merged rotation: what the backward pass rotates again, K/V or queries, is the forward's, and one of the two is
-  dropped. Barriers stand between the rounds of an unrolled loop: where XLA keeps them (a CPU's from jaxlib 0.11 on),
-  only the rotation of the first round, which none of them precedes, is merged;
+- merged rotation: where the backward pass rotates K/V or queries as the forward pass did, one of the two is dropped.
+  There are barriers between the rounds of an unrolled loop: where XLA keeps them (on CPU from jaxlib 0.11 on), only the
+  rotation of the first round, which no barrier precedes, is merged;
 - narrowing: an array that is rounded to bfloat16 after a transfer is rounded before it;
 - widening: a CPU sends bfloat16 as float32;
-- reduce-scatter as all-reduce: a TPU sums everything everywhere and keeps a part, for twice the bytes.
+- reduce-scatter as all-reduce: a TPU sums everything on all devices and keeps a part, for twice the bytes.
 
-What none of these explains is `unexplained`, and a test fails where it appears.
+A change that none of these explains is `unexplained`, and a test fails where it appears.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ Transfers = Mapping[tuple[str, int, int], int]  # (opcode, elements, itemsize) -
 
 
 def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]) -> list[Rewrite]:
-    """What turned the program's transfers into the compiled ones; `unexplained` where no known rewrite does.
+    """The rewrites that turn the program's transfers into the compiled ones; `unexplained` where no known rewrite does.
 
-    A transfer of several arrays at once counts as one of each.
+    A transfer of several arrays at once counts as one transfer per array.
     """
     compiled: Counter[tuple[str, int, int]] = Counter()
     named: list[Rewrite] = []
@@ -42,8 +42,8 @@ def rewrites(workload: Workload, program: Transfers, found: Iterable[Collective]
 
 
 def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) -> list[Rewrite]:
-    """The rewrites of transfers of so many elements: `sizes[itemsize]` is how many of them the program has and how many
-    the compiled one."""
+    """The rewrites of transfers of `elements` elements: `sizes[itemsize]` is their number in the program and in the
+    compiled program."""
     (said2, sent2), (said4, sent4) = sizes[2], sizes[4]
     narrowed, widened = min(max(0, said4 - sent4), sent2), min(max(0, sent4 - said4), said2)
     dropped = said2 + said4 - sent2 - sent4
@@ -60,7 +60,7 @@ def _resized(elements: int, sizes: Mapping[int, tuple[int, int]], merges: bool) 
 
 
 def total_bytes(named: Iterable[Rewrite]) -> list[Rewrite]:
-    """One entry a name."""
+    """One entry per name."""
     sums: dict[str, Rewrite] = {}
     for each in named:
         before = sums.get(each.name, Rewrite(each.name, 0, 0))

@@ -1,8 +1,8 @@
-"""What a scheduled program says beyond its bytes: what runs beside a collective, copies, and the cycles of tiles.
+"""Facts of a scheduled program other than its bytes: work scheduled during a collective, copies, and cycles of tiles.
 
-The kernel's loops are known by the scopes that `execute` and the kernels open (`attend_forward`, `tile_row`,
-`whole_tile`, `boundary_tile`), the parts of a training step by those that `layer` opens (`SECTIONS`); what the compiler
-adds has no scope and takes that of the loop around it.
+The scopes of `execute` and the kernels identify the kernel's loops (`attend_forward`, `tile_row`, `whole_tile`,
+`boundary_tile`), and the scopes of `decoder` the parts of a training step (`SECTIONS`). An instruction that the
+compiler adds has no scope and takes the scope of the loop around it.
 """
 
 import re
@@ -22,31 +22,31 @@ BRANCH = "branch"
 ATTENTION = "attention"
 SECTIONS = (ATTENTION, "projections", "feed_forward", "head", "embedding", "optimizer")
 SECTION = re.compile(rf"\b({'|'.join(SECTIONS)})\b")
-AGAIN = "rematted_computation"  # what jax.checkpoint calls a forward pass inside the backward one
+AGAIN = "rematted_computation"  # jax.checkpoint's name for a forward pass inside the backward pass
 PART = re.compile("|".join(PARTS))
-LARGE_BYTES = 2**20  # copies below this are bookkeeping
-ALLOCATES = 'custom_call_target="AllocateBuffer"'  # a call that takes no time
+LARGE_BYTES = 2**20  # smaller copies are bookkeeping
+ALLOCATES = 'custom_call_target="AllocateBuffer"'  # a call without cost
 
 
 def pass_of(scope: str) -> str | None:
-    """Which pass says it; None where nothing says so."""
+    """The pass that a scope names, or None."""
     return None if not scope else "backward" if "transpose(" in scope and AGAIN not in scope else "forward"
 
 
 def section_of(scope: str) -> str | None:
-    """The part of a training step that a scope lies in, the innermost."""
+    """The part of a training step that contains a scope, the innermost."""
     found = SECTION.findall(scope)
     return found[-1] if found else None
 
 
 def part_of(scope: str) -> str | None:
-    """The innermost part of the kernel that a scope lies in."""
+    """The innermost part of the kernel that contains a scope."""
     found = PART.findall(scope)
     return PARTS[found[-1]] if found else None
 
 
 def computes(instruction: Instruction) -> bool:
-    """Whether it computes tiles: a loop or a call of the kernel, or a tile whose loop the compiler has dissolved."""
+    """Whether it computes tiles: a loop or a call of the kernel, or a tile whose loop the compiler has removed."""
     if instruction.opcode == "fusion":
         return part_of(instruction.scope) in ("whole", "boundary")
     runs = instruction.opcode in ("while", "custom-call", "conditional") and ALLOCATES not in instruction.rest
@@ -55,20 +55,20 @@ def computes(instruction: Instruction) -> bool:
 
 @dataclass(frozen=True)
 class CollectiveWindow:
-    """How a collective is scheduled: split into a start and a done, and whether tiles, or anything that takes time,
-    are computed between the two."""
+    """The schedule of a collective: whether it is split into a start and a done, and whether tiles, or any work that
+    takes time, is computed between the two."""
 
     asynchronous: bool
     beside_tiles: bool
     beside_work: bool
 
 
-IN_KERNEL = CollectiveWindow(True, True, True)  # of a hop that a kernel makes beside its tiles
+IN_KERNEL = CollectiveWindow(True, True, True)  # of a hop that a kernel sends while it computes tiles
 
 
 def windows(module: Module) -> dict[str, CollectiveWindow]:
-    """How every collective is scheduled, by the instruction's name. Of one that ends in another computation we do not
-    see what is beside it."""
+    """The schedule of every collective, by the instruction's name. Where a collective ends in another computation, the
+    work during it is not visible."""
     return {
         collective.name: CollectiveWindow(
             not span.blocks, any(map(computes, span.between)), any(works(module, each) for each in span.between)
@@ -80,7 +80,7 @@ def windows(module: Module) -> dict[str, CollectiveWindow]:
 
 
 def works(module: Module, line: Instruction) -> bool:
-    """Whether it is work that a transfer may hide behind."""
+    """Whether it is work that can hide a transfer."""
     runs = line.opcode in ("fusion", "custom-call", *MATMULS, *CONTAINERS) and ALLOCATES not in line.rest
     return runs and not collectives_inside(module, line)
 
@@ -88,10 +88,10 @@ def works(module: Module, line: Instruction) -> bool:
 def scheduled_collectives(
     module: Module, axes: Mapping[str, int]
 ) -> tuple[list[Collective], list[ScheduledCollective]]:
-    """(every collective, the same with how they are scheduled; those that are alike together), on a mesh of such axes.
+    """(every collective, equal collectives with their schedule), on a mesh with these axes.
 
     Raises:
-        StripectlError: a loop around a collective does not say how often it runs.
+        StripectlError: a loop around a collective has an unknown length.
     """
     how = windows(module)
     synchronous = CollectiveWindow(False, False, False)
@@ -127,8 +127,8 @@ def scheduled_collectives(
 @dataclass
 class Cycles:
     """Cycles that the compiler estimates for one pass: of a tile of each kind and a row of tiles, for one head; of the
-    branches that run for a rectangle only where it is live, as if all were, together; and of everything else together
-    (`other`: the loops' own work, copies, merging, the rest of the program)."""
+    branches that run only for a live rectangle, all of them together; and of everything else together (`other`: the
+    loops' own work, copies, merging, the rest of the program)."""
 
     whole: float = 0.0
     boundary: float = 0.0
@@ -138,21 +138,21 @@ class Cycles:
     bodies: Counter[str] = field(default_factory=Counter)
 
     def add(self, part: str, cycles: float) -> None:
-        """One more loop body of a kind; programs hold several copies of the kernel, and their mean is taken."""
+        """Add a loop body of a kind; programs hold several copies of the kernel, and their mean is taken."""
         self.bodies[part] += 1
         setattr(self, part, getattr(self, part) + (cycles - getattr(self, part)) / self.bodies[part])
 
     def shared(self, runs: int) -> dict[str, float]:
-        """By name; of what adds up, the share of one of so many runs of the pass."""
+        """The cycles by name; sums are divided by `runs`, the number of runs of the pass."""
         each = {name: getattr(self, name) for name in ("whole", "boundary", "row")}
         return each | {name: getattr(self, name) / runs for name in ("branch", "other")}
 
 
 def cycles(module: Module, step: bool) -> tuple[dict[str, Cycles] | None, dict[str, float]]:
-    """(estimated cycles of attention by pass, without tiles where those are a Pallas kernel's, None where the compiler
-    estimates nothing, as for GPUs; cycles of the other parts of a training step, all of them together).
+    """(estimated cycles of attention by pass, without tiles where a Pallas kernel computes them, None where the
+    compiler estimates nothing, as for GPUs; cycles of all other parts of a training step together).
 
-    Of a step, a pass of attention holds every layer's.
+    In a step, a pass of attention covers all layers.
     """
     found, beside = {"forward": Cycles(), "backward": Cycles()}, Counter[str]()
     for name, times, callers in module.reached(costliest_callees(module)):
@@ -175,18 +175,19 @@ def cycles(module: Module, step: bool) -> tuple[dict[str, Cycles] | None, dict[s
 
 
 def section_around(callers: Sequence[Instruction]) -> str | None:
-    """The part of a training step that what these lead to lies in."""
+    """The part of a training step that contains the end of a path of calls."""
     known = (section_of(line.scope) for line in reversed(callers))
     return next((section for section in known if section), None)
 
 
 def own_cycles(lines: Sequence[Instruction]) -> int:
-    """Of instructions, without what they call."""
+    """Cycles of instructions, without the computations that they call."""
     return sum(int(known[1]) for line in lines if (known := CYCLES.search(line.rest)))
 
 
 def costliest_callees(module: Module) -> Callable[[Instruction], list[str]]:
-    """What an instruction enters: loops, calls, and of branches, one of which runs, the dearest."""
+    """The computations that an instruction enters: loops, calls, and the most expensive of its branches, as one
+    runs."""
 
     def enter(line: Instruction) -> list[str]:
         if line.opcode == "conditional":
@@ -197,7 +198,8 @@ def costliest_callees(module: Module) -> Callable[[Instruction], list[str]]:
 
 
 def scope_of_callers(callers: Sequence[Instruction]) -> tuple[str | None, str]:
-    """(the kernel's part or None, the pass) of what these lead to; a branch is a part too where it is in no other."""
+    """(the kernel's part or None, the pass) at the end of a path of calls; a branch that is in no part is one
+    itself."""
     part, passes = None, "forward"
     for line in callers:
         part = part_of(line.scope) or part or (BRANCH if line.opcode == "conditional" else None)
@@ -206,7 +208,7 @@ def scope_of_callers(callers: Sequence[Instruction]) -> tuple[str | None, str]:
 
 
 def copies(module: Module, step: bool) -> LoopCopies:
-    """Copies of whole arrays in the ring's loops: how many a round, and how many bytes each round moves."""
+    """Copies of whole arrays in the ring's loops: their number per round, and the bytes that each round moves."""
     rounds = [
         name
         for name, times, callers in module.reached()

@@ -1,6 +1,6 @@
-"""Contiguous: shard i holds the i-th stretch of the sequence (Liu et al. 2023, ring attention).
+"""Contiguous: shard i holds the i-th contiguous piece of the sequence (Liu et al. 2023, ring attention).
 
-Under a causal mask the last shard needs every key and the first only its own, so the last one sets the pace.
+Under a causal mask the last shard attends to every key and the first only to its own, so the last shard sets the pace.
 """
 
 from stripectl.core.layout import Layout

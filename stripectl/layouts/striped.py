@@ -1,6 +1,7 @@
-"""Striped: token i lies on shard i mod N (Brandon et al. 2023, striped attention).
+"""Striped: shard i mod N holds token i (Brandon et al. 2023, striped attention).
 
-Every pair of shards is causal: on the diagonal for keys of the same or an earlier shard, one below it for a later one.
+Every pair of shards has a causal mask: on the diagonal for keys of the same or an earlier shard, one below the diagonal
+for keys of a later shard.
 """
 
 from stripectl.core.layout import Layout

@@ -1,6 +1,6 @@
-"""Zigzag: of 2N chunks shard i holds chunks i and 2N-1-i (Zhu 2024, ring-flash-attention; also Llama 3, section 3.3).
+"""Zigzag: shard i holds chunks i and 2N-1-i of 2N chunks (Zhu 2024, ring-flash-attention; also Llama 3, section 3.3).
 
-A cheap chunk is paired with a dear one, so every shard has the same work and half of each pair of chunks is whole.
+A cheap chunk is paired with an expensive one, so every shard has equal work, and half of each pair of chunks is live.
 """
 
 from stripectl.core.layout import Layout

@@ -1,1 +1,1 @@
-"""Backend: plans timed on the devices that are here."""
+"""Backend: plans timed on the local devices."""

@@ -1,4 +1,4 @@
-"""The devices of a target that are here, and what was timed on them."""
+"""The local devices of a target, and the times that were measured on them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,13 +30,13 @@ from stripectl.workers.coordinator import Cluster
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 DEFAULT_RING_DEVICES = (
-    8  # devices of the ring that a machine without one is asked about: a node of GPUs, the papers' smallest slices
+    8  # devices of the ring that a machine with one device simulates: a node of GPUs, the papers' smallest slices
 )
 
 
 @dataclass(frozen=True)
 class LocalTarget:
-    """A target, how much of it is here, and the processes that drive what is here."""
+    """A target, its devices that are available here, and the processes that drive it."""
 
     target: Target
     here: int = 0
@@ -44,8 +44,8 @@ class LocalTarget:
 
 
 class DevicePool:
-    """The device sets a bench has started, and what was timed on them; ended together. `discovered` is what JAX finds
-    in each set. They are those of this host, or of all hosts of a cluster."""
+    """The worker groups that a bench has started, and the times measured on them; all end together. `discovered` holds
+    the devices that JAX finds in each group. The groups belong to this host, or to all hosts of a cluster."""
 
     def __init__(self, say: Say, cluster: Cluster | None = None) -> None:
         self.say, self.cluster = say, cluster
@@ -67,7 +67,7 @@ class DevicePool:
 
     @property
     def cores(self) -> int:
-        """Of all hosts."""
+        """The number of cores of all hosts."""
         return sum(map(len, self.cluster.cores)) if self.cluster else len(cores())
 
     def group(self, processes: int | None) -> WorkerGroup:
@@ -79,16 +79,16 @@ class DevicePool:
         return self.groups[processes]
 
     def _first(self, started: WorkerGroup, again: bool = True) -> dict[str, Any]:
-        """What a set says of its devices; a worker that somebody kills meanwhile is started once more."""
+        """A group's description of its devices; a worker that is killed meanwhile is started once more."""
         try:
             return started.ask("devices")[0]
         except WorkerError as failure:
-            if again and not failure.alive and not failure.late:
+            if again and not failure.group_alive and not failure.timed_out:
                 return self._first(started, again=False)
             raise Missing(f"JAX found no device here: {failure}. Run stripectl doctor.") from failure
 
     def local_target(self, name: str, profile: Hardware | None) -> LocalTarget:
-        """The target by its name; `local` is asked what it has.
+        """The target by its name; `local` means the devices that are found.
 
         Raises:
             BadInput, Missing: not a target, or no devices.
@@ -105,7 +105,7 @@ class DevicePool:
         if found["platform"] == "cpu":
             self.groups.pop(None).stop()
             self.discovered[:] = before
-            here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides the sequences that people ask about
+            here = 2 ** (self.cores.bit_length() - 1)  # a power of two divides usual sequence lengths
             return LocalTarget(Target(profile or Hardware.load("cpu"), (max(DEFAULT_RING_DEVICES, here),)), here, here)
         bare = {"name": found["platform"], "kind": found["platform"]}
         known = profile or named_by_device(found["kind"]) or Hardware.from_mapping(Path(found["kind"]), bare)
@@ -113,7 +113,7 @@ class DevicePool:
         return LocalTarget(target_of(known, devices), found["count"])
 
     def hop(self, processes: int | None, count: int) -> tuple[float, float] | None:
-        """(latency, rate) of a hop between the devices here, or None where there is one."""
+        """(latency, rate) of a hop between the local devices, or None for one device."""
         if processes not in self.hops:
             timed = []
             for done, nbytes in enumerate(HOP_BYTES if count > 1 else ()):
@@ -123,8 +123,8 @@ class DevicePool:
         return self.hops[processes]
 
     def cost_model(self, place: LocalTarget, workload: Workload, plan: Plan) -> CostModel:
-        """What tiles and hops cost: timed here where the target's device is here, else by the table that ships for it,
-        else from its datasheet."""
+        """The cost model of tiles and hops: timed here where the target's device is local, else from the table that
+        ships for it, else from its datasheet."""
         hardware, tile = place.target.hardware, plan.tile
         assert tile
         if place.processes is None and not place.here:
@@ -144,13 +144,13 @@ class DevicePool:
         return replace(machine, torus=bool(hardware.torus_dims))
 
     def placement(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:
-        """Where a mesh lies on the links of a target, found once."""
+        """The placement of a mesh on the links of a target, computed once."""
         if (str(target), mesh) not in self.wirings:
             self.wirings[str(target), mesh] = place_mesh(target, mesh)
         return self.wirings[str(target), mesh]
 
     def why_not_compiled(self, place: LocalTarget) -> str | None:
-        """Why the target's compiler is not here, found once; None where it is, or where nothing needs it."""
+        """Why the target's compiler is not installed, checked once; None where it is, or where it is not needed."""
         kind = place.target.hardware.kind
         if place.here or kind not in TOOLCHAINS:
             return None
@@ -159,14 +159,14 @@ class DevicePool:
         return self.compilers_missing[kind]
 
     def hop_of(self, place: LocalTarget) -> tuple[float, float] | None:
-        """(latency, rate) of a hop of a place: as it is between the devices here, else from its datasheet."""
+        """(latency, rate) of a hop: measured between the local devices, else from the datasheet."""
         hardware, hop = place.target.hardware, self.hop(place.processes, place.processes or place.here)
         if hop is None and (link := hardware.figure("link_bytes_per_s_one_way")):
             return hardware.figure("hop_latency_s") or 0.0, link
         return hop
 
     def hardware(self, place: LocalTarget, dtype: str) -> Hardware:
-        """The target's hardware, with the rate of a large matmul timed on it where it is here."""
+        """The target's hardware, with the rate of a large matmul measured on it where it is local."""
         known = place.target.hardware
         if place.processes is None and not place.here:
             return known
@@ -178,7 +178,7 @@ class DevicePool:
     def tile_times(
         self, place: LocalTarget, kernel: str, tile: Tile, workload: Workload, passes: str
     ) -> dict[CalibrationBlock, float]:
-        """Seconds of the blocks of a tile in one pass: timed once."""
+        """Seconds of the blocks of a tile in one pass, timed once."""
         shape = block_shape(workload)
         which = (place.processes, kernel, tile, passes, *shape.values())
         if which not in self.timed:

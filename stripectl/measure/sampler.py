@@ -1,5 +1,5 @@
-"""Measures plans on a device set, side by side: prepared one by one, then sampled in turns, so that a machine that
-speeds up or slows down does so for all of them."""
+"""Measures plans on a worker group, side by side: prepared one by one, then sampled in alternation, so that a machine
+that speeds up or slows down affects all of them."""
 
 import contextlib
 import time
@@ -18,30 +18,30 @@ from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-WRONG_NUMBERS = "wrong numbers"  # how the reason of a plan that fails its check begins
-UNFINISHED = "its sampling was cut short"  # the reason of one that has a time, and gets more samples by --resume
-NARROW_INTERVAL = 0.02  # half a 95 % interval over its median: narrower than this is narrow enough
-MAX_SAMPLES = 30  # noise that so many samples do not average out, more will not either
-REPORT_EVERY_S = 1.0  # what has been sampled so far
-MIN_SAMPLE_TIMEOUT_S = 60.0  # of a sample, beside many times what the plan took to warm up
+WRONG_NUMBERS = "wrong numbers"  # begins the reason of a plan that fails its check
+UNFINISHED = "its sampling was cut short"  # the reason of a plan with few samples, which --resume completes
+NARROW_INTERVAL = 0.02  # half a 95 % interval over its median: a narrower interval is narrow enough
+MAX_SAMPLES = 30  # more samples would not average out the remaining noise
+REPORT_EVERY_S = 1.0  # for the samples so far
+MIN_SAMPLE_TIMEOUT_S = 60.0  # of a sample, in addition to a multiple of the plan's warm-up time
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How much measuring: `budget_s` is for all the sampling of a command; compiling and calibrating come off it, but
+    """How much to measure: `budget_s` is for all sampling of a command; compiling and calibrating count towards it, but
     are not cut short. `compile_timeout_s` is for one plan."""
 
     budget_s: float = 180.0
     min_samples: int = 5
     warmup: int = 1
     compile_timeout_s: float = COMPILE_TIMEOUT_S
-    profile_folder: Path | None = None  # the run's, where a profile of every plan is to be captured
+    profile_folder: Path | None = None  # the run's folder, where a profile of every plan is to be captured
     profile_steps: int = Tracer.steps
 
 
 @dataclass
 class SamplingState:
-    """A measurement in the making."""
+    """A measurement that is being sampled."""
 
     measurement: Measurement
     key: str
@@ -55,20 +55,20 @@ class SamplingState:
         self.is_active = False
 
     def sample(self, devices: WorkerGroup) -> float:
-        """Seconds of a run, taken again where something was compiled within it.
+        """Seconds of a run, repeated where something was compiled during it.
 
         Raises:
-            WorkerError: it could not be run, or compiles in every run.
+            WorkerError: it could not run, or compiles in every run.
         """
         for _ in range(MAX_RETAKES):
             seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
             if seconds is not None:
                 return seconds
-        raise WorkerError("every run of it compiles something, so none is a sample", alive=True)
+        raise WorkerError("every run compiles something, so none is a sample", group_alive=True)
 
     @property
     def limit_s(self) -> float:
-        """Of one sample."""
+        """The time limit of a sample."""
         return MIN_SAMPLE_TIMEOUT_S + 20 * self.warmup_s
 
     @property
@@ -77,7 +77,7 @@ class SamplingState:
         return interval is not None and (interval[1] - interval[0]) / 2 <= NARROW_INTERVAL * median
 
     def to_measurement(self, least: int = 0) -> Measurement:
-        """The measurement with its samples; one with fewer than `least` is unfinished."""
+        """The measurement with its samples; with fewer than `least` it is unfinished."""
         kept = replace(self.measurement, samples_s=tuple(self.samples_s))
         if kept.status != "ok":
             return kept
@@ -97,13 +97,13 @@ def measure(
     link_bytes_per_s: float | None = None,
     tracer: Tracer | None = None,
 ) -> Iterator[list[Measurement]]:
-    """The measurements wanted (workload, plan, target given, samples to go on from), sampled in turns for at most
-    `budget_s`, and traced where there is a tracer; the rate of a link one way tells whether it is what limits a hop.
-    Yields now and then those that have samples, or failed, and in the end, or before an interrupt goes on, all that is
-    known.
+    """The requested measurements (with workload, plan and target, and samples to continue from), sampled in alternation
+    for at most `budget_s`, and traced where there is a tracer; the rate of a link in one direction tells whether it
+    limits a hop. Yields from time to time the measurements that have samples, or failed, and at the end, or before an
+    interrupt continues, all of them.
 
-    A plan that fails costs only itself: where it took the workers along they are started anew, and the others prepared
-    again.
+    A plan that fails costs only itself: where it took the workers down they are started again, and the other plans are
+    prepared again.
     """
     bare = {"samples_s": (), "median_s": None, "ci95_s": None, "noise": None}
     cases = [
@@ -125,7 +125,7 @@ def measure(
         if tracer:
             _trace(devices, cases, tracer, effort, say, link_bytes_per_s)
         if devices.workers:
-            with contextlib.suppress(WorkerError):  # nothing is asked of them any more
+            with contextlib.suppress(WorkerError):  # no request follows
                 devices.ask("release")
     except KeyboardInterrupt:
         yield known()
@@ -134,7 +134,7 @@ def measure(
 
 
 def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, verify: bool = True) -> None:
-    """Check the plan, unless it was before, compile it and run it until it is warm; it may fail, or be refused."""
+    """Check the plan unless it was checked, compile it and run it until it is warm; it may fail, or be refused."""
     wanted = case.measurement
     request = {"workload": wanted.workload.to_json(), "plan": str(wanted.plan), "flags": dict(wanted.flags or {})}
     request |= {} if verify else {"verify": False}
@@ -154,11 +154,12 @@ def prepare(devices: WorkerGroup, case: SamplingState, effort: SamplingOptions, 
     )
     if worst is not None and not worst.passes:
         found, allowed = f"{worst.max_rel_error:.1e}", f"{worst.tolerance:.0e}"
-        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst.reference}; {allowed} is allowed")
+        case.fail(f"{WRONG_NUMBERS}: error {found} against {worst.reference}; at most {allowed} is allowed")
 
 
 def prepare_again(devices: WorkerGroup, cases: Sequence[SamplingState], effort: SamplingOptions) -> None:
-    """Where the workers were lost: the plans that had been prepared, in new workers, until none takes them along."""
+    """After the workers were lost: prepare the plans again in new workers, until none of them takes the workers
+    down."""
     while not devices.workers and (left := [case for case in cases if case.is_active]):
         for case in left:
             prepare(devices, case, effort, verify=case.measurement.check is None)
@@ -174,7 +175,7 @@ def _trace(
     say: Say,
     link: float | None,
 ) -> None:
-    """Profiles of the plans that have samples."""
+    """Capture profiles of the plans that have samples."""
     live = [case for case in cases if case.is_active]
     for done, case in enumerate(live):
         say(f"profile {case.measurement.plan}", done, len(live))
@@ -190,8 +191,8 @@ def _sample(
     budget_s: float,
     say: Say,
 ) -> Iterator[None]:
-    """Samples of all that are open, in turns, until they are enough; of those to go on from, first the ones that have
-    fewest. Yields every REPORT_EVERY_S."""
+    """Sample all open cases in alternation until they have enough; when continuing, the cases with the fewest samples
+    first. Yields every REPORT_EVERY_S."""
     told_s = time.monotonic()
     deadline = told_s + budget_s
     while live := [case for case in cases if case.is_active]:

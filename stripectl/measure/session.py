@@ -1,7 +1,7 @@
-"""What a worker does on the devices present: check, compile, warm up and time plans; time tiles and hops.
+"""A worker on the local devices: it checks, compiles, warms up and times plans, and times tiles and hops.
 
-Every process of a device set holds a Session and does the same requests in the same order; each times its own part,
-and a step has taken what the slowest says.
+Every process of a group holds a Session and runs the same requests in the same order. Each times its own part, and a
+step takes as long as the slowest process says.
 """
 
 import base64
@@ -45,11 +45,11 @@ class ReadyProgram:
     """A compiled plan with its inputs, ready to be sampled."""
 
     function: Callable[..., Any]
-    inputs: list[Any]  # shared with plans that take the same
+    inputs: list[Any]  # shared with plans that take the same inputs
     own: list[Any]
     program: Any
     flags: Mapping[str, str]
-    carries: bool  # uses its first input up, and gives the next one
+    carries: bool  # consumes its first input, and returns the next one
 
     def run(self) -> Any:
         results = self.function(*self.inputs, *self.own)
@@ -59,7 +59,7 @@ class ReadyProgram:
 
 
 def bytes_of(compiled: Any) -> dict[str, int] | None:
-    """Bytes a device sends, from the compiled program; None where its text does not say."""
+    """Bytes that a device sends, from the compiled program; None where its text does not say."""
     try:
         return sent_bytes_by_opcode(collectives(parse_module(compiled.as_text())))
     except (StripectlError, RuntimeError, KeyError):
@@ -67,13 +67,13 @@ def bytes_of(compiled: Any) -> dict[str, int] | None:
 
 
 def barrier() -> None:
-    """All processes leave together, to within a message."""
+    """All processes leave together, within the time of a message."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("sample")
 
 
 def seconds(function: Callable[..., Any], *inputs: Any) -> float:
-    """One run, from when every process is there until this one is done."""
+    """One run, from the time at which every process has arrived until this process is done."""
     barrier()
     start = time.perf_counter()
     jax.block_until_ready(function(*inputs))
@@ -81,8 +81,8 @@ def seconds(function: Callable[..., Any], *inputs: Any) -> float:
 
 
 def typical(function: Callable[..., Any], *inputs: Any) -> float:
-    """The median of a few runs, after one that is not counted: more of them where they are short. Processes of a set
-    take as many as each other, because the first run decides it for all."""
+    """The median of a few runs, after one that does not count; short runs are repeated more often. All processes of a
+    group do the same number, because the first run decides it for all."""
     first = multihost_utils.broadcast_one_to_all(np.float32(seconds(function, *inputs)))
     repeats = int(np.clip(TYPICAL_S / first, 5, 9))
     return float(np.median([seconds(function, *inputs) for _ in range(repeats)]))
@@ -103,7 +103,8 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 def block_programs(
     kernel: str, tile: Tile, block: CalibrationBlock, group: int, head_dim: int, v_head_dim: int, dtype: str
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
-    """The passes of a kernel for one key/value group on a block of scores: a jitted function and its inputs, each."""
+    """The passes of a kernel for one key/value group on a block of scores: for each, a jitted function and its
+    inputs."""
     module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
     keys = jax.random.split(jax.random.key(0), 4)
     shapes = (group, head_dim), (group, v_head_dim), (1, head_dim), (1, v_head_dim)
@@ -133,9 +134,9 @@ def block_programs(
 
 @dataclass
 class Session:
-    """The requests a worker answers; every argument and result is JSON."""
+    """The requests that a worker answers; arguments and results are JSON."""
 
-    ready: dict[str, ReadyProgram | None] = field(default_factory=dict)  # None: a plan without devices of this process
+    ready: dict[str, ReadyProgram | None] = field(default_factory=dict)  # None: this process has no part of the plan
     inputs: dict[str, list[jax.Array]] = field(default_factory=dict)
     blocks: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
@@ -144,7 +145,7 @@ class Session:
         return Yardstick()
 
     def devices(self) -> dict[str, Any]:
-        """What JAX finds here."""
+        """The devices that JAX finds here."""
         devices = jax.devices()
         return {
             "platform": devices[0].platform,
@@ -162,7 +163,7 @@ class Session:
         flags: Mapping[str, str],
         verify: bool = True,
     ) -> dict[str, Any]:
-        """Check the plan unless it was before, compile it, and run it until it is warm."""
+        """Check the plan unless it was checked, compile it, and run it until it is warm."""
         work, parsed = Workload.from_json(workload), parse_plan(plan)
         devices, warmup = parameter_specs(parsed), max(1, warmup)
         step = work.passes == STEP
@@ -195,12 +196,12 @@ class Session:
         return seconds(ready.run if ready else lambda: None)
 
     def sample(self, key: str) -> dict[str, Any]:
-        """Seconds of a prepared plan, and what was beside it."""
+        """Seconds of a prepared plan, and disturbances during the run."""
         return self.watch.beside(lambda: self.run(key))
 
     def profile(self, key: str, steps: int, folder: str, mark: str) -> dict[str, str] | None:
-        """Capture so many steps of a prepared plan, its HLO beside them, in a folder that holds `mark`; on a host that
-        has no such folder this process's file is the answer, as base64. None from a process without a part of it."""
+        """Capture `steps` steps of a prepared plan, with its HLO, in a folder that holds `mark`. On a host without this
+        folder the answer is the process's file, as base64. None from a process without a part of the plan."""
         ready = self.ready[key]
         gpu = jax.default_backend() == "gpu"
         if ready is None:
@@ -235,8 +236,8 @@ class Session:
         shape: Mapping[str, Any],
         passes: Sequence[str] = ("forward", "backward"),
     ) -> dict[str, float]:
-        """Seconds of a kernel for one key/value group on a block of scores, whose shape is that of `block_programs`, by
-        pass."""
+        """Seconds of a kernel for one key/value group on a block of scores, by pass; `shape` is as in
+        `block_programs`."""
         programs = block_programs(kernel, parse_tile(tile), CalibrationBlock(rows, band), **shape)
         return {each: typical(*programs[each]) for each in passes}
 
@@ -250,7 +251,7 @@ class Session:
         seconds(self.blocks[key])
 
     def sample_block(self, key: str) -> float:
-        """Seconds of a block that was prepared."""
+        """Seconds of a prepared block."""
         return seconds(self.blocks[key])
 
     def time_hop(self, nbytes: int) -> float:

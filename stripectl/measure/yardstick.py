@@ -1,4 +1,4 @@
-"""What a worker sees beside a sample: the yardstick, other programs on its cores, a throttled clock, compilations."""
+"""Disturbances of a sample: the yardstick, other programs on its cores, a throttled clock, compilations."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-YARDSTICK_ROWS = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul: a few milliseconds
+YARDSTICK_ROWS = {"cpu": 384, "gpu": 4096, "tpu": 4096}  # of the yardstick, a matmul of a few milliseconds
 REPEATS = 2
 COMPILED = "/jax/core/compile/backend_compile_duration"
 THROTTLES = "/sys/devices/system/cpu/cpu{}/thermal_throttle/core_throttle_count"
@@ -17,7 +17,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Yardstick:
-    """Counts from when it is made; `beside` runs something and says what else there was."""
+    """Counts disturbances from its creation on; `beside` runs a function and returns the disturbances during it."""
 
     def __init__(self) -> None:
         self.compiled = 0
@@ -29,7 +29,7 @@ class Yardstick:
         self.yardstick_s()
 
     def yardstick_s(self) -> float:
-        """Seconds that the matmul takes."""
+        """Seconds of the matmul."""
         start = time.perf_counter()
         for _ in range(REPEATS):
             jax.block_until_ready(self.run())
@@ -39,7 +39,7 @@ class Yardstick:
         self.compiled += event == COMPILED
 
     def beside(self, run: Callable[[], float]) -> dict[str, Any]:
-        """The seconds that a run says it took, and what was beside it (`stripectl.results.noise.Disturbances`)."""
+        """The seconds that a run reports, and the disturbances during it (`stripectl.results.noise.Disturbances`)."""
         before_s, compiled, throttled = self.yardstick_s(), self.compiled, throttles()
         began, own, busy = time.perf_counter(), time.process_time(), busy_s()
         seconds = run()
@@ -61,7 +61,7 @@ def busy_s() -> float:
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
-        return time.process_time()  # nobody else is seen
+        return time.process_time()  # other processes are not visible
     for name, user, nice, system, _, _, irq, softirq, steal, *_ in (
         each.split() for each in lines if each[:3] == "cpu"
     ):
@@ -70,7 +70,7 @@ def busy_s() -> float:
 
 
 def throttles() -> int:
-    """How often the clocks of this process's cores were throttled since they started, where the system counts that."""
+    """How often the clocks of this process's cores were throttled since they started, where the system counts this."""
     count = 0
     for core in os.sched_getaffinity(0):
         try:

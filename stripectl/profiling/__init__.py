@@ -1,1 +1,1 @@
-"""Reads XLA profiles: how much communication hides behind compute, by device, hop and axis."""
+"""Reads XLA profiles: how much communication is hidden, by device, hop and axis."""

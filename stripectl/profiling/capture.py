@@ -11,12 +11,12 @@ import jax
 from stripectl.profiling.folder import PROFILES
 
 STEP = "stripectl"  # the name of its steps in the profile
-WITHOUT_GRAPHS = {"xla_gpu_enable_command_buffer": ""}  # a GPU's command buffers hide which operation a kernel is of
+WITHOUT_GRAPHS = {"xla_gpu_enable_command_buffer": ""}  # with command buffers, a GPU's kernels lose their operation
 
 
 def capture(run: Callable[[], Any], steps: int, folder: Path, barrier: Callable[[], None]) -> Path:
-    """Run a warm program `steps` times, each after a barrier, and leave this process's profile in `folder`, where xprof
-    looks for it."""
+    """Run a compiled, warm program `steps` times, each after a barrier, and write this process's profile to `folder`,
+    where xprof looks for it."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = 2

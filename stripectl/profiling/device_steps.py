@@ -1,8 +1,8 @@
-"""Steps as all devices saw them: whose runs belong together, who waits for whom, and every moment's kind.
+"""Steps on all devices: runs that belong together, which device waits for which, and the kind of every moment.
 
-Skew is waiting for a slower peer: in a hop, the exposed part of its window less the least exposed part over the devices
-(of a hop that blocks, this is its duration less the least duration); at the end of a step, the slowest device's end
-less its own. The clocks of processes are set to zero where a step begins in each.
+Skew is waiting for a slower peer. In a hop it is the exposed part of its window minus the smallest exposed part over
+all devices (for a blocking hop, its duration minus the shortest duration); at the end of a step it is the slowest
+device's end minus the device's own end. The clocks of processes are set to zero where a step begins in each.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from stripectl.profiling.steps import DeviceStep, HopKey, device_step
 
 @dataclass(frozen=True)
 class DeviceSteps:
-    """A step on all devices: what each did, and how long each waited for slower ones, by hop and at the end."""
+    """A step on all devices: the activity of each, and its wait for slower devices, by hop and at the end."""
 
     steps: list[DeviceStep]
     skews: list[dict[HopKey, float]]
@@ -36,13 +36,13 @@ class DeviceSteps:
         return cls(steps, skews, max(step.end_s for step in steps))
 
     def waits(self, at: int) -> np.ndarray:
-        """When a device waits inside hops for slower ones: before the data can move, so first in each."""
+        """When a device waits inside hops for slower devices: at the start of each hop, before data can move."""
         step = self.steps[at]
         found = [leading(minus(windows, step.compute), self.skews[at][key]) for key, windows in step.hops.items()]
         return union(*found)
 
     def parts(self, at: int) -> dict[str, np.ndarray]:
-        """A device's step, divided: every moment is of one kind."""
+        """A device's step, divided into parts: every moment belongs to one kind."""
         step, waits = self.steps[at], self.waits(at)
         moving = step.windows
         parts = {
@@ -54,7 +54,7 @@ class DeviceSteps:
         return parts | {"idle": minus(np.array([[0.0, self.end_s]]), union(*parts.values()))}
 
     def figures(self, at: int) -> dict[str, float]:
-        """A device's seconds."""
+        """A device's seconds by kind."""
         step = self.steps[at]
         found = overlap(step.compute, step.windows)
         parts = {kind: length(part) for kind, part in self.parts(at).items()}
@@ -69,7 +69,7 @@ class DeviceSteps:
 
 
 def leading(intervals: np.ndarray, seconds: float) -> np.ndarray:
-    """The first so many seconds of intervals."""
+    """The first `seconds` of intervals."""
     ends = np.cumsum(intervals[:, 1] - intervals[:, 0])
     left = np.clip(seconds - np.concatenate([[0.0], ends[:-1]]), 0.0, None) if len(ends) else ends
     return (
@@ -78,7 +78,7 @@ def leading(intervals: np.ndarray, seconds: float) -> np.ndarray:
 
 
 def device_steps(processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram) -> list[DeviceSteps]:
-    """Every step that all devices have, in order."""
+    """Every step that is complete on all devices, in order."""
     devices = [(process, device) for process, found in enumerate(processes) for device in found]
     found = []
     for together in match_runs([device.runs(module) for _, device in devices]):
@@ -93,7 +93,7 @@ def device_steps(processes: Sequence[Sequence[Device]], module: str, program: Pr
 
 
 def match_runs(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...]]:
-    """The runs that belong together, one a device: by their number where the profile tells it, else by their order."""
+    """The runs that belong together, one per device: by their number where the profile has it, else by their order."""
     numbered = [{each.run: each for each in found} for found in runs]
     if all(None not in known and len(known) == len(found) for known, found in zip(numbered, runs, strict=True)):
         shared = [number for number in numbered[0] if all(number in known for known in numbered)]
@@ -103,7 +103,7 @@ def match_runs(runs: Sequence[Sequence[Execution]]) -> list[tuple[Execution, ...
 
 
 def main_module(devices: Sequence[Device], named: str | None) -> str:
-    """The module that took the devices longest, of those of a name where it is known and there."""
+    """The module that took most time on the devices, among modules of the given name where they exist."""
     total: dict[str, float] = defaultdict(float)
     for device in devices:
         last = device.operations.end_s.max(initial=0.0)
@@ -114,8 +114,8 @@ def main_module(devices: Sequence[Device], named: str | None) -> str:
 
 
 def devices_that_ran(processes: Sequence[Sequence[Device]], module: str) -> list[list[Device]]:
-    """The devices that ran a module, by process, with those runs alone. A process numbers its programs itself, and one
-    that found some in a compile cache gives the same program another number: there, the longest of that name."""
+    """The devices that ran a module, by process, with only its runs. Each process numbers its programs itself, and a
+    process that loaded programs from a compile cache gives another number: there, the longest module of this name."""
     found = []
     for devices in processes:
         busy = [device for device in devices if device.executions]
@@ -127,5 +127,5 @@ def devices_that_ran(processes: Sequence[Sequence[Device]], module: str) -> list
 
 
 def device_name(module: str) -> str:
-    """Without its number."""
+    """The name of a module without its number."""
     return module.partition("(")[0]

@@ -1,4 +1,4 @@
-"""Why a hop is exposed, with the figures, and what to do about it."""
+"""Why a hop is exposed, with figures and advice."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from stripectl.profiling.program import Site
 from stripectl.results.profile import DeviceFigures, Diagnosis
 from stripectl.util.units import duration, nbytes, rate
 
-SKEW_SHARE = 0.5  # of what is exposed: waiting for slower peers
+SKEW_SHARE = 0.5  # of the exposed time: waiting for slower peers
 UNEVEN = 0.05  # of a step: devices that wait longer at its end have too little work
-NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop there is nothing to hide behind
+NOTHING_LEFT = 0.05  # of a transfer's time: with less compute before the next hop it has nothing to hide behind
 TPU_FLAGS = {
     "collective-permute": "xla_enable_async_collective_permute",
     "all-gather": "xla_enable_async_all_gather",
@@ -38,35 +38,35 @@ class ProfiledPlan:
 def cause(
     site: Site, figures: Mapping[str, float], transfer_s: float, sent_bytes: int, told: ProfiledPlan
 ) -> Diagnosis:
-    """Why a hop is exposed, on the device where it is most; one of skew, link, synchronous, late, short. `transfer_s`
-    is the least time that the hop took on any device."""
+    """Why a hop is exposed, on the device where it is most exposed: skew, link, synchronous, late or short.
+    `transfer_s` is the shortest time of the hop on any device."""
     rated = told.link_bytes_per_s
     least_s = sent_bytes / rated if rated and sent_bytes and site.asynchronous else transfer_s
     exposed_s, skew_s, compute_s = (figures[name] for name in ("exposed_s", "skew_s", "round_compute_s"))
     took = transfer_label(sent_bytes, transfer_s, rated)
     beside = f"{duration(compute_s)} of compute follow it in its round"
     if skew_s > SKEW_SHARE * exposed_s:
-        why = f"{duration(skew_s)} of {duration(exposed_s)} exposed are waiting for a slower peer; {took}"
+        why = f"of {duration(exposed_s)} exposed, {duration(skew_s)} are a wait for a slower device; {took}"
         return Diagnosis(cause="skew", why=why, advice=layout_advice(told))
     if compute_s < NOTHING_LEFT * least_s:
-        why = f"only {duration(compute_s)} of compute lie between its start and the next hop; {took}"
+        why = f"only {duration(compute_s)} of compute are between its start and the next hop; {took}"
         return Diagnosis(cause="late", why=why, advice=unroll_advice(told) or "start it earlier")
     if least_s > compute_s:
-        why = f"{took}, longer than the compute beside it: {beside}"
+        why = f"{took}, which is longer than the compute at the same time: {beside}"
         return Diagnosis(cause="link", why=why, advice=link_advice(told))
     if not site.asynchronous:
         why = f"the program runs it synchronously; {took}, {beside}"
         return Diagnosis(cause="synchronous", why=why, advice=async_advice(site, told))
     if not site.beside_compute:
         why = f"the schedule has no work between its start and its end; {took}"
-        advice = unroll_advice(told) or "issue it before the compute that does not need it"
+        advice = unroll_advice(told) or "start it before the compute that does not need it"
         return Diagnosis(cause="late", why=why, advice=advice)
-    why = f"the work between its start and its end is shorter than it is: {took}, {beside}"
+    why = f"the work between its start and its end is shorter than the transfer: {took}, {beside}"
     return Diagnosis(cause="short", why=why, advice=unroll_advice(told) or LONGER_BLOCK)
 
 
 def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan) -> Diagnosis | None:
-    """The same of the end of a step, where devices that are done wait for the slowest; None where they hardly do."""
+    """The same for the end of a step, where early devices wait for the slowest; None where they hardly wait."""
     ends_s = np.array([(device.by_step or {})["step_s"] for device in devices])
     waits_s = np.median(ends_s.max(axis=0) - ends_s, axis=1)
     idlest, slowest = devices[int(waits_s.argmax())], devices[int(waits_s.argmin())]
@@ -78,7 +78,7 @@ def end_cause(devices: Sequence[DeviceFigures], told: ProfiledPlan) -> Diagnosis
 
 
 def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> str:
-    """What a hop moves, in which time, at which rate of how much."""
+    """The bytes of a hop, its time, its rate, and the link's rate."""
     took = f"it moves {nbytes(sent_bytes)} in {duration(transfer_s)}"
     if not sent_bytes or not transfer_s:
         return took
@@ -87,7 +87,7 @@ def transfer_label(sent_bytes: int, transfer_s: float, rated: float | None) -> s
 
 
 def async_advice(site: Site, told: ProfiledPlan) -> str:
-    """What lets it run beside compute."""
+    """Advice that lets the hop run during compute."""
     platform = told.platform
     if platform == "tpu" and site.opcode in TPU_FLAGS:
         return f"--xla-flag {TPU_FLAGS[site.opcode]}=true"
@@ -95,25 +95,25 @@ def async_advice(site: Site, told: ProfiledPlan) -> str:
         return "--xla-flag xla_gpu_enable_latency_hiding_scheduler=true"
     if platform == "cpu":
         own = unroll_advice(told)
-        return f"{own} and leave it threads to spare" if own else "a TPU or GPU: XLA on CPU runs it where it computes"
+        return f"{own}, with spare threads" if own else "a TPU or GPU: XLA on CPU does not overlap this hop"
     return "let the compiler run it asynchronously"
 
 
 def layout_advice(told: ProfiledPlan) -> str:
-    """What evens out the work."""
+    """Advice that balances the work."""
     if (told.layout, told.mask) == ("contiguous", "causal"):
         return "a layout that balances the causal mask: striped or zigzag"
-    return "even out what the devices compute, or find what slows one down: other load, clocks, packing"
+    return "balance the work of the devices, or find the cause of a slow device: other load, clocks, packing"
 
 
 def link_advice(told: ProfiledPlan) -> str:
-    """What makes it shorter than the compute beside it."""
+    """Advice that makes the hop shorter than the compute at the same time."""
     if told.layout is None:
-        return "send less, compute more between transfers, or lay this axis on faster links (stripectl topology)"
-    return f"{LONGER_BLOCK}, shared key/value heads, or this axis on faster links (stripectl topology)"
+        return "send less, compute more between transfers, or place this axis on faster links (stripectl topology)"
+    return f"{LONGER_BLOCK}, shared key/value heads, or faster links for this axis (stripectl topology)"
 
 
 def unroll_advice(told: ProfiledPlan) -> str:
-    """To unroll a ring's loop whole, where the plan does not; `turns` is how often the loop runs."""
+    """Advice to unroll a ring's loop fully, where the plan does not; `turns` is the number of its iterations."""
     turns = told.turns or 0
     return f"unroll={turns} in the plan, so that a round starts earlier" if (told.unroll or turns) < turns else ""

@@ -1,8 +1,8 @@
-"""The device events of an XLA profile, as columns: one reading for TPU, GPU and CPU, whose profiles differ.
+"""The device events of an XLA profile, as columns: one form for TPU, GPU and CPU, whose profiles differ.
 
-TPU: a plane a chip, with lines of operations, of asynchronous ones and of module runs. GPU: a plane a device, with a
-line a stream, and steps marked on the host. CPU: no device plane; every line of the host's holds events that name their
-device and run.
+TPU: one plane per chip, with lines for operations, asynchronous operations and module runs. GPU: one plane per device,
+with one line per stream, and steps marked on the host. CPU: no device plane; every line of the host holds events that
+name their device and run.
 """
 
 import re
@@ -27,7 +27,7 @@ NS = 1e-9
 
 
 class Execution(NamedTuple):
-    """A run of a module on a device; `run` is the same on all devices that took part, where the profile tells."""
+    """A run of a module on a device; `run` is equal on all devices that took part, where the profile has it."""
 
     module: str
     run: int | None
@@ -36,7 +36,7 @@ class Execution(NamedTuple):
 
 
 class Columns:
-    """Events in the making."""
+    """Events while they are collected."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -58,7 +58,7 @@ class Columns:
 
 
 class Events(NamedTuple):
-    """Events in order of their start: `names[which[i]]` ran on line `lines[i]`."""
+    """Events by start time: `names[which[i]]` ran on line `lines[i]`."""
 
     names: tuple[str, ...]
     which: np.ndarray
@@ -67,14 +67,14 @@ class Events(NamedTuple):
     end_s: np.ndarray
 
     def between(self, start_s: float, end_s: float) -> "Events":
-        """Those that start in a time."""
+        """The events that start in an interval."""
         first, last = np.searchsorted(self.start_s, [start_s, end_s])
         return Events(self.names, *(column[first:last] for column in self[1:]))
 
 
 @dataclass
 class Device:
-    """What one device did. `asynchronous` holds the windows that a TPU shows on a line of their own."""
+    """The activity of one device. `asynchronous` holds the windows that a TPU shows on a separate line."""
 
     name: str
     kind: str
@@ -101,10 +101,10 @@ def read_profile(path: Path) -> list[Device]:
     try:
         data = ProfileData.from_file(str(path))
     except RuntimeError as error:
-        raise BadInput(f"{path} is not an XLA profile (xplane.pb), or was cut short: {error}.") from error
+        raise BadInput(f"{path} is not an XLA profile (xplane.pb), or is truncated: {error}.") from error
     planes = {plane.name: plane for plane in data.planes}
     if not planes:
-        raise BadInput(f"{path} is empty: an XLA profile (xplane.pb) has planes.")
+        raise BadInput(f"{path} is empty; an XLA profile (xplane.pb) has planes.")
     accelerators = sorted((found[1], int(found[2]), name) for name in planes if (found := DEVICE.fullmatch(name)))
     if not accelerators:
         return list(read_cpu(planes[HOST])) if HOST in planes else []
@@ -121,8 +121,8 @@ def read_profile(path: Path) -> list[Device]:
 
 
 def marked_steps(plane: Any) -> list[Execution]:
-    """Steps that the program marked (`StepTraceAnnotation`), in order. Events of a name are alike, so the first says
-    whether to look at the others."""
+    """Steps that the program marked (`StepTraceAnnotation`), in order. Events of one name have the same fields, so the
+    first event decides whether to read the others."""
     found, others = [], set[str]()
     for line in plane.lines:
         for event in line.events:
@@ -138,8 +138,8 @@ def marked_steps(plane: Any) -> list[Execution]:
 
 
 def divide(steps: list[Execution], operations: Events) -> bool:
-    """Whether steps marked on the host divide a device's work: each has some, and none is under way where one begins.
-    A host that does not wait for the device marks them ahead of it."""
+    """Whether steps marked on the host divide a device's work: each has some work, and none is running where one
+    begins. A host that does not wait for the device marks steps too early."""
     own = np.array([not name.startswith(HOST_COPY) for name in operations.names])[operations.which]
     starts, ends = operations.start_s[own], operations.end_s[own]
     marks = np.array([step.start_s for step in steps])
@@ -148,7 +148,7 @@ def divide(steps: list[Execution], operations: Events) -> bool:
 
 
 def read_tpu(plane: Any, name: str) -> Device:
-    """A chip, or the core of one."""
+    """A chip, or a core of a chip."""
     columns = {OPERATIONS: Columns(), ASYNCHRONOUS: Columns()}
     executions = []
     for line in plane.lines:
@@ -164,7 +164,7 @@ def read_tpu(plane: Any, name: str) -> Device:
 
 
 def read_gpu(plane: Any, name: str) -> Device:
-    """A GPU: kernels and copies of every stream, as one run."""
+    """A GPU: kernels and copies of all streams, as one run."""
     columns, peers, modules = Columns(), set[str](), defaultdict[str, float](float)
     for at, line in enumerate(plane.lines):
         if not line.name.startswith("Stream"):
@@ -183,7 +183,7 @@ def read_gpu(plane: Any, name: str) -> Device:
 
 
 def read_cpu(plane: Any) -> Iterator[Device]:
-    """The devices of a process, in order; one for each module that a device runs, since several may run at once."""
+    """The devices of a process, in order; a device with several modules gives several, because modules can overlap."""
     columns: dict[tuple[int, str], Columns] = defaultdict(Columns)
     runs: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
     ignored: dict[str, bool] = {}
@@ -207,7 +207,7 @@ def read_cpu(plane: Any) -> Iterator[Device]:
 
 
 def module_name(module: Any, stats: dict[str, Any]) -> str:
-    """As xprof names it."""
+    """A module's name, as in xprof."""
     return f"{module}({stats['program_id']})" if "program_id" in stats else str(module)
 
 

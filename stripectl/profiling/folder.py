@@ -1,6 +1,6 @@
-"""The files of a profile: where they lie, the program's HLO beside or inside them, and xprof's table of operations.
+"""The files of a profile: their place, the program's HLO next to or inside them, and xprof's table of operations.
 
-xprof writes what it has worked out beside the profile that it reads, so it reads a copy.
+xprof writes its results next to the profile that it reads, so it reads a copy.
 """
 
 import json
@@ -17,15 +17,15 @@ from stripectl.hlo.module import has_entry
 from stripectl.results.profile import OperationFigures
 from stripectl.util.json import JsonObject
 
-HLO = "program.hlo.txt"  # the compiled program, beside a profile that stripectl captured
+HLO = "program.hlo.txt"  # the compiled program, next to a profile that stripectl captured
 MODULE = re.compile(r"HloModule ([\w.\-]+)")
 SUFFIX = ".xplane.pb"
-PROFILES = Path("plugins", "profile", "steps")  # of a profile that stripectl captured: where xprof looks
+PROFILES = Path("plugins", "profile", "steps")  # in a profile that stripectl captured, where xprof looks
 TOP = 12
 
 
 def profile_files(path: Path) -> list[Path]:
-    """The profile's files, one a process: a file by itself, or those of the newest run in a folder.
+    """The profile's files, one per process: a single file, or the files of the newest run in a folder.
 
     Raises:
         BadInput: there are none.
@@ -34,45 +34,45 @@ def profile_files(path: Path) -> list[Path]:
         return [path]
     found = list(path.rglob(f"*{SUFFIX}"))
     if not found:
-        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"there is no file or folder {path}"
+        what = f"{path} holds no profile (*{SUFFIX})" if os.path.isdir(path) else f"{path} does not exist"
         raise BadInput(f"{what}. Name an {SUFFIX} file, or the folder given to jax.profiler.trace.")
     newest = max(found, key=lambda file: (file.stat().st_mtime_ns, file)).parent
     return sorted((file for file in found if file.parent == newest), key=lambda file: in_order(file.name))
 
 
 def other_files(path: Path) -> int:
-    """How many other profiles a folder holds beside the one that is taken."""
+    """The number of profiles in a folder other than the one that is read."""
     return max(0, len({file.parent for file in path.rglob(f"*{SUFFIX}")}) - 1)
 
 
 def in_order(name: str) -> list[tuple[int, str]]:
-    """For sorting: numbers in names by their value, so that process 2 comes before process 10."""
+    """A sort key that orders numbers in names by value, so that process 2 comes before process 10."""
     return [(int(part), "") if at % 2 else (0, part) for at, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def named_module(files: Sequence[Path]) -> str | None:
-    """The name of the program that was kept beside a profile, whatever else ran beside it; None where none was."""
+    """The name of the program that was saved with a profile, or None."""
     found = MODULE.match(program_beside(files) or "")
     return found[1] if found else None
 
 
 def program_beside(files: Sequence[Path]) -> str | None:
-    """The program that was kept beside a profile.
+    """The program that was saved with a profile.
 
     Raises:
-        BadInput: what lies there is no program.
+        BadInput: the file is not a program.
     """
     kept = next((path for folder in list(files[0].parents)[:4] if (path := folder / HLO).is_file()), None)
     text = kept and kept.read_text(encoding="utf-8", errors="replace")
     if text and not has_entry(text):
         raise BadInput(
-            f"{kept} is no program (HLO text): it has no ENTRY. Take it away to read the profile without it."
+            f"{kept} is not a program (HLO text): it has no ENTRY. Remove it to read the profile without it."
         )
     return text or None
 
 
 def program_text(file: Path, module: str) -> str | None:
-    """The HLO of a module that a file shows: kept beside it, or what it holds itself; None where neither is."""
+    """The HLO of a module in a file: saved next to it, or contained in it; None where it is missing."""
     kept = program_beside([file])
     if kept and named_module([file]) == module.partition("(")[0]:
         return kept
@@ -83,7 +83,7 @@ def program_text(file: Path, module: str) -> str | None:
 
 
 def operations(files: Sequence[Path]) -> tuple[OperationFigures, ...] | None:
-    """The operations that took longest, by xprof; None where it knows none (CPU)."""
+    """The operations that took most time, by xprof; None where xprof finds none (on CPU)."""
     text = ask_xprof(files, "hlo_stats", {})
     try:
         table = json.loads(text or "")
@@ -107,21 +107,21 @@ def operations(files: Sequence[Path]) -> tuple[OperationFigures, ...] | None:
 
 
 def ask_xprof(files: Sequence[Path], tool: str, options: JsonObject) -> str | None:
-    """A tool's answer as text; None where xprof cannot read the profile or lacks the tool."""
+    """A tool's answer as text; None where xprof cannot read the profile or does not have the tool."""
     from xprof.convert import raw_to_tool_data
 
     with copied_files(files) as copies:
         try:
-            raw_to_tool_data.xspace_to_tool_names(copies)  # what a profile holds of its programs, put beside it
+            raw_to_tool_data.xspace_to_tool_names(copies)  # extracts the profile's programs next to it
             found, _ = raw_to_tool_data.xspace_to_tool_data(copies, tool, options)
-        except Exception:  # whatever a foreign profile does to it
+        except Exception:  # a foreign profile may cause any error
             return None
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else found
 
 
 @contextmanager
 def copied_files(files: Sequence[Path]) -> Iterator[list[str]]:
-    """Copies for xprof, which puts each program that a profile holds beside it, in a file by the program's name."""
+    """Copies for xprof, which writes each program of a profile next to it, in a file with the program's name."""
     with tempfile.TemporaryDirectory(prefix="stripectl-xprof-") as folder:
         copies = [Path(folder) / file.name for file in files]
         for file, copy in zip(files, copies, strict=True):
@@ -130,5 +130,5 @@ def copied_files(files: Sequence[Path]) -> Iterator[list[str]]:
 
 
 def _level(content: bytes) -> bytes:
-    """As long, and without a name that leads out of the folder."""
+    """The same number of bytes, without a name that leads out of the folder."""
     return content.replace(b"../", b".._")

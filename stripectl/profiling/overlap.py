@@ -1,11 +1,11 @@
-"""What a profile says of a program's steps: how much communication hides, for every step, device, hop and mesh axis.
+"""The overlap in a program's profile: how much communication hides, for every step, device, hop and mesh axis.
 
 For each device and step: C is the union of its compute, M the union of its communication windows; hidden = |C and M|,
-exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device does nothing but wait for a transfer;
-`device_steps` defines skew. docs/explanation/definitions.md has all of these.
+exposed = |M minus C|, overlap = hidden / |M|. Stall is the time in which a device only waits for a transfer;
+`device_steps` defines skew. docs/explanation/definitions.md defines all of them.
 
-Figures are medians over steps. Those of the whole are of the device that computes longest, as in a simulation: others
-wait for it, which is imbalance and not slow communication; skew and stall are of the device that has most.
+Figures are medians over steps. Totals belong to the device that computes longest, as in a simulation: the others
+wait for it, which is imbalance and not slow communication. Skew and stall belong to the device with the most.
 """
 
 from collections import defaultdict
@@ -32,18 +32,18 @@ from stripectl.results.profile import (
     StepTimeline,
 )
 
-MAX_HOPS = 64  # that are told apart; of more, those most exposed
+MAX_HOPS = 64  # rows of hops; where there are more, the most exposed ones
 MAX_OPERATIONS = 12
-EXPOSED = 0.05  # of a hop's window: with less exposed it hides
+EXPOSED = 0.05  # of a hop's window: a hop with less exposed time is hidden
 
 
 def analyse(
     processes: Sequence[Sequence[Device]], module: str, program: ProfiledProgram, told: ProfiledPlan
 ) -> Profile:
-    """What a profile says of a program."""
+    """The overlap in a profile of a program."""
     steps = device_steps(processes, module, program)
     if not steps:
-        return Profile(module=module, steps=0, reason="the profile holds no step that all its devices have")
+        return Profile(module=module, steps=0, reason="the profile holds no step that is complete on all its devices")
     names = device_names(processes)
     figures = [[seen.figures(at) for seen in steps] for at in range(len(names))]
     devices = tuple(device_figures(name, each) for name, each in zip(names, figures, strict=True))
@@ -55,7 +55,8 @@ def analyse(
         end=end_cause(devices, told),
     )
     if program.hops:
-        return replace(found, reason="hops inside kernels of the program end where a profile does not show it")
+        reason = "kernels of the program send its hops, so the profile does not show where hops end"
+        return replace(found, reason=reason)
     if not any(step.hops for seen in steps for step in seen.steps):
         return replace(found, reason="the profile holds no collective of the program")
     hops = hop_rows(steps, told)
@@ -82,7 +83,7 @@ def all_devices_overlap(found: Profile) -> CommunicationOverlap:
 
 
 def device_figures(name: str, steps: Sequence[Mapping[str, float]]) -> DeviceFigures:
-    """A device's figures: medians over steps, and those of each."""
+    """A device's figures: medians over steps, and the figures of each step."""
     by_step = {figure: tuple(step[figure] for step in steps) for figure in steps[0]}
     medians = {figure: median(values) for figure, values in by_step.items()}
     ratio = Overlap(medians["hidden_s"], medians["exposed_s"]).ratio
@@ -90,7 +91,7 @@ def device_figures(name: str, steps: Sequence[Mapping[str, float]]) -> DeviceFig
 
 
 def device_names(processes: Sequence[Sequence[Device]]) -> list[str]:
-    """A device by its name, its process, or both, as it takes to tell them apart."""
+    """Names of devices: the device's name, its process, or both, whichever makes them distinct."""
     if len(processes) == 1:
         return [device.name for device in processes[0]]
     return [
@@ -110,14 +111,14 @@ def in_the_middle(steps: Sequence[DeviceSteps], figure: Callable[[DeviceSteps], 
 
 
 def step_timeline(seen: DeviceSteps) -> StepTimeline:
-    """A step of every device as (kind, start, end), as fine as `BINS`."""
+    """A step of every device as (kind, start, end), with `BINS` moments."""
     rows = (merge_moments(moments(seen.parts(at), seen.end_s, BINS), seen.end_s) for at in range(len(seen.steps)))
     return StepTimeline(end_s=seen.end_s, devices=tuple(map(tuple, rows)))
 
 
 def hop_rows(steps: Sequence[DeviceSteps], told: ProfiledPlan) -> list[HopFigures]:
-    """Every hop: its figures by device, and what exposes it, in the order in which hops begin. A hop's figures are all
-    of one step, that of median exposure, so that they belong together."""
+    """Every hop with its figures by device, and the cause of its exposed time, in the order in which hops begin. All
+    figures of a hop are from one step, the step of median exposure, so that they are consistent."""
     devices = range(len(steps[0].steps))
     keys = dict.fromkeys(key for seen in steps for step in seen.steps for key in step.hops)
     rows = []
@@ -168,7 +169,7 @@ def hop_figures(
 
 
 def own_operations(devices: Sequence[Device], module: str, program: ProfiledProgram) -> tuple[OperationFigures, ...]:
-    """The operations of a module that took longest, from the events of all devices; what runs others is left out."""
+    """The operations of a module that took most time, from the events of all devices, without containers."""
     total: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for device, run in ((each, run) for each in devices for run in each.runs(module)):
         events = device.operations.between(run.start_s, run.end_s)
@@ -193,7 +194,7 @@ def own_operations(devices: Sequence[Device], module: str, program: ProfiledProg
 
 
 def round_compute_s(seen: DeviceSteps, at: int, key: HopKey) -> float:
-    """What a device computes from a hop's start to the first hop that starts after it has ended."""
+    """A device's compute from a hop's start to the first hop that starts after its end."""
     step = seen.steps[at]
     start, end = step.hops[key][0, 0], step.hops[key][-1, 1]
     later = [windows[0, 0] for windows in step.hops.values() if windows[0, 0] >= end]
@@ -215,7 +216,7 @@ HOP_FIGURES = {
 
 
 def axis_rows(steps: Sequence[DeviceSteps], at: int) -> tuple[AxisFigures, ...]:
-    """Communication along each axis of the mesh, on one device: time, bytes, and the rate while any is under way."""
+    """Communication along each axis of the mesh, on one device: time, bytes, and the rate while any is on its way."""
     rows = []
     for axis in dict.fromkeys(key.site.axis for seen in steps for step in seen.steps for key in step.hops):
         found = []

@@ -1,8 +1,8 @@
-"""How much communication hides behind compute, from an XLA profile: captured here, or anybody's.
+"""How much communication hides behind compute, from any XLA profile: captured here, or from elsewhere.
 
-capture (in the workers that run the program) -> events (a profile's columns) -> program (what its instructions are) ->
-steps (one device's step) -> analysis (figures by device, hop and axis) -> cause (why a hop is exposed). Profiles are
-read in a worker of their own, because reading a broken one may end the process.
+capture (in the workers that run the program) -> events (a profile's columns) -> program (the kinds of its instructions)
+-> steps (one device's step) -> overlap (figures by device, hop and axis) -> diagnosis (why a hop is exposed). A
+separate worker reads profiles, because a broken profile may end the process.
 """
 
 import base64
@@ -28,7 +28,7 @@ from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 READ_TIMEOUT_S = 600.0
 FOLDER = "profiles"  # in the folder of a run
-UNPROFILED = "no profile"  # how the reason of a plan begins that was to be profiled and could not be
+UNPROFILED = "no profile"  # begins the reason of a plan whose profile failed
 MAX_NAME_CHARACTERS = 180
 OUT_OF_MEMORY = re.compile(r"MemoryError|bad_alloc")
 
@@ -54,7 +54,7 @@ class Tracer:
         self.reader.stop()
 
     def trace(self, devices: WorkerGroup, key: str, m: Measurement, limit_s: float, link: float | None) -> Measurement:
-        """The measurement with what a profile of its prepared plan says; where none can be had, with the reason."""
+        """The measurement with the overlap in a profile of its prepared plan; where that fails, with the reason."""
         folder = self.folder.absolute() / FOLDER / profile_name(m)
         plan = m.plan
         told = ProfiledPlan(
@@ -70,7 +70,7 @@ class Tracer:
         except BadInput as error:
             return replace(m, profile=Profile(reason=f"{UNPROFILED}: {error}"))
         except (WorkerError, OSError) as failure:
-            shutil.rmtree(folder, ignore_errors=True)  # what nobody has read, nobody should take for a whole one
+            shutil.rmtree(folder, ignore_errors=True)  # so that nobody takes an unread profile for a complete one
             why = f"cannot write {folder}: {failure.strerror}" if isinstance(failure, OSError) else failure
             return replace(m, profile=Profile(reason=f"{UNPROFILED}: {why}"))
         except KeyboardInterrupt:
@@ -81,8 +81,8 @@ class Tracer:
         return replace(m, profile=replace(found, profile=place, overlap=None), overlap=overlap)
 
     def capture(self, devices: WorkerGroup, key: str, folder: Path, limit_s: float) -> None:
-        """A profile of a prepared plan in a folder: written there by the processes that see it, sent by the others."""
-        shutil.rmtree(folder, ignore_errors=True)  # what is left of one that was killed
+        """Write a profile of a prepared plan to a folder: processes that see it write, the others send theirs."""
+        shutil.rmtree(folder, ignore_errors=True)  # remains of a killed run
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".") as mark:
             asked = {"key": key, "steps": self.steps, "folder": str(folder), "mark": Path(mark.name).name}
@@ -92,10 +92,10 @@ class Tracer:
                 file.write_bytes(base64.b64decode(sent["content"]))
 
     def read(self, files: Sequence[Path], axes: Mapping[str, int], told: ProfiledPlan) -> Profile:
-        """What a profile says.
+        """The overlap in a profile.
 
         Raises:
-            BadInput: it is no profile, or one that cannot be read.
+            BadInput: it is not a profile, or it cannot be read.
         """
         try:
             answer = self.reader.ask(
@@ -103,18 +103,19 @@ class Tracer:
             )[0]
             return read_record(Profile, answer)
         except WorkerError as failure:
-            raise BadInput(str(failure) if failure.refused else self.unreadable(files[0], str(failure))) from failure
+            reason = str(failure)
+            raise BadInput(reason if failure.unsupported else self.unreadable(files[0], reason)) from failure
 
     def unreadable(self, file: Path, reason: str) -> str:
-        """Why a profile cannot be read, in words, from how its reader failed or ended."""
+        """Why a profile cannot be read, in words, from its reader's failure."""
         if OUT_OF_MEMORY.search(reason):
             limit = nbytes(self.reader.memory_bytes or memory_bytes())
-            reason = f"its reader needs more than {limit} of memory, its limit. Capture fewer steps."
+            reason = f"its reader needs more memory than its limit of {limit}. Capture fewer steps."
         return f"cannot read {file}: {reason}"
 
 
 def profile_name(m: Measurement) -> str:
-    """A folder's name for the profile of a measurement, which nothing else in its run has."""
+    """A folder name for the profile of a measurement, unique in its run."""
     work = m.workload
     heads = (
         f"{work.heads}x{work.head_dim}"

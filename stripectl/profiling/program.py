@@ -1,8 +1,8 @@
-"""What the instructions of a profiled program are: opcodes from its HLO, never from names; which collectives make one
-hop, over which axis of the mesh, and how many bytes a device sends.
+"""The instructions of a profiled program: opcodes from its HLO, never from names; the collectives that form one hop,
+the mesh axis of the hop, and the bytes that a device sends.
 
-A hop is the transfers that the program issues together: of one place in it (computation and scope), between the same
-devices, none waiting for another. In a rolled loop each turn is another hop of the same place.
+A hop is a group of transfers that the program issues together: from one place in it (computation and scope), between
+the same devices, none waiting for another. In a rolled loop each iteration is another hop of the same place.
 """
 
 import itertools
@@ -22,44 +22,44 @@ MOVED = re.compile(r"\b(?:shift|all_gather)_([a-z]+)_\d+")
 
 
 class Site(NamedTuple):
-    """Where in the program a hop is issued, and what is the same for each time it runs."""
+    """The place in the program where a hop is issued, and its properties that are equal each time it runs."""
 
-    place: tuple[str, ...]  # computation, scope, who sends to whom, how many hops before it in one turn
+    place: tuple[str, ...]  # computation, scope, senders and receivers, number of hops before it in one iteration
     opcode: str
     passes: str
     axis: str
-    what: str  # the scheme's word for what it moves, empty where the program is none of ours
+    what: str  # the scheme's name for the data, empty where the program is not stripectl's
     asynchronous: bool
     beside_compute: bool  # whether the schedule has work between its start and its done
 
 
 class Role(NamedTuple):
-    """What an event of the program is: `compute`, `container`, `move` (a collective that blocks), `start` or `done` of
-    one that does not, or `none` of these."""
+    """The role of an event: `compute`, `container`, `move` (a blocking collective), `start` or `done` of an
+    asynchronous collective, or `none` of these."""
 
     kind: str
     site: Site | None = None
     sent_bytes: int = 0
-    start: str = ""  # of a done: the instruction it ends
+    start: str = ""  # of a done: the instruction that it completes
     computes: bool = False  # a fusion that sends and multiplies at once
 
 
 def what_of(instruction: Instruction) -> str:
-    """The scheme's word for what it moves, by the scope that `comm` opens; a gather's transpose scatters gradients."""
+    """The scheme's name for the data, from the scope that `comm` opens; a gather's transpose scatters gradients."""
     found = MOVED.search(instruction.scope)
     gradient = "d" * (base(instruction.opcode) == "reduce-scatter")
     return f"{gradient}{found[1]}" if found else ""
 
 
 def module_of(names: Iterable[Iterable[str]]) -> Module:
-    """What events tell of a program by themselves, where their names are the texts of its instructions."""
+    """A program reconstructed from events alone, where their names are the texts of its instructions."""
     found = (INSTRUCTION.match(f"  {name}") for name in dict.fromkeys(itertools.chain.from_iterable(names)))
     return Module("", {"": [Instruction(*each.groups()) for each in found if each]})
 
 
 @dataclass(frozen=True)
 class ProfiledProgram:
-    """A module's instructions by name, on a mesh that may not be known."""
+    """A module's instructions by name, on a mesh that may be unknown."""
 
     module: Module
     axes: Mapping[str, int]
@@ -75,17 +75,17 @@ class ProfiledProgram:
 
     @property
     def hops(self) -> bool:
-        """Whether kernels of its make hops."""
+        """Whether its kernels send hops."""
         return any(line.hop for lines in self.module.computations.values() for line in lines)
 
     @property
     def devices(self) -> int:
-        """How many devices its collectives name; 0 where they name none."""
+        """The number of devices that its collectives name; 0 where they name none."""
         every = itertools.chain.from_iterable(self.module.computations.values())
         return max((1 + max(map(max, groups)) for line in every if (groups := groups_of(line.rest))), default=0)
 
     def role(self, text: str) -> Role | None:
-        """Of an event's name, which is an instruction's name or, on TPUs, its whole text; None for neither."""
+        """The role of an event by its name, which is an instruction's name or, on TPUs, its whole text; else None."""
         found = INSTRUCTION.match(f"  {text}")
         name = found[1] if found else text.lstrip("%")
         if name in self.roles or not found:
@@ -97,7 +97,7 @@ class ProfiledProgram:
         return {line.name: line.opcode for lines in self.module.computations.values() for line in lines}
 
     def opcode(self, text: str) -> str:
-        """Of an event's name; `kernel` for what the program does not know."""
+        """The opcode of an event by its name; `kernel` where the program does not know the name."""
         found = INSTRUCTION.match(f"  {text}")
         return found[3] if found else self.opcodes.get(text.lstrip("%"), "kernel")
 
@@ -131,7 +131,7 @@ class ProfiledProgram:
 
 
 def kind_of(line: Instruction) -> str:
-    """The role of what is no transfer, by its opcode; dones whose start is not here are `none`."""
+    """The role of an instruction that is not a transfer, by its opcode; a done without its start is `none`."""
     if line.opcode in CONTAINERS:
         return "container"
     parts = line.opcode.endswith(("-start", "-update", "-done"))
@@ -139,7 +139,7 @@ def kind_of(line: Instruction) -> str:
 
 
 def merged_roles(roles: Mapping[str, Role]) -> dict[str, Role]:
-    """The roles with the transfers of a place at one site: asynchronous, or beside compute, where all of them are."""
+    """The roles with all transfers of a place at one site: asynchronous, or during compute, where all of them are."""
     sites: dict[tuple[str, ...], Site] = {}
     for site in (role.site for role in roles.values() if role.site):
         known = sites.setdefault(site.place, site)
@@ -156,8 +156,8 @@ def waited_for(
     here: Mapping[str, Span],
     used: Mapping[str, Sequence[str]],
 ) -> dict[str, int]:
-    """For every instruction of a computation: how many transfers of a scope and group come before it, one waiting for
-    another."""
+    """For every instruction of a computation: the number of earlier transfers of its scope and group that wait for each
+    other."""
     depth: dict[str, int] = {}
     for line in lines:
         collective = here[line.name].sent[0] if line.name in here else None

@@ -1,4 +1,4 @@
-"""What a worker that reads profiles does: a broken one takes only the worker along."""
+"""The worker that reads profiles, so that a broken profile ends only the worker."""
 
 import math
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ DIGITS = 6
 
 
 class Session:
-    """The requests it answers; every argument and result is JSON."""
+    """The requests that it answers; arguments and results are JSON."""
 
     def analyse(self, files: list[str], axes: Mapping[str, int], told: JsonObject) -> Json:
-        """What a profile says (`results.profile.Profile`). `axes` is the mesh, the last varying fastest, where it is
-        known; `told` is a `ProfiledPlan`.
+        """The overlap in a profile (`results.profile.Profile`). `axes` is the mesh, the last axis varying fastest,
+        where it is known; `told` is a `ProfiledPlan`.
 
         Raises:
             BadInput: it is not a profile.
@@ -45,7 +45,7 @@ class Session:
         program = ProfiledProgram(parse_module(text) if text else module_of(device.texts for device in devices), axes)
         check_mesh(program)
         if devices[0].kind != "gpu" and not any(map(program.role, devices[0].operations.names)):
-            reason = f"the profile does not hold the program (HLO) of {module}, nor is one beside it"
+            reason = f"the profile does not contain the program (HLO) of {module}, and no file next to it does"
             return record_json(Profile(steps=0, reason=reason))
         plan = replace(read_record(ProfiledPlan, told), platform=devices[0].kind)
         table = operations(paths) if devices[0].kind != "cpu" else None
@@ -58,18 +58,18 @@ class Session:
 
 
 def check_mesh(program: ProfiledProgram) -> None:
-    """That a mesh is as large as the program.
+    """Check that a mesh has as many devices as the program.
 
     Raises:
-        BadInput: it is not.
+        BadInput: it has not.
     """
     given = math.prod(program.axes.values())
     if program.axes and program.devices not in (0, given):
-        raise BadInput(f"the mesh has {given} devices, and the program runs on {program.devices}. Try another --mesh.")
+        raise BadInput(f"the mesh has {given} devices, but the program runs on {program.devices}. Try another --mesh.")
 
 
 def rounded(value: Any) -> Any:
-    """Nested data with numbers cut to the digits that mean something."""
+    """Nested data with numbers rounded to significant digits."""
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""One step of one device: when it computes, when each hop is under way, and how long it stands still for one."""
+"""One step of one device: when it computes, when each hop is on its way, and how long the device waits for it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from stripectl.profiling.program import ProfiledProgram, Role, Site
 
 
 class HopKey(NamedTuple):
-    """A hop of a step: its site, and the how-manieth time that this runs."""
+    """A hop of a step: its site, and how often the site has run."""
 
     site: Site
     turn: int
@@ -21,8 +21,8 @@ class HopKey(NamedTuple):
 
 @dataclass
 class DeviceStep:
-    """Intervals in seconds since the step began in this process. `stall` is when the device does nothing but wait for
-    a transfer; None where its profile does not show that."""
+    """Intervals in seconds since the step began in this process. `stall` is when the device only waits for a transfer;
+    None where its profile does not show this."""
 
     compute: np.ndarray
     hops: dict[HopKey, np.ndarray]
@@ -32,7 +32,7 @@ class DeviceStep:
 
     @property
     def windows(self) -> np.ndarray:
-        """When any transfer is under way."""
+        """When any transfer is on its way."""
         return union(*self.hops.values())
 
 
@@ -77,8 +77,8 @@ def end_of(device: Device, events: Events, execution: Execution) -> float:
 
 
 def roles_of(device: Device, events: Events, program: ProfiledProgram) -> list[Role]:
-    """The role of each of the events' names. A GPU's kernels that the program does not know compute, but for its
-    copies to and from the host and those of its communication library."""
+    """The role of each event's name. On a GPU, kernels that the program does not know are compute, except copies to and
+    from the host and kernels of its communication library."""
     compute, none = Role("compute"), Role("none")
 
     def role(name: str) -> Role:
@@ -97,7 +97,7 @@ def intervals(events: Events, chosen: np.ndarray) -> np.ndarray:
 
 
 def compute_of(events: Events, roles: list[Role], kinds: np.ndarray) -> np.ndarray:
-    """When a line computes, less what communicates inside it: the union of self-times, without containers."""
+    """When a line computes, without communication inside: the union of self-times, without containers."""
     fused = np.array([role.computes for role in roles], bool)[events.which] if len(roles) else np.empty(0, bool)
     computes, moves = (kinds == "compute") | fused, np.isin(kinds, ["move", "start", "done"]) & ~fused
     busy = []
@@ -111,8 +111,8 @@ def compute_of(events: Events, roles: list[Role], kinds: np.ndarray) -> np.ndarr
 def transfers(
     device: Device, events: Events, roles: list[Role], kinds: np.ndarray, execution: Execution, program: ProfiledProgram
 ) -> Iterator[Transfer]:
-    """Every transfer: on a GPU an event of its stream, elsewhere one that blocks, a window on the line of asynchronous
-    operations, or from a start to its done."""
+    """Every transfer: on a GPU an event of its stream, elsewhere a blocking event, a window on the line of asynchronous
+    operations, or the time from a start to its done."""
     for at in np.flatnonzero(np.isin(kinds, ["move", "start"] if device.kind == "gpu" else ["move"])):
         which = events.which[at]
         yield Transfer(events.names[which], roles[which], events.start_s[at], events.end_s[at])
@@ -136,7 +136,7 @@ def instruction_name(name: str) -> str:
 
 
 def start_done_pairs(events: Events, roles: list[Role]) -> Iterator[Transfer]:
-    """From each start to its done, first come first served; a start whose done is not there is left out."""
+    """From each start to its done, first come first served; a start without a done is dropped."""
     opened: dict[str, list[tuple[str, Role, float]]] = defaultdict(list)
     for which, start, end in zip(events.which, events.start_s, events.end_s, strict=True):
         role = roles[which]

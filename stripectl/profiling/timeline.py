@@ -1,4 +1,4 @@
-"""A step's timeline, as coarse as it is drawn: what most of a moment is, that moment is."""
+"""A step's timeline at the resolution of its picture: the kind that fills most of a moment is the moment's kind."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 KINDS = ("compute", "hidden", "exposed", "skew", "idle")
-BINS = 500  # of a timeline that is kept
+BINS = 500  # moments of a timeline that is stored
 
 
 def by_kind(segments: Iterable[tuple[str, float, float]]) -> dict[str, np.ndarray]:
-    """The intervals of each kind, of (kind, start, end)."""
+    """The intervals of each kind, from (kind, start, end)."""
     found: dict[str, list[Sequence[float]]] = {kind: [] for kind in KINDS}
     for kind, start, end in segments:
         if kind in found and start < end:
@@ -19,8 +19,8 @@ def by_kind(segments: Iterable[tuple[str, float, float]]) -> dict[str, np.ndarra
 
 
 def moments(parts: Mapping[str, np.ndarray], end_s: float, count: int) -> list[str]:
-    """The kind of each of `count` moments from 0 to `end_s`, from the intervals of each kind; what nothing covers is
-    idle."""
+    """The kind of each of `count` moments from 0 to `end_s`, from the intervals of each kind; moments that nothing
+    covers are idle."""
     edges = np.linspace(0.0, end_s, count + 1)
     busy = [np.diff(covered(parts[kind], edges)) for kind in KINDS[:-1]]
     shares = np.array([*busy, np.diff(edges) - sum(busy)])
@@ -28,14 +28,14 @@ def moments(parts: Mapping[str, np.ndarray], end_s: float, count: int) -> list[s
 
 
 def merge_moments(kinds: Sequence[str], end_s: float) -> list[tuple[str, float, float]]:
-    """Equal moments as (kind, start, end), neighbours of one kind together."""
+    """Equal moments as (kind, start, end), with adjacent moments of one kind merged."""
     edges = np.linspace(0.0, end_s, len(kinds) + 1).tolist()
     turns = [0, *(at for at in range(1, len(kinds)) if kinds[at] != kinds[at - 1]), len(kinds)]
     return [(kinds[a], edges[a], edges[b]) for a, b in itertools.pairwise(turns)]
 
 
 def covered(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """How many seconds of intervals lie before each moment."""
+    """The seconds of intervals before each moment."""
     return seconds_before(intervals[:, 0], at) - seconds_before(intervals[:, 1], at)
 
 

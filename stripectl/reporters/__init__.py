@@ -1,1 +1,1 @@
-"""A run as something to look at: on a terminal, as a page, as markdown, and for CI systems."""
+"""Outputs of a run: on a terminal, as a page, as markdown, and for CI systems."""

@@ -1,7 +1,7 @@
-"""What CI systems read: verdicts as JUnit XML, a job's summary on GitHub, and times by name for services that chart
-them from commit to commit.
+"""Files for CI systems: verdicts as JUnit XML, a job's summary on GitHub, and times by name for services that chart
+them over commits.
 
-Names tell measurements of a run apart and stay the same from run to run, so that a chart goes on.
+The names distinguish the measurements of a run and are equal in all runs, so that a chart continues.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ from stripectl.util.units import rate
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 SUMMARY = "GITHUB_STEP_SUMMARY"  # names the file that GitHub Actions shows
-MAX_SUMMARY_BYTES = 2**20  # GitHub shows nothing of a longer one
+MAX_SUMMARY_BYTES = 2**20  # GitHub shows nothing of a longer summary
 MORE = b"\nMore did not fit.\n"
-MAX_NAME_CHARACTERS = 1000  # characters; Bencher takes 1024
+MAX_NAME_CHARACTERS = 1000  # characters; Bencher accepts 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class JUnitCase:
-    """One verdict. `name` is unique in its `group` (a workload, say), `message` one line, `detail` as many as it takes,
-    `time_s` the time that it is about."""
+    """One verdict. `name` is unique in its `group` (for example a workload), `message` is one line, `detail` may have
+    many, and `time_s` is the time that it is about."""
 
     name: str
     group: str
@@ -41,10 +41,10 @@ class JUnitCase:
 
 
 def write_junit(path: Path, suite_name: str, cases: Sequence[JUnitCase], properties: Mapping[str, str]) -> None:
-    """The cases as one suite of JUnit XML, as GitLab, Jenkins and the reporters of GitHub read it: by the elements and
-    attributes of Jenkins' junit-10.xsd (jenkinsci/xunit-plugin) that docs.gitlab.com/ci/testing/unit_test_reports names
-    as well. GitLab shows the first of several cases with one name, so a name that comes again gets a number; and
-    reporters of GitHub show NaN where a time is not there, so it is 0.
+    """Write the cases as one suite of JUnit XML for GitLab, Jenkins and the reporters of GitHub: with the elements and
+    attributes of Jenkins' junit-10.xsd (jenkinsci/xunit-plugin), which docs.gitlab.com/ci/testing/unit_test_reports
+    names too. GitLab shows only the first of several cases with one name, so repeated names get a number; reporters of
+    GitHub show NaN for a missing time, so it is 0.
 
     Raises:
         BadInput: the file cannot be written.
@@ -66,7 +66,7 @@ def write_junit(path: Path, suite_name: str, cases: Sequence[JUnitCase], propert
 
 
 def _tell(element: xml.Element, case: JUnitCase) -> None:
-    """The verdict inside its case: a passed one has no element of its own, and prints."""
+    """Write the verdict inside its case: a passed verdict has no element, and is printed as output."""
     told = in_xml("\n".join(filter(None, (f"{case.verdict}: {case.message}", case.detail))))
     if case.outcome == "passed":
         xml.SubElement(element, "system-out").text = told
@@ -80,12 +80,12 @@ def _attributes(**values: Any) -> dict[str, str]:
 
 
 def in_xml(text: str) -> str:
-    """The text with a mark for what XML cannot hold, escaped or not."""
+    """The text with a mark for each character that XML cannot hold, escaped or not."""
     return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def distinct_names(names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """(group, name) in their order; a name that was there before in its group gets the first number that is free."""
+    """(group, name) in order; a name that occurred before in its group gets the first free number."""
     seen = set[tuple[str, str]]()
     for group, name in names:
         own, count = name, 1
@@ -97,9 +97,9 @@ def distinct_names(names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]
 
 
 def step_summary(text: str) -> None:
-    """Appends markdown to the summary of this step, where this runs in GitHub Actions: as many whole lines as fit in
-    the 1 MiB of docs.github.com, "Workflow commands", beside what the step has written before. A summary that cannot be
-    written fails nothing."""
+    """Append markdown to the summary of this step, where this runs in GitHub Actions: as many whole lines as fit in the
+    1 MiB of docs.github.com, "Workflow commands", after what the step has written before. Failing to write a summary is
+    not an error."""
     if not os.environ.get(SUMMARY):
         return
     try:
@@ -117,8 +117,8 @@ def _fitting(text: bytes, most: int) -> bytes:
 
 
 def write_github_benchmark(path: Path, measurements: Iterable[Measurement]) -> None:
-    """Times in seconds for the action github.com/benchmark-action/github-action-benchmark, tool customSmallerIsBetter:
-    a list of {name, unit, value, range, extra} (its README, "Custom benchmarks"; `range` as its
+    """Write times in seconds for the action github.com/benchmark-action/github-action-benchmark, with its tool
+    customSmallerIsBetter: a list of {name, unit, value, range, extra} (its README, "Custom benchmarks"; `range` as its
     src/extractRangeInfo.ts reads it, half of the 95 % interval).
 
     Raises:
@@ -136,14 +136,14 @@ def _range(m: Measurement) -> dict[str, str]:
 
 
 def _extra(m: Measurement) -> str:
-    """What a tooltip adds."""
+    """The additional text of a tooltip."""
     samples = [f"median of {len(m.samples_s)} samples"] if m.samples_s else []
     return "\n".join([m.method, *samples, rate(m.tokens_per_s, "tokens/s")])
 
 
 def write_bencher(path: Path, measurements: Iterable[Measurement]) -> None:
-    """Times in nanoseconds as Bencher Metric Format: {name: {latency: {value, lower_value, upper_value}}}, the bounds
-    those of the 95 % interval (bencher.dev/docs/reference/bencher-metric-format).
+    """Write times in nanoseconds as Bencher Metric Format: {name: {latency: {value, lower_value, upper_value}}}, with
+    the bounds of the 95 % interval (bencher.dev/docs/reference/bencher-metric-format).
 
     Raises:
         BadInput: the file cannot be written.
@@ -158,14 +158,14 @@ def _latency(m: Measurement) -> dict[str, float]:
 
 
 def timed_by_name(measurements: Iterable[Measurement]) -> dict[str, Measurement]:
-    """Those that have a time, by name."""
+    """The measurements that have a time, by name."""
     found = list({m.key: m for m in measurements if m.status == "ok" and m.median_s}.values())
     names = distinct_names(("", benchmark_name(m)) for m in found)
     return {name: m for (_, name), m in zip(names, found, strict=True)}
 
 
 def benchmark_name(m: Measurement) -> str:
-    """What a measurement is of, in a line."""
+    """A name for a measurement, in one line."""
     name = utf8(f"{plan_label(m)} | {m.workload.passes} | {workload_label(m.workload)} | {m.target} | {m.method}")
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - len(digest) - 1]} {digest}"

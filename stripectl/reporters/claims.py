@@ -11,21 +11,21 @@ from stripectl.reporters.markdown import collapsed_details, fit_comment, markdow
 SCHEMA = "stripectl.check/1"
 COLUMNS = ("#", "verdict", "claim", "found", "holds", "plan")
 TEXT_COLUMNS = ("claim", "verdict", "found", "plan")
-MAX_SCREEN_REASONS, MAX_FILE_REASONS = 5, 100  # of a claim, on a screen and in a file: GitLab reads 30 MB
+MAX_SCREEN_REASONS, MAX_FILE_REASONS = 5, 100  # per claim, on a screen and in a file: GitLab reads 30 MB
 
 
 def is_failing(judged: Judgement, strict: bool) -> bool:
-    """Whether the command fails by it."""
+    """Whether a claim makes the command fail."""
     return judged.verdict == "FAILS" or (strict and judged.verdict == "UNSURE")
 
 
 def claim_name(judged: Judgement) -> str:
-    """Its number and its name, or else its text."""
+    """A claim's number and its name, or else its text."""
     return f"{judged.claim.number}. {judged.claim.name or judged.claim.text}"
 
 
 def claim_row(judged: Judgement) -> dict[str, str]:
-    """The cells of a claim, by column: what it found where it is worst, and of how many measurements it holds."""
+    """The cells of a claim, by column: its worst finding, and the number of measurements for which it holds."""
     worst = judged.findings[0] if judged.findings else None
     return {
         "#": str(judged.claim.number),
@@ -38,33 +38,33 @@ def claim_row(judged: Judgement) -> dict[str, str]:
 
 
 def finding_line(finding: ClaimFinding) -> str:
-    """A finding in a line."""
+    """A finding in one line."""
     reason = f", {finding.reason}" if finding.reason else ""
     return plain_text(f"{finding.said}{reason}: {finding.plan} ({finding.where})")
 
 
 def claim_reasons(judged: Judgement) -> list[str]:
-    """Why a claim does not hold, or is not sure, the worst first; and what its author says of it."""
+    """Why a claim does not hold, or is inconclusive, the worst finding first; then the author's explanation."""
     found = first_lines((finding_line(each) for each in judged.findings if each.verdict != "HOLDS"), MAX_SCREEN_REASONS)
     lines = [plain_text(judged.reason)] if judged.reason else found
     return [*lines, *([f"why: {judged.claim.why}"] if lines and judged.claim.why else [])]
 
 
 def first_lines(lines: Iterable[str], most: int) -> list[str]:
-    """The first of them, and how many more there are."""
+    """The first lines, and the number of further lines."""
     kept = list(lines)
     return [*kept[:most], *([f"and {len(kept) - most} more"] if len(kept) > most else [])]
 
 
 def verdict_counts(judged: Sequence[Judgement]) -> str:
-    """How many hold, fail and are unsure."""
+    """How many claims hold, fail and are inconclusive."""
     counts = {verdict: sum(each.verdict == verdict for each in judged) for verdict in VERDICTS[::-1]}
-    words = {"HOLDS": ("holds", "hold"), "UNSURE": ("is unsure", "are unsure"), "FAILS": ("fails", "fail")}
+    words = {"HOLDS": ("holds", "hold"), "UNSURE": ("is inconclusive", "are inconclusive"), "FAILS": ("fails", "fail")}
     return ", ".join(f"{count} {words[verdict][count != 1]}" for verdict, count in counts.items() if count)
 
 
 def claims_markdown(about: str, judged: Sequence[Judgement]) -> str:
-    """For a comment on a pull request and for the summary of a job."""
+    """Markdown for a comment on a pull request and for the summary of a job."""
     lines = [f"### stripectl check: {verdict_counts(judged)}", ""]
     if about:
         lines += [markdown_text(about), ""]
@@ -81,7 +81,7 @@ def claims_markdown(about: str, judged: Sequence[Judgement]) -> str:
 
 
 def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[JUnitCase]:
-    """One a claim; what is unsure was skipped, but for --strict."""
+    """One case per claim; an inconclusive claim counts as skipped, except with --strict."""
     return [
         JUnitCase(
             name=claim_name(each),
@@ -101,7 +101,7 @@ def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[J
 
 
 def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[str, Any]:
-    """Everything that was judged, as plain data."""
+    """All judged claims, as plain data."""
     return {
         "schema": SCHEMA,
         "about": about,

@@ -1,4 +1,4 @@
-"""What a comparison of two runs comes to: a table for people, cases for CI, and what to know beside them."""
+"""The result of comparing two runs: a table for people, cases for CI, and notes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from stripectl.util.units import NOTHING, duration
 
 TIME_COLUMNS = ("verdict", "plan", "pass", "change", "base", "new", "method", "workload")
 FACT_COLUMNS = ("verdict", "plan", "pass", "fact", "base", "new", "workload")
-MENTIONED_CHANGE = 0.02  # change of the machine's own speed that is said
+MENTIONED_CHANGE = 0.02  # a larger change of the machine's own speed is reported
 MIN_COLUMNS = 4  # columns on the narrowest screen
 FAILURES = (*comparison.FAILURES, *schedule_diff.FAILURES)
 SKIPPED_VERDICTS = ("AMBIGUOUS",)
@@ -27,7 +27,7 @@ SKIPPED_VERDICTS = ("AMBIGUOUS",)
 
 @dataclass
 class ComparisonTable:
-    """Rows are those of the table; every case has a verdict, and fails or not."""
+    """`rows` are the rows of the table; every case has a verdict, and fails or not."""
 
     title: str
     columns: Sequence[str]
@@ -37,7 +37,7 @@ class ComparisonTable:
     properties: dict[str, str] = field(default_factory=dict)
 
     def add(self, m: Measurement, name: str, verdict: str, message: str, row: Sequence[str]) -> None:
-        """A case, and its row."""
+        """Add a case, and its row."""
         self.rows.append((verdict, plan_label(m), m.workload.passes, *row, workload_label(m.workload)))
         outcome = "failed" if verdict in FAILURES else "skipped" if verdict in SKIPPED_VERDICTS else "passed"
         group = f"{m.workload.passes}, {workload_label(m.workload)} on {m.target}"
@@ -46,22 +46,22 @@ class ComparisonTable:
         )
 
     def counted(self) -> str:
-        """How many there are of each verdict."""
+        """The number of cases with each verdict."""
         counts = Counter(case.verdict for case in self.cases)
         return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
     def markdown(self) -> str:
-        """For a pull request, or the summary of a step."""
+        """Markdown for a pull request, or for the summary of a step."""
         lines = [f"### {self.title}", "", plain(self.counted()), "", *markdown_table(self.columns, self.rows)]
         notes = [f"- {plain(note)}" for note in self.notes[1:]]
         return fit_comment([*lines, *([""] if notes else []), *notes], "More rows did not fit.")
 
 
 def times_table(base: Run, new: Run, threshold: float, allow_different: bool, say: Say) -> ComparisonTable:
-    """Times, where the runs are of one environment, or may be of two.
+    """The comparison of times, where the runs have one environment, or may have two.
 
     Raises:
-        BadInput: nothing in common, or environments that differ.
+        BadInput: no measurement in common, or the environments differ.
     """
     found, unlike = (
         ComparisonTable("stripectl compare", TIME_COLUMNS, properties=compared_runs(base, new)),
@@ -69,7 +69,7 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
     )
     if unlike and not allow_different:
         raise BadInput(
-            f"the runs are of different environments: {'; '.join(unlike)}. --allow-different compares them anyway."
+            f"the environments of the runs differ: {'; '.join(unlike)}. Try --allow-different to compare them anyway."
         )
     compared = comparison.compare_runs(base, new, threshold, say)
     for each in compared:
@@ -81,8 +81,9 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
     machine = max((each.machine for each in compared), key=abs)
     if abs(machine) > MENTIONED_CHANGE:
         found.notes.append(
-            f"the machine itself took up to {machine:+.1%} in NEW, by its yardstick: "
-            "a change is that of samples where it was as fast, beside medians of all"
+            f"The machine was up to {machine:+.1%} slower in NEW (measured by the yardstick, a reference matmul next "
+            "to each sample). A change is computed from samples in which it was as fast; the columns show all "
+            "medians."
         )
     found.notes += [
         f"{each.verdict} {plan_label(each.new)}, {each.new.workload.passes}: {each.why}"
@@ -99,7 +100,7 @@ def times_table(base: Run, new: Run, threshold: float, allow_different: bool, sa
 
 
 def schedules_table(base: Run, new: Run, threshold: float) -> ComparisonTable:
-    """What the compiler says: the facts that changed; that environments differ may be why.
+    """The comparison of compiled programs: the facts that changed, which differences of the environments may explain.
 
     Raises:
         BadInput: nothing was compiled.
@@ -113,11 +114,11 @@ def schedules_table(base: Run, new: Run, threshold: float) -> ComparisonTable:
     changed = [row for row, each in zip(found.rows, facts, strict=True) if each.was != each.now]
     plans = len({each.base.key for each in facts})
     found.rows = changed
-    found.notes = [f"{len(facts) - len(changed)} of {len(facts)} facts of {plans} compiled plans are the same"]
+    found.notes = [f"{len(facts) - len(changed)} of {len(facts)} facts of {plans} compiled plans are equal"]
     found.notes += [f"differs: {each}" for each in comparison.differences_in_parts(base, new, ("versions", "flags"))]
     return found
 
 
 def compared_runs(base: Run, new: Run) -> dict[str, str]:
-    """What a file of verdicts says of the runs."""
+    """The properties of the runs in a file of verdicts."""
     return {"base": f"{base.command}, {base.created}", "new": f"{new.command}, {new.created}"}

@@ -1,4 +1,4 @@
-"""What is said of a series: the same on a terminal and in a report. Text of runs is made harmless here."""
+"""The texts about a series, for the terminal and the report. Text from runs is made harmless here."""
 
 import re
 
@@ -13,11 +13,11 @@ from stripectl.util.units import NOTHING, with_interval
 MAX_COMMIT_DIGITS = 7  # digits of a commit
 POINT_COLUMNS: tuple[str, ...] = ("date", "commit", "value", "over before", "what is new", "run")
 DATE_FORMAT = "%Y-%m-%d %H:%M"
-MAX_LABEL_CHARACTERS = 24  # characters of whatever else a commit or a run is called
+MAX_LABEL_CHARACTERS = 24  # characters of any other name of a commit or a run
 
 
 def series_title(series: Series) -> str:
-    """What it is a series of, without its plan."""
+    """The title of a series, without its plan."""
     m = series.newest.measurement
     return printable(f"{workload_label(m.workload)} on {m.target}")
 
@@ -27,14 +27,14 @@ def series_plan(series: Series) -> str:
 
 
 def commit_label(run: Run) -> str:
-    """In brief."""
+    """A commit in short."""
     found = run.environment.get("git")
     text = printable(found) if isinstance(found, str) else NOTHING
     return re.sub(rf"\b([0-9a-f]{{{MAX_COMMIT_DIGITS}}})[0-9a-f]+\b", r"\1", text)[:MAX_LABEL_CHARACTERS]
 
 
 def commit_or_run(run: Run) -> str:
-    """The commit of a run, or where it has none its name."""
+    """The commit of a run, or its name where it has no commit."""
     return run_name(run) if commit_label(run) == NOTHING else commit_label(run)
 
 
@@ -47,11 +47,11 @@ def run_date(run: Run, form: str = "%Y-%m-%d") -> str:
 
 
 def point_value(point: SeriesPoint, series: Series) -> str:
-    """With its interval; of what has none, what came of it."""
+    """A value with its interval; for a run without a value, the reason."""
     m = point.measurement
     if point.value is None:
         return NOTHING if m.status == "ok" else m.status
-    return with_interval(point.value, series.metric.interval(m), series.metric.written)
+    return with_interval(point.value, series.metric.ci95(m), series.metric.shown)
 
 
 def over_before(point: SeriesPoint) -> str:
@@ -60,11 +60,11 @@ def over_before(point: SeriesPoint) -> str:
 
 
 def change_size(change: LevelChange, series: Series) -> str:
-    """How much more or less it is."""
+    """The size of a change in words."""
     metric = series.metric
     word = metric.more if change.after > change.before else metric.less
     if change.ratio is None:
-        return f"{word}, {metric.written(change.after)} in place of {metric.written(change.before)}"
+        return f"{word}, {metric.shown(change.after)} in place of {metric.shown(change.before)}"
     return f"{abs(change.ratio):.1%} {word}"
 
 
@@ -78,7 +78,7 @@ def change_since(change: LevelChange, series: Series) -> str:
 
 
 def point_news(point: SeriesPoint, series: Series) -> str:
-    """What is new at a run: a level, and what is not as it was around it."""
+    """What is new at a run: its level, and differences in its environment."""
     sizes = [change_size(change, series) for change in series.changes if series.points[change.at] is point]
     return "; ".join(filter(None, (*sizes, around_it(point))))
 
@@ -88,7 +88,7 @@ def around_it(point: SeriesPoint) -> str:
 
 
 def series_rows(series: Series) -> list[tuple[str, ...]]:
-    """The cells of every run, by ROWS."""
+    """The cells of every run, by POINT_COLUMNS."""
     return [
         (
             *(run_date(point.run, DATE_FORMAT), commit_label(point.run), point_value(point, series)),
@@ -99,7 +99,7 @@ def series_rows(series: Series) -> list[tuple[str, ...]]:
 
 
 def last_change(series: Series) -> str:
-    """The last change in brief, or that there is none."""
+    """The last change in short, or that there is none."""
     if series.changes:
         change = series.changes[-1]
         return f"{change_size(change, series)} since {commit_or_run(series.points[change.at].run)}"

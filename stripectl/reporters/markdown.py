@@ -1,4 +1,4 @@
-"""Markdown that shows what it is given, as GitHub reads it: text that is never markup, tables, and parts that fold."""
+"""Markdown for GitHub: text that is never markup, tables, and collapsed parts."""
 
 import re
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ from stripectl.util.files import utf8
 
 MAX_COMMENT_CHARACTERS = 60_000  # of a comment: GitHub takes 65,536
 SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
-# What GitHub makes a link, a name that is told, or an issue, of plain text: a space of no width breaks it.
+# Plain text that GitHub would turn into a link, a mention or an issue: a space of no width breaks it.
 LINKED = re.compile(r"(?i)(?<=:)(?=//)|(?<=www)(?=\.)|(?<![a-z0-9]@)(?<=@)|(?<=#)(?=\d)")
-CODE = ("plan",)  # what is set as code: columns, and rows by their first cell
+CODE = ("plan",)  # columns set as code, and rows by their first cell
 
 
 def markdown_text(words: str) -> str:
-    """As markdown shows it and never as markup: nothing of it is a link, a tag, a name to be told or a cell's end."""
+    """The text as markdown shows it, never as markup: it contains no link, tag, mention or end of a cell."""
     return LINKED.sub("\u200b", SPECIAL.sub(r"\\\1", plain_text(words)))
 
 
 def plain_text(words: str) -> str:
-    """One line: a blank one would end a table, or what is folded."""
+    """One line, because a blank line would end a table or a collapsed part."""
     return utf8(" ".join(str(words).split()))
 
 
 def inline_code(words: str) -> str:
-    """As code, in a cell of a table."""
+    """The text as code, in a cell of a table."""
     shown = plain_text(words).replace("`", "'").replace("|", "\\|")
     return f"`{shown}`" if shown else ""
 
@@ -49,7 +49,7 @@ def collapsed_details(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def fit_comment(lines: Sequence[str], more: str) -> str:
-    """As many whole lines as fit in a comment, what is folded closed, and `more` where some do not."""
+    """As many whole lines as fit in a comment, with collapsed parts closed, and `more` where some do not fit."""
     kept, size = list[str](), 0
     for line in lines:
         size += len(line) + 1

@@ -1,5 +1,5 @@
-"""A run, or several side by side, as markdown that fits a comment on a pull request: the verdict first, then numbers,
-folded."""
+"""A run, or several side by side, as markdown that fits a comment on a pull request: the verdict first, then collapsed
+numbers."""
 
 import re
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
 
-MAX_PLANS = 10  # of a workload
+MAX_PLANS = 10  # per workload
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "memory", "hidden")
 MORE = "More in run.json."
 
 
 def run_markdown(run: Run, shown: Sequence[Measurement], found: Recommendation | None) -> str:
-    """`shown` are the measurements with their speed-ups, `found` what is recommended."""
+    """The markdown of a run; `shown` are its measurements with their speed-ups, `found` is its recommendation."""
     lines = [*_verdict(found, shown), *_warnings(run)]
     groups: dict[str, list[Measurement]] = {}
     for m in shown:
@@ -32,7 +32,7 @@ def run_markdown(run: Run, shown: Sequence[Measurement], found: Recommendation |
 
 
 def several_runs_markdown(runs: Sequence[Run]) -> str:
-    """What each recommends, and what changed from the first."""
+    """The recommendation of each run, and what changed from the first."""
     said = side_by_side_context(runs)
     lines = ["### stripectl: " + ", ".join(f"{run['letter']} {markdown_text(run['id'])}" for run in said["runs"]), ""]
     rows = []
@@ -54,7 +54,7 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
             ),
         ]
     if said["differing"]["rows"]:
-        columns = ["around it", *said["differing"]["columns"][1:]]
+        columns = ["environment", *said["differing"]["columns"][1:]]
         lines += [
             "",
             *collapsed_details(
@@ -85,7 +85,7 @@ def _warnings(run: Run) -> list[str]:
 
 
 def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) -> list[str]:
-    """The fastest, and how many more there are."""
+    """The fastest plans, and the number of others."""
     timed = sorted((m for m in members if m.median_s), key=lambda m: (strength(m.method), m.median_s or 0.0))
     others = [m for m in members if not m.median_s]
     rows = [[tables.measurement_row(m, run)[name] for name in COLUMNS] for m in timed[:MAX_PLANS]]
@@ -98,7 +98,7 @@ def _measurements(members: Sequence[Measurement], run: Sequence[Measurement]) ->
 
 
 def _made(run: Run) -> list[str]:
-    """The command, fenced by more backticks than it holds."""
+    """The command, fenced by more backticks than it contains."""
     command = plain_text(run.command)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
     return [fence, command, fence]

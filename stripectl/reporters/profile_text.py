@@ -1,4 +1,4 @@
-"""What a profile says, as the words and cells that the terminal and the report both show."""
+"""The words and cells about a profile, for the terminal and the report."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,14 +10,14 @@ DEVICES = ("device", "step", "compute", "hidden", "exposed", "overlap", "skew", 
 HOPS = ("hop", "pass", "axis", "moves", "cause", "hidden", "exposed", "skew", "takes", "sent", "rate", "on")
 AXES = ("axis", "sent", "rate", "hidden", "exposed", "overlap")
 OPERATIONS = ("operation", "kind", "runs", "self-time", "share")
-# Columns that hold no number.
+# Columns without numbers.
 TEXT_COLUMNS = ("device", "hop", "pass", "axis", "moves", "on", "cause", "operation", "kind")
 PORT = 8791
-SLOWED = 0.1  # a profile that costs more is worth a word
+SLOWED = 0.1  # a profile that costs more is worth a note
 
 
 def profile_summary(profile: Profile, predicted: float | None) -> str:
-    """The share that hides, measured and predicted, or why it is not known."""
+    """The overlap, measured and predicted, or why it is not known."""
     if profile.reason or not profile.devices:
         return f"overlap {NOTHING}: {profile.reason or 'the profile holds no device'}"
     share = share_text(profile.devices[profile.busiest].ratio)
@@ -26,7 +26,7 @@ def profile_summary(profile: Profile, predicted: float | None) -> str:
 
 
 def profile_source(profile: Profile, median_s: float | None) -> str:
-    """How much the figures stand on, and what the profile cost where the time without it is known."""
+    """The number of steps behind the figures, and the cost of the profile where the time without it is known."""
     steps, module = int(profile.steps or 0), (profile.module or "a program").partition("(")[0]
     longest_s = max((device.step_s for device in profile.devices), default=0.0)
     slowed = longest_s / median_s - 1 if median_s else 0.0
@@ -35,7 +35,7 @@ def profile_source(profile: Profile, median_s: float | None) -> str:
 
 
 def opening(logdir: str) -> str:
-    """The command that opens profiles; the folder is quoted where it must be."""
+    """The command that opens profiles; the folder must be quoted already."""
     return f"xprof --logdir {logdir} --port {PORT}"
 
 
@@ -60,7 +60,7 @@ def operation_cells(operation: OperationFigures) -> tuple[str, ...]:
 
 
 def hop_cells(hop: HopFigures, devices: Sequence[DeviceFigures]) -> tuple[str, ...]:
-    """What the hop takes and its rate are of the device that needs least for it; the others of the worst."""
+    """The cells of a hop: its duration and its rate on the fastest device, the others on the worst device."""
     at = hop.worst
     share = f" ({share_text(hop.of_link)} of a link)" if hop.of_link else ""
     moved = duration(hop.transfer_s), nbytes(hop.sent_bytes), rate(hop.bytes_per_s, "B/s") + share
@@ -79,8 +79,8 @@ class CauseLine(NamedTuple):
 
 
 def cause_lines(profile: Profile) -> list[CauseLine]:
-    """What devices wait for at the end of a step, and what exposes hops; hops that are alike once, with the figures of
-    the most exposed."""
+    """Why devices wait at the end of a step, and what exposes hops. Similar hops are listed once, with the figures of
+    the most exposed hop."""
     groups: dict[tuple[str, str], list[HopFigures]] = {}
     for hop in profile.hops:
         if hop.cause:

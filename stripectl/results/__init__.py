@@ -1,1 +1,1 @@
-"""What was found: measurements, the run that holds them, its file, its journal and its history."""
+"""Results: measurements, the run that holds them, its file, its journal and its history."""

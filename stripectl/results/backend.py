@@ -1,7 +1,7 @@
-"""A backend finds out what plans take, by one method, and says what it finds as events: to the file of a run, to a
-display, to the caller.
+"""A backend finds the times of plans by one method, and reports its results as events: for the file of a run, for a
+display, and for the caller.
 
-Progress is not among the events, because a call that waits for a worker cannot yield one: it goes to `progress.Say`.
+Progress is not an event, because a call that waits for a worker cannot yield one: it goes to `progress.Say`.
 """
 
 import math
@@ -15,7 +15,7 @@ from stripectl.results.search_table import SearchTable
 
 @dataclass(frozen=True)
 class DevicesFound:
-    """Devices that a command uses, as `environment["devices"]` of a run has them."""
+    """Devices that a command uses, as in `environment["devices"]` of a run."""
 
     devices: Sequence[Mapping[str, Any]]
 
@@ -29,21 +29,21 @@ class Partial:
 
 @dataclass(frozen=True)
 class Final:
-    """A measurement that is done."""
+    """A finished measurement."""
 
     measurement: Measurement
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All plans that were simulated to find the best for a workload; of them only the notable ones are `Final`."""
+    """All plans that were simulated to find the best for a workload; only the notable ones among them are `Final`."""
 
     table: SearchTable
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for whoever reads the table."""
+    """A sentence for the reader of the table."""
 
     text: str
 
@@ -55,19 +55,19 @@ class Backend(Protocol):
     """Simulates, compiles or measures plans of one target."""
 
     def prepare(self, cases: Sequence[Measurement]) -> None:
-        """Fail before anything runs where these cannot.
+        """Fail before anything runs where the cases cannot run.
 
         Raises:
-            Missing: the devices or the compiler are not here.
+            Missing: the devices or the compiler are not available here.
         """
         ...
 
     def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
-        """A `Final` of every case, in their order; one that is refused or failed already as it is. Sampling ends after
-        `budget_s`. An interrupt goes on after all that is known was yielded."""
+        """A `Final` for every case, in order; a case that is already refused or failed is unchanged. Sampling ends
+        after `budget_s`. An interrupt continues after all results were yielded."""
         ...
 
 
 def finals(events: Iterable[Event]) -> list[Measurement]:
-    """The measurements that are done."""
+    """The finished measurements."""
     return [event.measurement for event in events if isinstance(event, Final)]

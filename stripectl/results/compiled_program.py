@@ -8,8 +8,8 @@ from stripectl.results.records import Amount, Count, Sparse
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledCollective:
-    """Transfers that are alike: which part of a training step they are of and which axes of the mesh they go along,
-    what a device sends each time, how often, and how they are scheduled."""
+    """Equal transfers: their part of a training step, the mesh axes that they use, the bytes that a device sends each
+    time, how often they run, and their schedule."""
 
     section: str | None = None
     axis: str | None = None
@@ -25,7 +25,7 @@ class ScheduledCollective:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """`transfers` of the program that the compiler changed, and by how much what a device sends grew."""
+    """`transfers` of the program that the compiler changed, and the bytes by which a device's total grew."""
 
     name: str
     transfers: int
@@ -54,17 +54,17 @@ class LongestSequence:
 class KernelBundles:
     """A kernel's bundles on one core, by how often they are issued.
 
-    A program's tiles then cost `tile + step` for each whole one that is computed, `boundary + step` for each boundary
-    one, `step` for each dead one, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
+    A program's tiles then cost `tile + step` for each computed whole tile, `boundary + step` for each boundary tile,
+    `step` for each dead tile, and `row` for each row of tiles (of dK/dV: each column, of a key/value head).
     """
 
-    name: str  # as the HLO calls it
-    steps: int | None  # of the grid, on one core; None where its length is known to the device alone
+    name: str  # as in the HLO
+    steps: int | None  # of the grid, on one core; None where only the device knows its length
     tile: float  # of a step that computes a whole tile
     boundary: float  # of a step that computes a boundary tile
-    step: float  # of every step besides: the loop, addresses, starting copies
+    step: float  # of every step in addition: the loop, addresses, starting copies
     row: float  # of the start and the end of a row of tiles
-    masked: bool  # whether a step can leave its tile out; where it cannot, `tile` holds most of what a step takes
+    masked: bool  # whether a step can skip its tile; where it cannot, `tile` holds most of the step's bundles
 
 
 @dataclass(frozen=True, kw_only=True)

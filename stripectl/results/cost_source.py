@@ -48,29 +48,31 @@ class CostOrigin(StrEnum):
 
 
 PHRASES = {
-    CostOrigin.DATASHEET: "what the published figures allow",
+    CostOrigin.DATASHEET: "the times that published figures allow",
     CostOrigin.ESTIMATED_CYCLES: "the compiler's estimated cycles",
     CostOrigin.BUNDLES: "the bundles of the compiler's final schedule",
     CostOrigin.PUBLISHED: "published times of the kernel",
 }
 DESCRIPTIONS = {
-    CostOrigin.MEASURED_TILE: "Tiles were timed on this machine, whole, boundary and dead ones apart, for one "
-    "key/value head and the query heads that share it. A cost was fitted to each kind; the block held out of the fit "
-    "tells its error.",
+    CostOrigin.MEASURED_TILE: "Tiles were timed on this machine: whole, boundary and dead tiles separately, for one "
+    "key/value head and the query heads that share it. A cost was fitted to each kind; a block held out of the fit "
+    "gives the error.",
     CostOrigin.ESTIMATED_CYCLES: "Nothing was timed. Tiles take the cycles that the target's compiler estimates for "
-    "the bodies of the tile loops of one small program, at the clock rate of the chip; hops take what the links they "
-    "cross take.",
+    "the tile loops of one small program, at the clock rate of the chip; hops take the time of the links that they "
+    "cross.",
     CostOrigin.BUNDLES: "Nothing was timed. Tiles take the bundles of the Pallas kernels in the compiler's final "
-    "schedule of one small program, about one cycle each, or what their matmuls take at the peak rate where that is "
-    "longer. Every scheme, mesh and length takes the same costs.",
-    CostOrigin.PUBLISHED: "Nothing was timed here. Tiles take what published times of the kernel say, shared out in "
-    "waves among the processors of the GPU.",
-    CostOrigin.NONE: "No time is predicted: a figure that it needs is not published.",
-    CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take what the published figures of the machine allow.",
-    CostOrigin.ONE_BLOCK: "Tiles were timed on this machine on one block of whole scores: what a search tried first.",
+    "schedule of one small program, about one cycle each, or the time of their matmuls at the peak rate where that is "
+    "longer. All schemes, meshes and lengths use the same costs.",
+    CostOrigin.PUBLISHED: "Nothing was timed here. Tiles take times derived from published times of the kernel, "
+    "distributed in waves over the processors of the GPU.",
+    CostOrigin.NONE: "No time is predicted, because a figure that the prediction needs is not published.",
+    CostOrigin.DATASHEET: "Nothing was timed. Tiles and hops take the times that the machine's published figures "
+    "allow.",
+    CostOrigin.ONE_BLOCK: "Tiles were timed on this machine on one block of whole scores: the first step of a search.",
     CostOrigin.FEW_LAYERS: "Steps of few layers ran here; the model's step adds the time of one layer for each "
     "further layer.",
-    CostOrigin.SHORT_RUN: "The plan ran here with one key/value group a device; the time is that times the groups.",
+    CostOrigin.SHORT_RUN: "The plan ran here with one key/value group per device; its time is multiplied by the "
+    "groups.",
 }
 
 

@@ -1,4 +1,4 @@
-"""Where a run was made: versions, processor, load, flags, git. Without importing JAX."""
+"""The environment of a run: versions, processor, load, flags, git. Without importing JAX."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ def version(package: str) -> str | None:
 
 
 def cores() -> list[int]:
-    """The processor cores this process may use."""
+    """The processor cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -31,7 +31,7 @@ def memory_bytes() -> int:
 
 
 def processor() -> str:
-    """The processor's own name for itself."""
+    """The processor's name as it reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -41,7 +41,7 @@ def processor() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the folder we are in, marked where files differ from it; None outside a repository."""
+    """The commit of the current folder, marked where files differ from it; None outside a repository."""
     try:
         asked = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5
@@ -52,7 +52,7 @@ def git_commit() -> str | None:
 
 
 def warnings() -> list[str]:
-    """What may disturb a measurement on this machine."""
+    """Warnings about possible disturbances of measurements on this machine."""
     found = []
     load, available = os.getloadavg()[0], len(cores())
     if load > 0.5 * available:
@@ -76,7 +76,7 @@ def environment(devices: list[dict[str, Any]]) -> dict[str, Any]:
 def differing_parts(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], parts: Sequence[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """(name, ours, theirs) of what differs in these parts of two environments."""
+    """(name, ours, theirs) of each difference in these parts of two environments."""
     for part in parts:
         mine, other = part_label(ours.get(part)), part_label(theirs.get(part))
         for name in sorted({*mine, *other}):
@@ -85,7 +85,7 @@ def differing_parts(
 
 
 def part_label(part: Any) -> dict[str, Any]:
-    """A part of an environment by name; of devices which there are, by how many processes drive them."""
+    """A part of an environment by name; devices are named by the number of processes that drive them."""
     if isinstance(part, list):
         devices = (each for each in part if isinstance(each, dict))
         return {f"devices of {each.get('processes')}": f"{each.get('count')} x {each.get('kind')}" for each in devices}

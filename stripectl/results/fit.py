@@ -1,4 +1,4 @@
-"""Whether a plan fits the memory of a device."""
+"""Whether a plan fits in the memory of a device."""
 
 from dataclasses import replace
 

@@ -1,8 +1,8 @@
-"""A history: runs kept in one SQLite database, so that a metric can be followed over commits.
+"""A history: runs in one SQLite database, so that a metric can be followed over commits.
 
-A run is one transaction, so that writers at once wait for each other and a killed one leaves nothing half. The database
-may be anybody's: it is opened only where its schema is this one, without triggers or views, and what is read from it is
-checked as a run.json is.
+A run is one transaction, so concurrent writers wait for each other and a killed writer leaves nothing incomplete. The
+database may come from anybody: it is opened only if its schema is this one, without triggers or views, and its content
+is checked like a run.json.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from stripectl.util.files import ensure_writable, utf8
 
 FILE = "history.sqlite"
 VERSION = 1  # user_version: of the tables
-APPLICATION = 0x5354_5043  # application_id: tells a history from other programs' databases
-BUSY_S = 30.0  # that a writer waits for another
+APPLICATION = 0x5354_5043  # application_id: distinguishes a history from databases of other programs
+BUSY_S = 30.0  # for which a writer waits for another
 TABLES = (
     """CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
@@ -53,24 +53,24 @@ TABLES = (
 NEWEST_VERSION = (
     'SELECT number, id, created, command, environment, "schema" FROM runs ORDER BY time_s DESC, number DESC LIMIT ?'
 )
-OURS = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"  # and not SQLite's own
+OURS = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"  # without SQLite's own tables
 KEY: tuple[str, ...] = ("workload", "plan", "target", "method")  # of `Measurement.key`
-# Of a measurement, and no metric.
+# Fields of a measurement that are not metrics.
 HEAVY = ("tiles", "compiled_program", "profile", "scaling", "bottleneck_shares", "step_parts")
 OTHERS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL)
 
 
 class History:
-    """The history in a folder, which need not be there before the first run is added."""
+    """The history in a folder, which is created with the first run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / FILE
 
     def check_writable(self) -> None:
-        """Fail now, not after minutes of measuring, where no run can be added; leaves nothing behind.
+        """Fail now, not after minutes of measuring, where no run can be added. Leaves nothing behind.
 
         Raises:
-            BadInput: it cannot be written, is damaged, not a history, or newer than this stripectl.
+            BadInput: it cannot be written, is damaged, is not a history, or is newer than this stripectl.
         """
         ensure_writable(self.folder, "--history")
         if self._exists():
@@ -88,15 +88,15 @@ class History:
         """
         if not self._exists():
             raise BadInput(
-                f"there is no history in {self.folder}/. Make one: stripectl bench --history {self.folder}, or "
+                f"there is no history in {self.folder}/. Try stripectl bench --history {self.folder}, or "
                 f"stripectl history {self.folder} --add RUN"
             )
 
     def add(self, run: Run) -> None:
-        """Keep a run, in place of what is kept of it (equal id and date).
+        """Add a run, in place of an earlier copy (equal id and date).
 
         Raises:
-            BadInput: it has no date, or as `check_writable`.
+            BadInput: the run has no date, or as `check_writable`.
         """
         head = {
             "id": utf8(run.id),
@@ -129,11 +129,11 @@ class History:
         equal: Mapping[str, str] | None = None,
         within: Mapping[str, str] | None = None,
     ) -> list[Run]:
-        """The runs, of the newest `last`, that hold measurements that are wanted, with those alone, in order of time:
-        what has one of `keys`, or what has the values `equal` and the texts `within` in these columns.
+        """The newest `last` runs with matching measurements, with only these, in order of time. A measurement matches
+        one of `keys`, or the values `equal` and the texts `within` in these columns.
 
         Raises:
-            BadInput: there is no history, or it is damaged, not a history, or newer than this stripectl.
+            BadInput: there is no history, or it is damaged, is not a history, or is newer than this stripectl.
         """
         self.check_there()
         wanted: list[Mapping[str, str]] = [equal or {}]
@@ -151,24 +151,24 @@ class History:
         return [self._run(found[head[0]], *head[1:]) for head in reversed(heads) if head[0] in found]
 
     def before(self, run: Run) -> list[Run]:
-        """The runs made before this one that hold measurements of what it measured, with those alone, and then itself.
+        """The runs before this one with measurements of the same kind, with only these, and then the run itself.
 
         Raises:
-            BadInput: it has no date, or as `runs`.
+            BadInput: the run has no date, or as `runs`.
         """
         known = self.runs(keys=[m.key for m in run.measurements]) if self._exists() else []
         own, until = (utf8(run.id), utf8(run.created)), moment(run)
         return [*(each for each in known if moment(each) <= until and (each.id, each.created) != own), run]
 
     def count(self) -> int:
-        """How many runs it keeps."""
+        """The number of runs in the history."""
         with self._open("ro") as db:
             return db.execute("SELECT count(*) FROM runs").fetchone()[0] if self._made(db) else 0
 
     def _exists(self) -> bool:
         try:
             return self.path.exists()
-        except OSError:  # it lies where we may not look: opening it says so
+        except OSError:  # a folder that cannot be listed: opening the file reports the reason
             return True
 
     def _run(
@@ -179,14 +179,14 @@ class History:
             content = {"schema": schema, "id": name, "created": created, "command": command}
             content |= {"environment": json.loads(environment), "measurements": list(map(json.loads, contents))}
         except (ValueError, TypeError, RecursionError) as error:
-            raise BadInput(f"{where} is damaged: {error}. Its run.json, added again, replaces it.") from error
+            raise BadInput(f"{where} is damaged: {error}. To replace it, add its run.json again.") from error
         return Run.from_json(content, where)
 
     def _made(self, db: sqlite3.Connection) -> bool:
-        """Whether the tables are there.
+        """Whether the tables exist.
 
         Raises:
-            BadInput: other ones are, or newer ones.
+            BadInput: the tables are other or newer ones.
         """
         version, application = (
             db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id")
@@ -201,12 +201,12 @@ class History:
                 f"{self.path} has version {version}, newer than this stripectl reads ({VERSION}). Upgrade stripectl."
             )
         if there != {*TABLES}:
-            raise BadInput(f"{self.path} holds other tables than stripectl makes. Name another folder.")
+            raise BadInput(f"{self.path} has tables that stripectl does not make. Name another folder.")
         return True
 
     @contextlib.contextmanager
     def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """The database, which runs nothing that lies in it; what was begun and not committed is rolled back."""
+        """The database, which runs nothing that it contains; a transaction that was not committed is rolled back."""
         try:
             if mode == "rwc":
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class History:
                 for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "foreign_keys=ON"):
                     db.execute(f"PRAGMA {pragma}")
                 yield db
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a message about what is damaged
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from a message about damaged content
             raise BadInput(self._why(error)) from error
         except OSError as error:
             raise BadInput(f"cannot make {self.folder}: {error.strerror}. Name a folder that you can write.") from error
@@ -223,7 +223,7 @@ class History:
     def _why(self, error: Exception) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return f"another program has kept {self.path} for {BUSY_S:.0f} s. Try again when it is done."
+            return f"another program has held {self.path} for {BUSY_S:.0f} s. Try again when it is done."
         if code in OTHERS:
             return f"cannot write or open {self.path}: {error}. Name a folder that you can write."
         return f"{self.path} is not a history, or is damaged: {error}. Move it away, or name another folder."
@@ -237,7 +237,7 @@ def _row(m: Measurement) -> tuple[Any, ...]:
 
 
 def _select(db: sqlite3.Connection, equal: Mapping[str, str], within: Mapping[str, str]) -> Iterable[tuple[int, str]]:
-    """(run, content) of measurements; the names of columns are this program's own, and their values parameters."""
+    """(run, content) of measurements; names of columns are this program's own, and values are parameters."""
     tests = [*(f"{name} = ?" for name in equal), *(f"instr(lower({name}), lower(?))" for name in within)]
     where = " AND ".join(tests) or "TRUE"
     values = [utf8(value) for value in (*equal.values(), *within.values())]
@@ -248,10 +248,10 @@ def moment(run: Run) -> datetime:
     """When a run was made; in UTC where it does not say.
 
     Raises:
-        BadInput: it does not say.
+        BadInput: the run has no date.
     """
     try:
         found = datetime.fromisoformat(run.created)
     except ValueError as error:
-        raise BadInput(f"run {run.id} has no date ({run.created!r}), and so no place in a history.") from error
+        raise BadInput(f"run {run.id} has no date ({run.created!r}), so a history cannot order it.") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""What is known of every plan last, and the lines that keep it until a run is written whole again.
+"""The latest result of every plan, and the journal that keeps results until a run is written in full again.
 
-A journal lies beside its run.json: a line of JSON a measurement, appended. A line that was cut short does not parse and
-is left out; lines that the whole file already holds change nothing.
+A journal is next to its run.json: one line of JSON per measurement, appended. A truncated line does not parse and is
+ignored; lines whose content the full file already has change nothing.
 """
 
 import json
@@ -19,13 +19,13 @@ from stripectl.util.files import cannot_write
 FILE = "run.json.journal"
 
 
-# What a measurement is told apart by. A journal beside a run of schema `stripectl.run/1` calls the identity `what`.
+# The keys that identify a measurement. A journal next to a run of schema `stripectl.run/1` calls the identity `what`.
 INDEXES = {"key": attrgetter("key"), "identity": attrgetter("identity"), "what": attrgetter("identity")}
 
 
 class MeasurementIndex:
-    """Measurements in the order in which their `by`, one of INDEXES, first came, each in the place of the one before it
-    by the same or a weaker method. By their identity only the strongest stays unless a weaker one came after it."""
+    """An ordered index of measurements by `by`, one of INDEXES. A new measurement replaces an earlier one with the same
+    key, unless the earlier one used a stronger method; by identity, the strongest replaces all earlier ones."""
 
     def __init__(self, by: str, measurements: Iterable[Measurement] = ()) -> None:
         self.by, self.places = INDEXES[by], dict[Any, dict[str, Measurement]]()
@@ -46,7 +46,7 @@ class MeasurementIndex:
 
 
 def append(folder: Path, run: str, by: str, m: Measurement) -> None:
-    """Add a line to the journal of a run, so that it outlives this process, and where it was measured a loss of power.
+    """Append a line to the journal of a run, so that it survives this process, and a measured result a loss of power.
 
     Raises:
         BadInput: it cannot be written.
@@ -54,7 +54,7 @@ def append(folder: Path, run: str, by: str, m: Measurement) -> None:
     line = json.dumps({"run": run, "by": by, "measurement": m.to_json()})
     try:
         with (folder / FILE).open("ab") as file:
-            file.write(f"\n{line}\n".encode())  # the line before it may have been cut short
+            file.write(f"\n{line}\n".encode())  # the previous line may be truncated
             file.flush()
             if m.method != "simulated":
                 os.fsync(file.fileno())
@@ -63,10 +63,10 @@ def append(folder: Path, run: str, by: str, m: Measurement) -> None:
 
 
 def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements of a run with those of its journal, where it has one.
+    """The measurements of a run, updated from its journal where it has one.
 
     Raises:
-        BadInput: the journal cannot be read, or a line that is whole holds no measurement.
+        BadInput: the journal cannot be read, or a complete line holds no measurement.
     """
     try:
         lines = (folder / FILE).read_bytes().splitlines()
@@ -80,7 +80,7 @@ def replayed(folder: Path, run: str, measurements: Iterable[Measurement]) -> lis
         for each in told:
             latest.put(Measurement.from_json(each["measurement"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BadInput(f"{folder / FILE} is not a whole journal: {type(error).__name__}: {error}") from error
+        raise BadInput(f"{folder / FILE} is not a complete journal: {type(error).__name__}: {error}") from error
     return list(latest)
 
 

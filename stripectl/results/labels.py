@@ -1,11 +1,11 @@
-"""Workloads and plans in a line, for people."""
+"""Workloads and plans in one line, for people."""
 
 from stripectl.core.linear_attention import ATTENTIONS, FEATURES
 from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
 from stripectl.results.measurement import Measurement, flags_text
 
-METHOD_WORDS = {  # a compiler knows no time
+METHOD_WORDS = {  # a compiler gives no time
     "measured": "measured",
     "compiled": "compiled, predicted",
     "simulated": "simulated",
@@ -13,7 +13,7 @@ METHOD_WORDS = {  # a compiler knows no time
 
 
 def workload_label(workload: Workload, tokens: str | None = None) -> str:
-    """A workload in a line; `tokens` in place of its length."""
+    """A workload in one line; `tokens` replaces its length."""
     shared = "" if workload.kv_heads == workload.heads else f" ({workload.kv_heads} kv)"
     layers = f" of {workload.layers} layers" if workload.layers else ""
     model = f"model {workload.model}{layers}, " if workload.model else ""
@@ -29,7 +29,7 @@ def workload_label(workload: Workload, tokens: str | None = None) -> str:
 
 
 def attention_label(of: Workload | Model) -> str:
-    """What the attention is, before other words; nothing where it is softmax."""
+    """The kind of attention, before other words; empty for softmax."""
     if of.attention == ATTENTIONS[0]:
         return ""
     decay = f", decay {of.decay}" if of.decay != "1" else ""
@@ -38,5 +38,5 @@ def attention_label(of: Workload | Model) -> str:
 
 
 def plan_label(m: Measurement) -> str:
-    """The plan, and what beside it tells two rows apart."""
+    """The plan, and the other properties that distinguish two rows."""
     return f"{m.plan}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1)

@@ -1,7 +1,7 @@
-"""One writer a folder: an advisory lock, which goes with the process that holds it, however that ends.
+"""One writer per folder: an advisory lock, which ends with the process that holds it, however that ends.
 
-The lock is on a hidden file that says who holds it. Whoever ends in order takes the file away; one that a killed
-process left is taken over.
+The lock is on a hidden file that names its holder. A process that ends in order removes the file; the file of a killed
+process is taken over.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ FILE = ".stripectl.lock"
 
 @contextlib.contextmanager
 def writing_in(folder: Path, *, new: bool = False) -> Iterator[None]:
-    """Be the only process that writes in a folder, which is made where it is not there, and taken away again where it
-    stays empty; `new`: it must not be there. A file system without locks is written without.
+    """Be the only process that writes in a folder, which is created where needed, and removed again if it stays empty;
+    with `new` it must not exist. On a file system without locks there is no lock.
 
     Raises:
         BadInput: it cannot be written, or another process writes in it.
-        FileExistsError: it is there and should be new.
+        FileExistsError: it exists and should be new.
     """
     whole = folder.absolute()
     absent = [each for each in (whole, *whole.parents) if not each.exists()]
@@ -47,7 +47,7 @@ def writing_in(folder: Path, *, new: bool = False) -> Iterator[None]:
             with contextlib.suppress(OSError), file:
                 if _is_still(file, folder / FILE):
                     (folder / FILE).unlink()
-        with contextlib.suppress(OSError):  # one that is not empty ends it
+        with contextlib.suppress(OSError):  # a folder with content stays
             for each in absent:
                 each.rmdir()
 
@@ -62,10 +62,10 @@ def _taken(folder: Path) -> IO[str]:
             with file:
                 raise BadInput(f"{_busy(folder, file)} Wait for it or end it, or choose another --output.") from None
         except OSError:
-            return file  # no locks here
+            return file  # this file system has no locks
         if _is_still(file, folder / FILE):
             return file
-        file.close()  # its owner took it away meanwhile
+        file.close()  # its owner has removed it meanwhile
 
 
 def _is_still(file: IO[str], path: Path) -> bool:
@@ -76,7 +76,7 @@ def _is_still(file: IO[str], path: Path) -> bool:
 
 
 def _sign(file: IO[str]) -> None:
-    """Say who holds it; a disk without room for that has none for a run."""
+    """Write the holder's name; a disk that has no room for it has none for a run either."""
     since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     file.truncate(0)
     json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
@@ -88,6 +88,6 @@ def _busy(folder: Path, file: IO[str]) -> str:
         file.seek(0)
         holder = json.load(file)
         who = f": process {holder['pid']} on {holder['host']}, since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has not signed yet
+    except (OSError, ValueError, KeyError, TypeError):  # the holder has not written its name yet
         who = ""
-    return f"another stripectl writes in {folder}{who}."
+    return f"another stripectl process writes in {folder}{who}."

@@ -1,5 +1,5 @@
-"""Every plan that was simulated to find the best for a workload, as a table: the rows of a run hold the few that
-matter."""
+"""Every plan that was simulated to find the best for a workload, as a table; the rows of a run hold only the notable
+plans."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from stripectl.results.schema import MAX_MEASUREMENTS, is_number
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTable:
-    """The plans of a workload on a target that have a simulated time, the fastest first: seconds, and peak bytes of a
-    device. `refused` says how many have none, by a reason that one of them was given; `took_s` how long it took."""
+    """The plans of a workload on a target that have a simulated time, the fastest first: seconds, and peak bytes per
+    device. `refused` counts the plans without a time, by the reason of one of them; `took_s` is the search's time."""
 
     workload: Workload
     target: str
@@ -25,7 +25,7 @@ class SearchTable:
 
     @classmethod
     def of(cls, measurements: Sequence[Measurement], took_s: float) -> "SearchTable":
-        """A search by all that it made, of one workload and target."""
+        """A search from all its measurements, of one workload and target."""
         timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
         return cls(
             workload=measurements[0].workload,
@@ -38,7 +38,7 @@ class SearchTable:
         )
 
     def replacing(self, searches: Sequence["SearchTable"]) -> list["SearchTable"]:
-        """The searches of a run with this one in place of an earlier one of its workload and target."""
+        """The searches of a run with this one in place of an earlier one for its workload and target."""
         others = (each for each in searches if (each.workload, each.target) != (self.workload, self.target))
         return [*others, self]
 

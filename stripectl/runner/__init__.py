@@ -1,1 +1,1 @@
-"""From a request to results: cases, the backend that each is given to, and the searches over them."""
+"""From a request to results: cases, the backend of each, and the searches over them."""

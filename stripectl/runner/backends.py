@@ -1,4 +1,4 @@
-"""The backends of a command: plans simulated on clocks, compiled ahead of time, or measured on the devices here."""
+"""The backends of a command: plans are simulated, compiled ahead of time, or measured on the local devices."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,22 +26,22 @@ from stripectl.simulate.training_step import from_fewer_layers, simulated_step, 
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
-EXPLAINED_PLANS = 20  # of a group, the fastest
+EXPLAINED_PLANS = 20  # the fastest plans of a group
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Plans on clocks, by the costs of tiles and hops that `devices` knows."""
+    """Simulates plans, with the costs of tiles and hops that `devices` knows."""
 
     place: LocalTarget
     devices: DevicePool
-    explains: bool = True  # what limits a plan and how it scales, which takes ten times its own simulation
+    explains: bool = True  # also limits and scaling, which take ten times as long as the simulation itself
 
     def prepare(self, cases: Sequence[Measurement]) -> None:
-        """Clocks are everywhere."""
+        """Nothing to prepare."""
 
     def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
-        """As `Backend.run`; of many cases, the fastest alone are explained."""
+        """As `Backend.run`; in a group of many cases, only the fastest are explained."""
         if self.explains and len(cases) <= EXPLAINED_PLANS:
             yield from (Final(self.simulate(case)) for case in cases)
             return
@@ -57,7 +57,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Plans compiled by the target's own compiler."""
+    """Compiles plans with the target's own compiler."""
 
     target: Target
     compilers: CompilerPool
@@ -74,7 +74,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Measured:
-    """Plans that run here: those on as many devices in turns, with the samples that a run which is resumed has."""
+    """Runs plans here: plans with equally many devices in alternation, with the samples of a resumed run."""
 
     request: Request
     place: LocalTarget
@@ -85,7 +85,7 @@ class Measured:
         if all(case.devices <= self.place.here for case in cases if case.status == "ok"):
             return
         cpu = f", or --target cpu:{self.devices.cores}" if self.place.target.hardware.kind == "cpu" else ""
-        raise Missing(f"{self.place.target} is not here, so it cannot be measured. Try --method simulated{cpu}.")
+        raise Missing(f"cannot measure {self.place.target} because it is not here. Try --method simulated{cpu}.")
 
     def run(self, cases: Sequence[Measurement], budget_s: float = math.inf) -> Iterator[Event]:
         say, link = self.devices.say, self.place.target.hardware.figure("link_bytes_per_s_one_way")
@@ -107,14 +107,14 @@ class Measured:
 
 
 class Backends(Protocol):
-    """What a request is run on: its place, the devices that were found, and the backends of that and other places."""
+    """The backends of a request: its target, the discovered devices, and the backends for this and other targets."""
 
     @property
     def discovered(self) -> Sequence[Mapping[str, Any]]: ...
 
     @property
     def place(self) -> LocalTarget:
-        """The target of the request, and how much of it is here.
+        """The target of the request, and its devices that are available here.
 
         Raises:
             BadInput, Missing: not a target, or no devices.
@@ -129,7 +129,7 @@ class Backends(Protocol):
 
 
 class LocalBackends:
-    """The devices, compilers and profiler of this machine, or of all hosts of a cluster; ended together."""
+    """The devices, compilers and profiler of this machine, or of all hosts of a cluster; they end together."""
 
     def __init__(self, request: Request, say: Say, cluster: Cluster | None = None) -> None:
         self.request, effort = request, request.sampling
@@ -172,7 +172,7 @@ class LocalBackends:
 
 
 def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[Event]:
-    """The events, and the devices as they are found."""
+    """The events, with the devices as they are found."""
     count = 0
 
     def found() -> Iterator[Event]:
@@ -192,13 +192,13 @@ def with_devices_found(backends: Backends, events: Iterator[Event]) -> Iterator[
 
 
 def with_static_facts_once(case: Measurement, target: Target) -> Measurement:
-    """The case with what arithmetic says of it, where it has not been asked yet."""
+    """The case with its static facts, where it has none yet."""
     return case if case.status != "ok" or case.tiles else with_static_facts(case, target.hardware)
 
 
 def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) -> Measurement:
-    """The case on clocks, with what limits it and how it scales; refused where it does not fit the memory or the
-    datasheet lacks a figure, failed where its tiles cannot be timed."""
+    """The simulated case, with its limits and its scaling; refused where it does not fit in memory or the datasheet
+    lacks a figure, failed where its tiles cannot be timed."""
     if case.status != "ok":
         return case
     case, machines = with_cost_models(case, place, devices)
@@ -218,8 +218,8 @@ def simulate_case(case: Measurement, place: LocalTarget, devices: DevicePool) ->
 
 
 def resume_case(case: Measurement, request: Request) -> Measurement:
-    """The case to be measured, with the samples that a run which is resumed holds of it; of a whole model's step, which
-    is made of others, there are none to go on from."""
+    """The case to be measured, with its samples from a resumed run. A whole model's step, which is computed from other
+    measurements, has no samples to continue from."""
     case = replace(case, method="measured")
     known = request.previous_by_key.get(case.key)
     if known is None or len(with_fewer_layers(case)) > 1:
@@ -229,8 +229,8 @@ def resume_case(case: Measurement, request: Request) -> Measurement:
 
 
 def reassemble(group: Sequence[Measurement], made: Mapping[Any, Measurement]) -> Iterator[Measurement]:
-    """The cases of a group that were made, training steps from those of fewer layers that were run in their place;
-    of these, the ones that a profile was captured of."""
+    """The finished cases of a group. Training steps come from the steps with fewer layers that ran in their place,
+    after the steps of which a profile was captured."""
     for case in group:
         parts = [made[each.identity] for each in with_fewer_layers(case) if each.identity in made]
         yield from (each for each in parts if each.profile and len(parts) > 1)

@@ -1,9 +1,9 @@
 """Times plans side by side, each by the strongest method that its target and the budget allow.
 
-A target is here or not. Here, plans are measured where they fit the devices and the budget, otherwise simulated from
-tiles timed here. For a machine that is not here they are compiled, or simulated from its datasheet where its compiler
-is not here either. A bench of a machine with less than a ring to offer ends with the small ring it can run, measured
-beside its own simulation.
+On a target that is available here, plans are measured where they fit the devices and the budget, and otherwise
+simulated from tiles timed here. For another target they are compiled, or simulated from its datasheet where its
+compiler is not installed. On a machine that is too small for a ring, a bench ends with the small ring that it can run,
+measured and compared with its own simulation.
 """
 
 import itertools
@@ -35,12 +35,12 @@ from stripectl.simulate.training_step import with_fewer_layers
 from stripectl.util.progress import Say, quiet
 from stripectl.workers.coordinator import Cluster
 
-PROGRESS_PLANS = 256  # between two signs of progress
-SMALL_SHARE = 0.45  # of what is left of the budget, for sampling it
+PROGRESS_PLANS = 256  # between two progress messages
+SMALL_SHARE = 0.45  # of the remaining budget, for sampling the small ring
 
 
 def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[Measurement]:
-    """One measurement to be made a workload and plan, refused ones with their reason; tile and mesh are named."""
+    """One case per workload and plan, with tile and mesh named; refused cases have their reason."""
     method = "simulated" if request.method == "auto" else request.method
     found, most = list[Measurement](), MAX_SIMULATED_PLANS if request.is_search else MAX_ASKED_PLANS
     for workload in request.workloads:
@@ -54,19 +54,19 @@ def bench_cases(request: Request, place: LocalTarget, say: Say = quiet) -> list[
             raise BadInput(f"there are more than {most:,} plans to simulate. Name some of --scheme, --mesh or --tile.")
         for done, (plan, flags) in enumerate(itertools.product(plans, request.flags)):
             if done % PROGRESS_PLANS == 0:
-                say("look at plans", done, len(plans))
+                say("check plans", done, len(plans))
             found.append(make_case(workload, plan, flags, place, method, describe=not request.is_search))
     return found
 
 
 def bench(request: Request, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
-    """Measurements in the order of workloads and plans, a baseline on one device after each workload, then the small
-    ring where there is one; the devices that are used, which are this host's or a cluster's. Of a workload with very
-    many plans the notable ones are final, beside a table of all.
+    """Measurements in the order of workloads and plans, with a baseline on one device after each workload, then the
+    small ring where there is one; and the devices, of this host or of a cluster. For a workload with very many plans
+    only notable measurements are final, and a table holds all of them.
 
     Raises:
         BadInput: nothing is left to run.
-        Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
+        Missing: a target that should be measured is not available here, or the compiler that it needs is not installed.
     """
     with LocalBackends(request, say, cluster) as backends:
         yield from with_devices_found(backends, run_request(request, backends, say))
@@ -103,20 +103,20 @@ def run_request(request: Request, backends: Backends, say: Say) -> Iterator[Even
 
 
 def strongest_ahead(request: Request, backends: Backends) -> Backend:
-    """The backend of plans that do not run here: the compiler where it is asked for or here, else clocks."""
+    """The backend of plans that do not run here: the compiler if requested or installed, otherwise the simulator."""
     place = backends.place
     return backends.compiled(place) if compiling(request, place) else backends.simulated(place)
 
 
 def check_possible(request: Request, place: LocalTarget) -> None:
-    """Fail before anything runs where no method can do what is asked.
+    """Fail before anything runs if no method can do what is requested.
 
     Raises:
-        BadInput: none can.
+        BadInput: no method can.
     """
     if request.every_tile and place.here:
         raise BadInput(
-            "cannot simulate every tile for a machine that is here, because each would be timed. Try stripectl "
+            "cannot simulate every tile for this machine, because each would have to be timed. Try stripectl "
             "tune-tiles, or name the tiles."
         )
     if request.find_max_length and (request.method == "measured" or place.target.hardware.kind == "cpu"):
@@ -127,7 +127,7 @@ def check_possible(request: Request, place: LocalTarget) -> None:
 
 
 def already_measured(request: Request, case: Measurement) -> bool:
-    """Whether the run that is resumed holds it, by the method that is asked for, and with a profile where one is."""
+    """Whether the resumed run contains the case, by the requested method, and with a profile if one is requested."""
     methods = METHODS if request.method == "auto" else (request.method,)
     made = [
         request.previous_by_key[key]
@@ -142,7 +142,7 @@ def already_measured(request: Request, case: Measurement) -> bool:
 
 
 def compiling(request: Request, place: LocalTarget) -> bool:
-    """Whether plans are compiled ahead of time: where that is asked for, or the machine is not here but its compiler
+    """Whether plans are compiled ahead of time: if requested, or if the target is not available here but its compiler
     is."""
     kind = place.target.hardware.kind
     return request.method == "compiled" or (
@@ -151,9 +151,9 @@ def compiling(request: Request, place: LocalTarget) -> bool:
 
 
 def run_search(request: Request, group: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
-    """The cases of one workload, simulated, or of many the notable ones; the few most promising of schemes and meshes
-    compiled too, or measured where they are here. If one of these is refused, the next takes its place. Then the
-    baseline on one device, with the kernel and tile of the fastest plan. Of many cases, a table of all."""
+    """The cases of one workload, simulated, or of many cases the notable ones. The most promising of each scheme and
+    mesh are compiled too, or measured where they can run; if one is refused, the next takes its place. Then the
+    baseline on one device, with the kernel and tile of the fastest plan, and, for many cases, a table of all."""
     started, place, search = time.monotonic(), backends.place, None
     simulated = backends.simulated(place)
     known, asked = finals(simulated.run(group)), {case.identity: case for case in group}
@@ -167,7 +167,7 @@ def run_search(request: Request, group: Sequence[Measurement], backends: Backend
     if compiling(request, place):
         yield from compile_promising(request, left, backends.compiled(place))
     elif request.method != "simulated" and all(m.devices <= place.here for m in left):
-        # Another few, were they timed anew.
+        # Timing them again might choose others.
         left.sort(key=lambda case: (*case.identity, "measured") not in request.previous_by_key)
         chosen = [
             replace(case, method="measured") for case in with_estimated_sensitivity(left[: request.refine_count], known)
@@ -180,7 +180,7 @@ def run_search(request: Request, group: Sequence[Measurement], backends: Backend
 
 
 def compile_promising(request: Request, left: Sequence[Measurement], compiled: Backend) -> Iterator[Event]:
-    """The first of these cases, as many as the request refines, that the compiler does not refuse."""
+    """The first of these cases that the compiler does not refuse, as many as the request refines."""
     done = 0
     for case in (replace(case, method="compiled") for case in left):
         made = request.previous_by_key.get(case.key)
@@ -192,7 +192,7 @@ def compile_promising(request: Request, left: Sequence[Measurement], compiled: B
 
 
 def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measurement]) -> list[Measurement]:
-    """The single-device flash-style baseline of every workload, and set of flags: the kernel and tiles of its first
+    """The single-device flash-style baseline of every workload and set of flags: with the kernel and tiles of its first
     plan, where that has tiles."""
     found = []
     for workload, flags in itertools.product(request.workloads, request.flags):
@@ -210,7 +210,7 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measuremen
 
 
 def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
-    """What a bench would do: every plan with its mesh and tile, or the reason it is refused."""
+    """The cases of a bench: every plan with its mesh and tile, or the reason why it is refused."""
     with LocalBackends(request, say, cluster) as backends:
         place = backends.place
         request = request.resolve_for(place)
@@ -218,9 +218,8 @@ def dry_run_bench(request: Request, say: Say, cluster: Cluster | None = None) ->
 
 
 def run_group(request: Request, every: Sequence[Measurement], backends: Backends, budget_s: float) -> Iterator[Event]:
-    """The cases of one workload that are not done: compiled or simulated, or measured where that is asked for, or where
-    all are here and their simulated times say that the budget holds enough samples; in a run that is resumed as it
-    was."""
+    """The unfinished cases of one workload: compiled or simulated; or measured, if requested, or if all can run here
+    and their simulated times suggest that the budget is enough for the samples. A resumed run keeps its methods."""
     place = backends.place
     group = [case for case in every if not already_measured(request, case)]
     runnable = [case for case in every if case.status == "ok"]
@@ -250,13 +249,13 @@ def run_group(request: Request, every: Sequence[Measurement], backends: Backends
 
 
 def run_one_by_one(backend: Backend, cases: Sequence[Measurement]) -> Iterator[Event]:
-    """The cases one by one, so that each of many gets what limits it and how it scales."""
+    """The cases one by one, so that each of many gets its limits and its scaling."""
     return itertools.chain.from_iterable(backend.run([case]) for case in cases)
 
 
 def small_ring(request: Request, backends: Backends, left_s: Callable[[], float], say: Say) -> Iterator[Event]:
-    """The ring that this machine can run, measured, and the same ring simulated from the same tiles: as long as its
-    samples fit the budget, with as many heads; in a run that is resumed, the one that it began with."""
+    """The ring that this machine can run, measured, and the same ring simulated from the same tiles. It is as long, and
+    has as many heads, as the samples' budget allows; a resumed run keeps its ring."""
     place = backends.place
     local = replace(place, target=Target(place.target.hardware, (place.here,)))
     asked, turns = replace(request, method="measured"), request.sampling.min_samples + request.sampling.warmup
@@ -289,8 +288,8 @@ def small_ring(request: Request, backends: Backends, left_s: Callable[[], float]
 
 
 def small_cases(request: Request, place: LocalTarget, seq_len: int, groups: int, say: Say) -> list[Measurement]:
-    """The request cut to `seq_len` tokens and `groups` key/value heads, on the devices of `place`; what cannot be cut
-    so is left out. Tiles are those of the longest length, so that they are timed once."""
+    """The request reduced to `seq_len` tokens and `groups` key/value heads, on the devices of `place`, without cases
+    that cannot be reduced. Tiles come from the longest length, so that they are timed once."""
     attention = [workload for workload in request.workloads if workload.passes != STEP]
     if not attention or groups > (first := attention[0]).kv_heads:
         return []

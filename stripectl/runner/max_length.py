@@ -1,8 +1,8 @@
-"""The longest sequence that a plan fits: the compiler says so, or where it is not here what arrays on clocks add up to.
+"""The longest sequence that fits with a plan: by the compiler, or without a compiler by the simulated memory.
 
-Lengths are multiples of devices x tile. What a plan needs grows almost linearly with the length, so each guess is where
-the line through the last two says the memory ends, kept inside what is known to fit and known not to; the answer is a
-length that fits whose next step is refused.
+Lengths are multiples of devices x tile. A plan's memory grows almost linearly with the length, so each guess is where
+the line through the last two lengths reaches the memory's limit, between lengths known to fit and known not to fit; the
+answer is a length that fits while the next step is refused.
 """
 
 import itertools
@@ -25,11 +25,11 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.runner.static_facts import why_refused
 
-Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where it is known
+Attempt = Callable[[Workload], Measurement]  # ok or refused, with peak_bytes where they are known
 
 
 def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
-    """The plan with its kernels' own tiles: those of a sequence that is long. One without tiles gets them by length."""
+    """The plan with its kernels' own tiles, as for a long sequence. A plan without tiles gets tiles for each length."""
 
     def tiled(plan: Plan) -> Plan:
         kernel = kernels[plan.kernel]
@@ -39,8 +39,8 @@ def with_default_tile(plan: Plan, workload: Workload, kind: str) -> Plan:
 
 
 def length_step(plan: Plan, workload: Workload) -> int:
-    """The smallest sequence that fills every device with whole tiles, and holds the queries; the answer is a multiple
-    of it."""
+    """The shortest sequence that fills every device with whole tiles and holds the queries; the answer is a multiple of
+    it."""
     tiles = [tile for _, _, each in layer_groups(workload, plan) for tile in (each.tile, each.backward) if tile]
     sides = itertools.chain.from_iterable(tiles or [Tile(MIN_TILE_ROWS, MIN_TILE_ROWS)])
     piece = math.lcm(*sides, plan.sequence_devices // plan.shards)
@@ -49,7 +49,7 @@ def length_step(plan: Plan, workload: Workload) -> int:
 
 
 def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
-    """One measurement to be made a pass, plan and set of flags, of the shortest sequence that fills the devices."""
+    """One case per pass, plan and set of flags, with the shortest sequence that fills the devices."""
     found, kind = [], place.target.hardware.kind
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         usual = with_default_tile(request.with_mesh_and_kernel(plan, workload, place), workload, kind)
@@ -64,8 +64,8 @@ def max_length_cases(request: Request, place: LocalTarget) -> list[Measurement]:
 
 
 def max_length(request: Request, place: LocalTarget, attempts: Backend, explained: Backend) -> Iterator[Event]:
-    """The longest sequence of every plan, by pass; those that a run that is resumed holds are not sought again. Each
-    length is asked of `attempts`, and the longest of `explained`, where that is another."""
+    """The longest sequence of every plan, by pass, except those in a resumed run. `attempts` tries each length, and
+    `explained` computes the longest length again, if it is another backend."""
     for case in max_length_cases(request, place):
 
         def asked(backend: Backend, longer: Workload, case: Measurement = case) -> Measurement:
@@ -83,10 +83,10 @@ def max_length(request: Request, place: LocalTarget, attempts: Backend, explaine
 
 
 def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Measurement:
-    """The measurement of the longest sequence that fits; refused where not even the shortest does.
+    """The measurement of the longest sequence that fits; refused where not even the shortest fits.
 
-    `compiled_program.longest` says the step, the length one step on, and why that is refused; where the compiler
-    fails at a length, the search ends there with what is known to fit.
+    `compiled_program.longest` holds the step, the length one step further, and why that is refused; where the
+    compiler fails at a length, the search ends there with the longest length known to fit.
     """
     step, workload = length_step(plan, template.workload), template.workload
     known: dict[int, Measurement] = {}
@@ -98,7 +98,7 @@ def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Me
 
     if not fits(1):
         return known[1]
-    low, high = 1, MAX_SEQ_LEN // step + 1  # the first fits, the second does not or cannot be
+    low, high = 1, MAX_SEQ_LEN // step + 1  # the first fits, the second does not, or cannot exist
     guess = 2
     while high - low > 1:
         low, high = (guess, high) if fits(guess) else (low, guess)
@@ -116,7 +116,7 @@ def search_max_length(template: Measurement, plan: Plan, attempt: Attempt) -> Me
 
 
 def _memory_ends(known: dict[int, Measurement], low: int) -> int:
-    """Where the line through the two longest that fit meets the memory there is; twice the longest where it is far."""
+    """Where the line through the two longest fitting lengths reaches the memory limit, at most twice the longest."""
     fitting = sorted(steps for steps, m in known.items() if m.status == "ok" and m.peak_bytes)
     have = known[low].hbm_bytes
     if len(fitting) < 2 or not have:

@@ -1,5 +1,5 @@
-"""Every mesh that the devices of a target make for a plan, and the few plans on them that are worth a compiler's or a
-machine's time: all are simulated, and the fastest of each scheme and mesh go on."""
+"""All meshes of a target's devices for a plan, and the few plans on them that are worth compiling or measuring: all are
+simulated, and the fastest of each scheme and mesh are chosen."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,13 +16,13 @@ from stripectl.core.plan import (
 from stripectl.results.measurement import Measurement, refusals_and_failures
 
 DEFAULT_REFINE_COUNT = 4
-MAX_FULL_ROWS = 1000  # plans of a workload that a run holds whole; of more it holds the notable ones
-NOTABLE_PLANS = 20  # of those, the fastest
+MAX_FULL_ROWS = 1000  # plans per workload that a run stores in full; of more plans it stores the notable ones
+NOTABLE_PLANS = 20  # the fastest plans among them
 
 
 def every_mesh(plan: Plan, devices: int) -> Iterator[Plan]:
-    """The plan on every factorisation of the devices over the axes of its scheme, of batch and of heads, those with
-    most devices on the sequence's own axes first; not on those that make another scheme of it."""
+    """The plan on every factorisation of the devices over the axes of its scheme, of batch and of heads, with most
+    devices on the sequence's own axes first; without factorisations that turn it into another scheme."""
     scheme = schemes[plan.scheme]
     axes = list(dict.fromkeys((*scheme.axes, *HEAD_AXES, *reversed(BATCH_AXES))))
     sizes = sorted(factorisations(devices, len(axes)), reverse=True)
@@ -32,8 +32,8 @@ def every_mesh(plan: Plan, devices: int) -> Iterator[Plan]:
 
 
 def promising_plans(simulated: Sequence[Measurement]) -> list[Measurement]:
-    """The fastest plan of every mesh, the fastest mesh first; where there are several schemes, before them the fastest
-    plan of each, so that schemes are compared at their best. Those without a time are left out."""
+    """The fastest plan of every mesh, the fastest mesh first. With several schemes, the fastest plan of each scheme
+    comes before them, so that schemes are compared at their best. Plans without a time are omitted."""
     timed = sorted((m for m in simulated if m.median_s), key=lambda m: m.median_s or 0.0)
     plans = [(m, m.plan) for m in reversed(timed)]
     by_scheme, by_mesh = {plan.sequence_scheme: m for m, plan in plans}, {plan.mesh: m for m, plan in plans}
@@ -44,8 +44,8 @@ def promising_plans(simulated: Sequence[Measurement]) -> list[Measurement]:
 
 
 def notable_plans(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """Of many plans of a workload, in their order: the fastest, the fastest of each scheme and mesh, and for each
-    reason a plan that was refused for it."""
+    """A selection of a workload's many plans, in their order: the fastest, the fastest of each scheme and mesh, and one
+    refused plan for each reason."""
     timed = sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0)
     chosen = (
         *timed[:NOTABLE_PLANS],

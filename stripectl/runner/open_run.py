@@ -1,4 +1,4 @@
-"""A run in a folder of its own: a new one, or one to go on with, where nobody else writes meanwhile."""
+"""A run in its own folder: a new run, or one to continue, protected from other writers."""
 
 import contextlib
 import itertools
@@ -29,12 +29,12 @@ def open_run(
     by: str = "key",
     warn: Callable[[str], None] = print,
 ) -> Iterator[RunWriter]:
-    """A new run of a command in `output`, or in a folder of `RUNS` by the time; with `resume` the run that is there, or
-    the newest. `warn` hears when the folder cannot be written.
+    """A new run of a command in `output`, or in a folder of `RUNS` named by the time; with `resume` the run in that
+    folder, or the newest run. `warn` is called when the folder cannot be written.
 
     Raises:
-        BadInput: the folder holds a run and none is resumed, somebody else writes there, it cannot be written, or the
-            run in it cannot be read.
+        BadInput: the folder holds a run and `resume` is false, another process writes there, it cannot be written, or
+            the run in it cannot be read.
     """
     with contextlib.ExitStack() as stack:
         if resume:
@@ -54,25 +54,23 @@ def open_run(
 
 
 def _resumed(run: Run, folder: Path) -> Run:
-    """The run; plans that failed before they were sampled are tried again."""
+    """The run without plans that failed before they were sampled, which are tried again."""
     for m in run.measurements:
         if isinstance(m.plan, UnreadablePlan):
-            raise BadInput(
-                f"cannot go on with {folder} because this stripectl cannot read a plan in it: {m.plan.reason}"
-            )
+            raise BadInput(f"cannot resume {folder} because this stripectl cannot read a plan in it: {m.plan.reason}")
     run.measurements = [resume_from_samples(m) for m in run.measurements if m.status != "failed" or m.samples_s]
     return run
 
 
 def resume_from_samples(m: Measurement) -> Measurement:
-    """A measurement of a run that is resumed; one that failed after it was sampled goes on from its samples."""
+    """A measurement of a resumed run; a measurement that failed after it was sampled continues from its samples."""
     return m if m.status == "ok" or not m.samples_s else replace(m, status="ok", reason=UNFINISHED)
 
 
 def _reserved(folder: Path, stack: contextlib.ExitStack) -> Path:
-    """The folder, or the first of folder-2, folder-3 ... that is not there; made and held."""
+    """The folder, or the first of folder-2, folder-3 ... that does not exist; created and locked."""
     for candidate in (folder.with_name(f"{folder.name}-{n}") if n > 1 else folder for n in itertools.count(1)):
         with contextlib.suppress(FileExistsError):
             stack.enter_context(writing_in(candidate, new=True))
             return candidate
-    raise AssertionError("names do not end")
+    raise AssertionError("the numbers of folders do not end")

@@ -1,4 +1,4 @@
-"""What the command line and the Python interface are told, by the names of the options: texts and numbers, as typed."""
+"""The options of the command line and of the Python interface, by their names: texts and numbers, as typed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from typing import Any
 
 from stripectl.core.method import MethodChoice
 
-RUNS = Path("stripectl-runs")  # the folder of runs that nobody named
+RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
@@ -16,7 +16,7 @@ SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "v
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """What to run, and how hard to look. None is what nobody said: the model's, the target's or the kernel's own."""
+    """The work to run, and for how long. None is the default: the model's, the target's or the kernel's own value."""
 
     seqlen: str = DEFAULT_LEN
     model: str | None = None
@@ -54,5 +54,5 @@ class RequestOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RequestOptions":
-        """Those among the options of a command."""
+        """The options of a request among the options of a command."""
         return cls(**{each.name: given[each.name] for each in fields(cls) if each.name in given})

@@ -1,4 +1,4 @@
-"""What options mean: strings end here, workloads, plans and requests begin."""
+"""The meaning of options: strings become workloads, plans and requests here."""
 
 import itertools
 import math
@@ -46,7 +46,7 @@ MAX_DURATION_S = 480 * 3600  # the milliseconds of a longer wait do not fit into
 
 @dataclass(frozen=True)
 class HeadShape:
-    """Heads of a workload, and the model they come from."""
+    """Heads of a workload, and the model that they come from."""
 
     model: str | None
     heads: int
@@ -56,7 +56,7 @@ class HeadShape:
 
 
 def parse_request(options: RequestOptions) -> Request:
-    """The request that the options make."""
+    """The request that the options describe."""
     shape = parse_heads(options.model, options.heads, options.kv_heads, options.head_dim, options.v_head_dim)
     seqlen = options.seqlen
     longest, linear = seqlen.strip() == "max", parse_linear(options)
@@ -73,7 +73,7 @@ def parse_request(options: RequestOptions) -> Request:
         linear=linear,
     )
     if (every_tile := options.tile == ALL) and longest:
-        raise BadInput("--seqlen max has one tile per plan. Leave --tile all out, or name a tile.")
+        raise BadInput("--seqlen max needs one tile per plan. Leave --tile all out, or name a tile.")
     plans, every_mesh = parse_plans(
         options.plans,
         scheme=options.scheme,
@@ -106,7 +106,7 @@ def parse_request(options: RequestOptions) -> Request:
 
 
 def parse_trace(options: RequestOptions, plan: str, *, default_size: bool) -> Request:
-    """The request that measures one plan, to be profiled; with `default_size` nobody asked for a length or heads."""
+    """The request that measures one plan, to be profiled; with `default_size` length and heads have their defaults."""
     own = replace(
         options,
         plans=(plan,),
@@ -118,8 +118,8 @@ def parse_trace(options: RequestOptions, plan: str, *, default_size: bool) -> Re
 
 
 def parse_linear(options: RequestOptions) -> dict[str, str]:
-    """The attention that is asked for: the options', of what they leave out the model's, also of one whose heads are
-    replaced, and of a scheme that can nothing else linear."""
+    """The requested attention: from the options, else from the model, even where its heads are replaced, else from a
+    scheme that supports only linear attention."""
     model = Model.load(options.model) if options.model else None
     named = [parse_plan(text).scheme for text in options.plans] + (options.scheme or "").split(",")
     linear = any(
@@ -133,7 +133,7 @@ def parse_linear(options: RequestOptions) -> dict[str, str]:
 
 
 def parse_effort(options: RequestOptions) -> SamplingOptions:
-    """How hard to look, by the options."""
+    """The sampling options."""
     return SamplingOptions(
         budget_s=parse_duration(options.time_budget),
         min_samples=options.min_samples,
@@ -145,7 +145,7 @@ def parse_effort(options: RequestOptions) -> SamplingOptions:
 def parse_heads(
     model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None, v_head_dim: int | None = None
 ) -> HeadShape:
-    """A model's heads, or those given; a model whose heads are replaced no longer lends its name."""
+    """A model's heads, or the given heads; a model whose heads are replaced does not keep its name."""
     named = Model.load(model or "1b")
     if heads is kv_heads is head_dim is v_head_dim is None:
         return HeadShape(model or "1b", named.heads, named.kv_heads, named.head_dim, named.v_head_dim)
@@ -156,28 +156,29 @@ def parse_heads(
 
 
 def expand_grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Every combination of what stands on each axis."""
+    """Every combination of the values of all axes."""
     check_count(math.prod(map(len, axes)))
     return itertools.product(*axes)
 
 
 def check_count(count: int) -> None:
-    """That a run can hold so many measurements.
+    """Check that a run can hold `count` measurements.
 
     Raises:
         BadInput: it cannot.
     """
     if count > MAX_ASKED_PLANS:
         raise BadInput(
-            f"the options make a grid of {count:,}, and a command measures {MAX_ASKED_PLANS:,}. Ask for a part."
+            f"the options make a grid of {count:,} measurements, but one command runs at most {MAX_ASKED_PLANS:,}. "
+            f"Make the grid smaller."
         )
 
 
 def parse_names(text: str, kind: str, known: Sequence[str]) -> list[str]:
-    """A comma list of known names, or `all`.
+    """A comma-separated list of known names, or `all`.
 
     Raises:
-        BadInput: a name that is not known, with the nearest ones.
+        BadInput: an unknown name, with the nearest known names.
     """
     names = [name.strip() for name in text.split(",")]
     if "all" in names:
@@ -214,10 +215,10 @@ def parse_workloads(
     query_len: str | None = None,
     linear: Mapping[str, str] | None = None,
 ) -> list[Workload]:
-    """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward one.
+    """The grid of workloads, in order of dtype, mask, length, queries and pass; an inference has a forward pass only.
 
     Raises:
-        BadInput: something is not known, or a step has no model.
+        BadInput: a value is unknown, or a step has no model.
     """
     packed = None if documents is None else tuple(map(parse_length, documents.split(",")))
     axes = (
@@ -229,7 +230,7 @@ def parse_workloads(
     )
     steps = step_sizes(shape, layers) if STEP in axes[-1] else {}
     if layers and not steps:
-        raise BadInput("--layers are those of a training step. Add --pass step.")
+        raise BadInput("--layers is for training steps. Add --pass step.")
     return [
         Workload(
             **{**vars(shape), "batch": batch, "documents": packed, **(steps if each_pass == STEP else {})},
@@ -241,13 +242,13 @@ def parse_workloads(
 
 
 def plain_mask(text: str) -> str:
-    """A mask in one spelling: `sliding:4k` for `sliding:4096`."""
+    """A mask in its normal spelling: `sliding:4k` for `sliding:4096`."""
     left, _ = parse_mask(text.strip())
     return text.strip() if left is None else f"{SLIDING}{format_length(left + 1)}"
 
 
 def step_sizes(shape: HeadShape, layers: int | None) -> dict[str, Any]:
-    """What a training step's workload has beside its attention."""
+    """The fields of a training step's workload other than its attention."""
     if shape.model is None:
         raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
     model = Model.load(shape.model)
@@ -266,18 +267,18 @@ def parse_plans(
     inference: bool = False,
     attention: str = ATTENTIONS[0],
 ) -> tuple[list[Plan], bool]:
-    """(the plans named one by one, or the grid of the other options; whether those without a mesh stand for every one).
-    A layout or kernel that a scheme does not have is left out where `all` were asked for, and of all schemes those of
-    inference, or the others; where no kernel is asked for it is the scheme's own.
+    """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
+    meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
+    of inference, or the others; without --kernel it is the scheme's own.
 
     Raises:
-        BadInput: something is not known, or a mesh is named beside `auto`.
+        BadInput: a value is unknown, or a mesh is named together with `auto`.
     """
     auto = "auto" in meshes
     if auto and len(meshes) > 1:
-        raise BadInput("--mesh auto is every mesh; leave the others out.")
+        raise BadInput("--mesh auto means every mesh. Leave the other meshes out.")
     if plans and scheme is not None:
-        raise BadInput("--plan names whole plans. Leave --scheme out, or put its schemes in plans.")
+        raise BadInput("--plan names whole plans. Leave --scheme out, or name the schemes in plans.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     every = expand_grid(
@@ -297,7 +298,7 @@ def parse_plans(
 
 
 def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
-    """A comma list of schemes, or all of training, or of inference, that compute such attention."""
+    """A comma-separated list of schemes, or all schemes of training, or of inference, that compute such attention."""
     names = parse_names(text, "scheme", schemes.names())
     if "all" not in text.split(","):
         return names
@@ -307,10 +308,10 @@ def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
 
 
 def parse_turns(unroll: str) -> list[int]:
-    """A comma list of rounds to unroll.
+    """A comma-separated list of rounds to unroll.
 
     Raises:
-        BadInput: not one.
+        BadInput: not such a list.
     """
     turns = [each.strip() for each in unroll.split(",")]
     if not all(re.fullmatch(r"0*[1-9]\d{0,5}", each) for each in turns):
@@ -323,16 +324,16 @@ def parse_hardware(name: str | None) -> Hardware | None:
 
 
 def parse_flags(texts: Sequence[str]) -> list[dict[str, str]]:
-    """The grid of compiler flags: every combination of their values, or none at all.
+    """The grid of compiler flags: every combination of their values, or one without flags.
 
     Raises:
-        BadInput: not name=value, or the same name twice.
+        BadInput: not name=value, or a name occurs twice.
     """
     flags: dict[str, list[str]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip().removeprefix("--")
         if not equals or not re.fullmatch(r"\w+", name) or name in flags:
-            raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name is there twice.")
+            raise BadInput(f"--xla-flag {text!r} is not NAME=VALUE, or its name occurs twice.")
         flags[name] = [value.strip() for value in values.split(",")]
     return [dict(zip(flags, values, strict=True)) for values in expand_grid(*flags.values())]

@@ -1,4 +1,4 @@
-"""What a bench is asked, and what of it the target decides."""
+"""The request of a bench, and its values that depend on the target."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ from stripectl.results.measurement import Measurement
 from stripectl.runner.meshes import DEFAULT_REFINE_COUNT, every_mesh
 from stripectl.runner.static_facts import why_refused, why_scores_exceed_memory, with_static_facts
 
-SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, take the time
+SMALL_LEN = 2**14  # of the small ring measured here: long enough that tiles, not messages, dominate
 SMALL_HEADS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a bench is asked. Plans without a mesh get the target's devices on their scheme's axes."""
+    """The request of a bench. Plans without a mesh get the target's devices on their scheme's axes."""
 
     workloads: Sequence[Workload]
     plans: Sequence[Plan]
@@ -34,30 +34,30 @@ class Request:
     hardware: Hardware | None = None
     method: MethodChoice = "auto"
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan with each of them
-    find_max_length: bool = False  # find the longest sequence each plan fits, in place of the workloads' own
-    use_cache: bool = True  # take from the disk what was compiled before
-    previous: Sequence[Measurement] = ()  # of a run that is resumed: not made again
-    default_dtype: bool = False  # nobody asked for a dtype: float32 on CPU, as given elsewhere
-    default_kernel: bool = False  # nobody asked for a kernel: the one that users of the target have
-    default_size: bool = False  # nobody asked for a length or heads: those of the small ring on CPU, as given elsewhere
+    flags: Sequence[Mapping[str, str]] = ({},)  # of the compiler: each plan runs with each set
+    find_max_length: bool = False  # find the longest sequence that fits with each plan, instead of given lengths
+    use_cache: bool = True  # use compilations that are on disk
+    previous: Sequence[Measurement] = ()  # of a resumed run: not measured again
+    default_dtype: bool = False  # no dtype was requested: float32 on CPU, otherwise as given
+    default_kernel: bool = False  # no kernel was requested: the usual kernel of the target
+    default_size: bool = False  # no length or heads were requested: the small ring's on CPU, otherwise as given
     baseline: bool = True  # also run the single-device baseline
-    every_mesh: bool = False  # in place of the usual mesh, every one that the target's devices make
-    every_tile: bool = False  # in place of the default tile, every one of the kernel, the same for both passes
-    refine_count: int = DEFAULT_REFINE_COUNT  # plans of those that are compiled or measured
+    every_mesh: bool = False  # instead of the default mesh, every mesh of the target's devices
+    every_tile: bool = False  # instead of the default tile, every tile of the kernel, equal for both passes
+    refine_count: int = DEFAULT_REFINE_COUNT  # plans among these that are compiled or measured
 
     @cached_property
     def previous_by_key(self) -> dict[tuple[str, ...], Measurement]:
-        """What is done, by key."""
+        """The finished measurements, by key."""
         return {m.key: m for m in self.previous}
 
     @property
     def is_search(self) -> bool:
-        """Whether all plans are simulated first, to find those that are worth more."""
+        """Whether all plans are simulated first, to find those worth more time."""
         return self.every_mesh or self.every_tile
 
     def resolve_for(self, place: LocalTarget) -> "Request":
-        """The request with what nobody asked for decided by what the target turned out to be."""
+        """The request with default values that depend on the target."""
         if place.target.hardware.kind != "cpu":
             return self
         own: dict[str, Any] = {"dtype": "float32"} if self.default_dtype else {}
@@ -69,19 +69,19 @@ class Request:
         return replace(self, workloads=workloads, default_dtype=False, default_size=False)
 
     def with_meshes(self, plan: Plan, place: LocalTarget) -> list[Plan]:
-        """The plan with every mesh that is asked for; one without a mesh stands for the usual."""
+        """The plan with every requested mesh; a plan without a mesh stands for the default mesh."""
         return list(every_mesh(plan, place.target.devices)) if self.every_mesh and plan.mesh is None else [plan]
 
     def with_tiles(self, plan: Plan, workload: Workload, place: LocalTarget) -> list[Plan]:
-        """A plan on its mesh with every tile that is asked for; one without a tile stands for the default."""
+        """A plan on its mesh with every requested tile; a plan without a tile stands for the default tile."""
         hardware = place.target.hardware
         if not self.every_tile or plan.tile or why_refused(plan, workload, hardware, place.target.devices):
             return [plan]
         return [replace(plan, tile=tile) for tile in tiles_for(plan, workload, hardware.kind)]
 
     def with_mesh_and_kernel(self, plan: Plan, workload: Workload, place: LocalTarget) -> Plan:
-        """The plan with its mesh named, and with the kernel that users of the target have where nobody asked for one,
-        unless only the plan's own can compute the workload."""
+        """The plan with its mesh named. Without a requested kernel it gets the usual kernel of the target, unless only
+        the plan's own kernel can compute the workload."""
         own = with_mesh(plan, place.target.devices)
         if not self.default_kernel:
             return own
@@ -91,8 +91,8 @@ class Request:
 
     @staticmethod
     def with_default_kernel(own: Plan, workload: Workload, place: LocalTarget) -> Plan:
-        """The plan of layers that are alike with the kernel that users of the target have; where that cannot compute
-        them, with the kernel that takes its place, or the plan's own."""
+        """The plan of equal layers with the usual kernel of the target; if that cannot compute them, with its fallback
+        or the plan's own kernel."""
         hardware = place.target.hardware
         users, able = kernels[hardware.kernel], schemes[own.scheme].kernel_families
         family = workload.attention if workload.attention in able else able[0]
@@ -111,8 +111,8 @@ def make_case(
     *,
     describe: bool = True,
 ) -> Measurement:
-    """The measurement to be made of a plan with its mesh: its tile is named, or it is refused, or fails, with the
-    reason. What arithmetic says of it takes as long as a simulation, which may `describe` it too."""
+    """The case of a plan with its mesh: with its tile named, or refused or failed with the reason. Its static facts
+    take as long as a simulation, which may `describe` it instead."""
     hardware = place.target.hardware
     reason = why_refused(plan, workload, hardware, place.target.devices) or why_scores_exceed_memory(
         workload, plan, hardware
@@ -127,6 +127,6 @@ def make_case(
         return with_static_facts(case, hardware)
     except StripectlError:
         raise
-    except Exception as error:  # a scheme may be anybody's code; one that breaks must not take the others along
-        reason = f"its program fails on clocks: {type(error).__name__}: {error}"
+    except Exception as error:  # a scheme may be foreign code, and must not break the others
+        reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
         return replace(case, status="failed", reason=reason)

@@ -1,6 +1,6 @@
-"""Many plans on clocks at once: their time and memory, without what explains them.
+"""Many simulated plans at once: their time and memory, without limits and scaling.
 
-Plans that differ in their tiles alone run together: the clocks take an axis of plans.
+Plans that differ only in their tiles run together: the clocks have an axis of plans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from stripectl.simulate.training_step import (
 )
 from stripectl.workers.worker_group import WorkerError
 
-MAX_WIDENING = 2**6  # how many times the devices of a case are looked at
+MAX_WIDENING = 2**6  # the largest multiple of a case's devices that is tried
 
 
 def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool) -> tuple[Measurement, list[CostModel]]:
-    """The case, which says what its time stands on, and the machine of each kind of its layers; refused or failed where
+    """The case, with the source of its time, and the cost model for each kind of its layers; refused or failed where
     there is none."""
     if case.flags:
-        reason = "flags of the compiler change nothing that is simulated. Try --method compiled, or measured."
+        reason = "flags of the compiler do not affect a simulation. Try --method compiled, or measured."
         return replace(case, status="refused", reason=reason), []
     try:
         alike = layer_groups(case.workload, case.plan)
@@ -53,7 +53,7 @@ def with_cost_models(case: Measurement, place: LocalTarget, devices: DevicePool)
 
 
 def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: DevicePool) -> Iterator[Measurement]:
-    """The cases, in their order, with time, memory and bytes; those that are not to be run as they are."""
+    """The cases, in their order, with time, memory and bytes; refused and failed cases are unchanged."""
     groups: dict[tuple[Workload, Plan], list[tuple[Measurement, Plan]]] = {}
     for case in cases:
         if case.status == "ok":
@@ -67,8 +67,8 @@ def time_plans(cases: Sequence[Measurement], place: LocalTarget, devices: Device
 
 
 def enough_devices(case: Measurement) -> Plan | None:
-    """The plan of a case on so many times the devices along its scheme's first axis that it fits their memory, as its
-    arrays add up; None where that is not known."""
+    """The plan of a case with more devices along its scheme's first axis, so many that it fits in memory by the
+    simulation; None where that is unknown."""
     plan = case.plan
     axis = next((axis for axis in schemes[plan.scheme].axes if plan.size(axis) > 1), None)
     if axis is None or not case.hbm_bytes:
@@ -93,7 +93,7 @@ def without_tiles(plan: Plan) -> Plan:
 def _group(
     group: Sequence[tuple[Measurement, Plan]], place: LocalTarget, devices: DevicePool
 ) -> Iterator[tuple[Measurement, Measurement]]:
-    """Each case of plans that differ in their tiles alone, and what was made of it."""
+    """Each case of plans that differ only in their tiles, and its result."""
     prepared = [(case, plan, *with_cost_models(case, place, devices)) for case, plan in group]
     yield from ((case, made) for case, _, made, _ in prepared if made.status != "ok")
     runnable = [each for each in prepared if each[2].status == "ok"]
@@ -106,8 +106,8 @@ def _group(
         work = alike.one_layer("forward-backward") if step else alike
         try:
             kinds.append(simulate_times(work, plans, [machines[at] for *_, machines in runnable], layer=step))
-        except Exception as error:  # a scheme may be anybody's code; one that breaks must not take the others along
-            reason = f"its program fails on clocks: {type(error).__name__}: {error}"
+        except Exception as error:  # a scheme may be foreign code, and must not break the others
+            reason = f"simulating this scheme failed: {type(error).__name__}: {error}"
             yield from ((case, replace(case, status="failed", reason=reason)) for case, *_ in runnable)
             return
     for at, (asked, plan, case, machines) in enumerate(runnable):
@@ -129,7 +129,7 @@ def _step(
     place: LocalTarget,
     devices: DevicePool,
 ) -> Measurement:
-    """As `training_time.simulated_step` times it."""
+    """The case with the time of its step, as from `training_step.simulated_step`."""
     workload, hardware = case.workload, devices.hardware(place, case.workload.dtype)
     memory = step_memory(workload, plan, hardware.kind, max(int(each.peak_bytes[at]) for each in attention))
     case = check_memory(replace(case, memory=memory, peak_bytes=sum(memory.values())))

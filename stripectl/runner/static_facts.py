@@ -1,4 +1,4 @@
-"""What arithmetic says of a plan before anything runs: its tiles, the bytes it sends, and the bounds on its gain."""
+"""The static facts of a plan, before anything runs: its tiles, the bytes that it sends, and the bounds on its gain."""
 
 import math
 import os
@@ -29,8 +29,8 @@ SCORE_BYTES = 4
 
 
 def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
-    """The case with what arithmetic says of it: tiles, bytes a device sends, bounds, memory there is; of a model with
-    layers of two kinds, of its linear ones."""
+    """The case with its static facts: tiles, bytes that a device sends, bounds, available memory; for a hybrid model
+    for its linear layers."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     counted = simulate(workload, plan, COUNTING)
     forward = [each for each in counted.rounds if each.passes == "forward"]
@@ -40,7 +40,7 @@ def with_static_facts(case: Measurement, hardware: Hardware) -> Measurement:
 
 
 def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapping[str, int]) -> Measurement:
-    """As `with_static_facts`, from the tiles that a forward pass computes: all heads and devices, and not by round."""
+    """As `with_static_facts`, from the number of tiles of a forward pass over all heads and devices, without rounds."""
     _, workload, plan = layer_groups(case.workload, case.plan)[0]
     alike = plan.devices // math.prod(plan.size(axis) for axis in schemes[plan.scheme].axes)
     every = workload.heads * workload.batch // alike
@@ -66,7 +66,7 @@ def with_counts(case: Measurement, hardware: Hardware, computed: int, sent: Mapp
 
 
 def whole_rounds(rounds: Sequence[KernelCall]) -> list[list[int]]:
-    """Tiles of every device by round, those of a head; calls for some of the heads together as one round."""
+    """Tiles of every device by round, for one head; calls for parts of the heads count together as one round."""
     found, part = list[tuple[np.ndarray, int]](), 1.0
     for each in rounds:
         tiles, heads = each.tiles.computed * each.heads, each.heads
@@ -81,28 +81,26 @@ def whole_rounds(rounds: Sequence[KernelCall]) -> list[list[int]]:
 
 
 def chunk_scores(workload: Workload, plan: Plan, tile: Tile) -> tuple[int, int]:
-    """(scores that the mask keeps, scores computed) of a shard with its own keys, of linear attention."""
+    """(scores that the mask keeps, scores computed) of a shard with its own keys, for linear attention."""
     bands, area = sequence_sharding(workload, plan).bands(0, 0), tile.block_q * tile.block_kv
     counted = count_tiles(bands, tile)
     return int(count_pairs(bands) - counted.whole * area), int(counted.boundary * area)
 
 
 def why_refused(plan: Plan, workload: Workload, hardware: Hardware, devices: int | None = None) -> str | None:
-    """Why the plan cannot compute the workload on so many devices of the hardware (None: any number), or None."""
+    """Why the plan cannot compute the workload on `devices` devices of this hardware (None: any number), or None."""
     return why_unsupported(plan, workload, hardware.kind, devices, hardware.capability)
 
 
 def why_scores_exceed_memory(workload: Workload, plan: Plan, hardware: Hardware) -> str | None:
-    """Why the scores that a device keeps do not fit its memory, of a kernel that keeps them, or None."""
+    """Why the scores that a device keeps do not fit in its memory, for a kernel that keeps scores, or None."""
     memory = hardware.figure("hbm_bytes") or host_bytes(hardware)
     if memory is None or not any(kernels[each.kernel].score_touches for _, _, each in layer_groups(workload, plan)):
         return None
     whole = workload.queries * workload.seq_len * workload.heads * workload.batch * SCORE_BYTES / plan.devices
     if whole <= memory:
         return None
-    return (
-        f"its scores take {nbytes(whole)} a device, which has {nbytes(memory)}. Try --scheme memory_efficient, or ring."
-    )
+    return f"its scores take {nbytes(whole)} per device, which has {nbytes(memory)}. Try --scheme ring."
 
 
 def host_bytes(hardware: Hardware) -> int | None:
@@ -111,8 +109,8 @@ def host_bytes(hardware: Hardware) -> int | None:
 
 
 def bounds(workload: Workload, plan: Plan) -> Bound:
-    """The best speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
-    where queries are fewer than keys, or packed, or attention is linear, which no layout balances."""
+    """The largest speed-up over the contiguous layout on the same mesh: of attention, and of a layer of the model; None
+    where there are fewer queries than keys, documents, or linear attention, which no layout balances."""
     if workload.query_len is not None or workload.documents is not None or workload.attention == "linear":
         return Bound()
     layout, rows, tile = layouts[plan.layout], workload.seq_len // plan.shards, plan.tile or Tile(1, 1)

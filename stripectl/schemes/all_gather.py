@@ -1,14 +1,17 @@
 """All-gather: every device gathers all keys and values, then attends (Llama 3, section 3.3.2).
 
-A few collectives instead of N-1 hops, at the price of the whole K/V in memory: gathered at once, or with `parts=n` in n
-parts of every shard's rows, each of which can hide behind the tiles of the one before. The backward pass is the
-transpose: gathers become reduce-scatters of dK/dV. All is gathered, whatever a window leaves unread.
+It uses a few collectives instead of N-1 hops, and holds the whole K/V in memory. The K/V are gathered at once, or with
+`parts=n` in n parts of every shard's rows; the gather of each part can hide behind the tiles of the part before. The
+backward pass is the transpose: gathers become reduce-scatters of dK/dV. All K/V are gathered, including keys that a
+window leaves unread.
 """
 
+from stripectl.core.attend import RowsAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     q, state = attend.query(q), attend.empty(q)
     pieces = [*attend.split(kv, comm.parts), None]

@@ -1,10 +1,13 @@
-"""Bidirectional ring: half of every shard's keys and values travels onward, half back (Wang et al. 2023).
+"""Bidirectional ring: half of each shard's keys and values travels forward, half backward (Wang et al. 2023).
 
-A full-duplex link carries both ways at once, so a hop takes half the time of a ring's and is as many: N-1 each way.
-The halves are rows of a shard, forward and backward; every round meets one from either side. Where a sliding window
-ends the ring for keys that travel onward, those that travel back would go all the way round, so it is a ring there.
+A full-duplex link carries both directions at once, so a hop takes half the time of a ring's hop; there are N-1 hops in
+each direction. The halves are rows of a shard, forward and backward; every round computes one half from either side.
+Where a sliding window ends the ring for keys that travel forward, keys that travel backward would have to go all the
+way round, so this scheme is then a plain ring.
 """
 
+from stripectl.core.attend import RowsAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ring
 from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
@@ -12,17 +15,17 @@ from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 WAYS = (1, -1)
 
 
-def both(comm):
-    """Each half moves its way."""
+def both(comm: Comm):
+    """How keys travel: each half in its own direction."""
     ways = [mover(comm, "ring", by) for by in WAYS]
     return lambda halves, what, places=1: tuple(move(x, what, places) for move, x in zip(ways, halves, strict=True))
 
 
-def one_way(attend):
+def one_way(attend: RowsAttend):
     return attend.rounds(1) < attend.rounds(-1)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: RowsAttend, comm: Comm) -> Array:
     if one_way(attend):
         return ring.forward(q, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
@@ -35,7 +38,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, attend.rounds(), both(comm), meet, tuple(attend.split(kv, len(WAYS))), attend.empty(q))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: RowsAttend, comm: Comm) -> tuple[Array, Array]:
     if one_way(attend):
         return ring.backward(saved, kv, attend, comm)
     shards, me = comm.size("ring"), comm.index("ring")
@@ -54,7 +57,7 @@ def backward(saved, kv, attend, comm):
 
 def why_unsupported(workload, mesh):
     rows = workload.seq_len // mesh.get("ring", 1)
-    return f"the {rows} rows of a shard have no two equal halves. Try an even number." if rows % 2 else None
+    return f"the {rows} rows of a shard do not divide into two halves. Try an even number." if rows % 2 else None
 
 
 scheme = Scheme(

@@ -1,6 +1,6 @@
-"""Blockwise: feed-forward and loss in blocks of rows too, on one device (Liu and Abbeel 2023).
+"""Blockwise: feed-forward and loss also run in blocks of rows, on one device (Liu and Abbeel 2023).
 
-The Blockwise Parallel Transformer: its attention alone is the memory-efficient one; its training step is not.
+The Blockwise Parallel Transformer: its attention equals memory_efficient; its training step needs less memory.
 """
 
 from dataclasses import replace

@@ -1,18 +1,21 @@
 """DistFlashAttn: devices that a causal mask leaves idle compute for loaded ones (Li et al. 2023, LightSeq).
 
-In step t = 1 to N/2 a device meets the keys of t places before it; the first t devices have none such, and take the
-queries of those N-t places after them, meet them with their own keys, and send the result back. So N/2 steps, not N,
-and all devices are busy in all of them, but for half of them in the last when N is even. Backward is the same, with
-dK/dV going back where K/V came from and dQ where the queries did. In every step some devices send keys and the others
-queries; both are counted, as a program has both. A sliding window leaves out the steps that it does not reach.
+In step t = 1 to N/2 a device attends to the keys of the device t places before it. The first t devices have no such
+keys: each instead takes the queries of the device N-t places after it, computes them with its own keys, and returns the
+result. This gives N/2 steps, not N, and all devices are busy in every step, except half of them in the last step when N
+is even. The backward pass mirrors it: dK/dV return to the source of K/V and dQ to the source of the queries. In every
+step some devices send keys and the others queries; both are counted, because a program contains both. A sliding window
+skips the steps that it does not reach.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def steps(attend, comm, kv, queries):
-    """(step, whether some device helps, whether this one does, the queries it computes, their shard, the keys they
-    meet, the shard of these)."""
+def steps(attend: PartialAttend, comm: Comm, kv, queries):
+    """Each step as (step, whether any device helps, whether this device helps, the queries it computes, their shard,
+    the keys, their shard)."""
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
     last = min(shards // 2, rounds - 1)
 
@@ -37,7 +40,7 @@ def steps(attend, comm, kv, queries):
         here = arriving
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
     state = attend.empty(q)
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, q):
@@ -53,7 +56,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     dq, dkv = attend.zeros(saved), None
     for step, helped, helps, queries, who, keys, which in steps(attend, comm, kv, saved):
@@ -72,7 +75,7 @@ def backward(saved, kv, attend, comm):
 def why_unsupported(workload, mesh):
     if workload.window.right == 0:
         return None
-    return "dist_flash balances masks that look back; without one all devices are loaded alike. Try --scheme ring."
+    return "dist_flash balances causal masks; without one, all devices have equal loads. Try --scheme ring."
 
 
 scheme = Scheme(

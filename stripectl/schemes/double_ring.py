@@ -1,19 +1,22 @@
 """Double ring: rings within a ring (Gu et al. 2024, LoongTrain, section 4.3), with heads as a third axis.
 
-Keys and values go round the devices of `inner`, the fast links, and after each such circle one place along `outer`,
-the slow ones; that hop can hide behind the whole inner circle. Over N = outer x inner shards outer (inner - 1) hops are
-inner ones and outer - 1 outer ones; backward, dK/dV come home from every inner circle before they go on, outer x inner
-hops and outer. A sliding window leaves out the circles that it does not reach, and of the last the hops. With an axis
-`ulysses` queries, keys and values first change rows for heads, the paper's 2D attention.
+Keys and values travel round the devices of `inner`, the fast links, and after each inner circle one place along
+`outer`, the slow links; this hop can hide behind the whole inner circle. With N = outer x inner shards there are
+outer (inner - 1) inner hops and outer - 1 outer hops. In the backward pass dK/dV return after every inner circle before
+they continue: outer x inner inner hops, and outer outer hops. A sliding window skips the circles that it does not
+reach, and the hops of the last circle likewise. With an axis `ulysses`, all-to-alls first exchange rows for heads of
+queries, keys and values: the paper's 2D attention.
 """
 
+from stripectl.core.attend import Attend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 from stripectl.schemes import ulysses
 from stripectl.schemes.ring import mover, ring_rounds, ring_rounds_backward
 
 
-def places(comm):
-    """(this shard, source(turn, hop): the shard whose keys are here then)."""
+def places(comm: Comm):
+    """(this shard, source(turn, hop): the shard whose keys are here at that time)."""
     outers, inners = comm.size("outer"), comm.size("inner")
     outer, inner = comm.index("outer"), comm.index("inner")
 
@@ -23,15 +26,15 @@ def places(comm):
     return outer * inners + inner, source
 
 
-def circles(attend, comm):
-    """(how many circles, rounds of each, rounds of the last). Turn t and hop h bring keys from t inner + h places
-    before, or where the inner ring has wrapped round, from (t - 1) inner + h."""
+def circles(attend: Attend, comm: Comm):
+    """(number of circles, rounds per circle, rounds of the last circle). Turn t and hop h bring keys from t inner + h
+    places before, or, where the inner ring has wrapped round, from (t - 1) inner + h."""
     reach, inners = attend.rounds(), comm.size("inner")
     turns = min(1 + -(-(reach - 1) // inners), comm.size("outer"))
     return turns, min(reach, inners), min(reach - max(turns - 2, 0) * inners, inners)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
     def circle(rounds):
@@ -46,7 +49,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, turns, mover(comm, "outer"), circle(rounds), kv, attend.empty(q), last=circle(last))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     (me, source), (turns, rounds, last) = places(comm), circles(attend, comm)
 
     def circle(rounds):

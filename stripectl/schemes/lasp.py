@@ -7,10 +7,12 @@ before a shard is kept from forward, or travels again. On devices that run one p
 is not complete yet. Under a full mask states go all the way round.
 """
 
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
+def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
     """(what states of all shards before one add up to (`by` 1), or behind it (-1); what work(part, made) made beside
     the hops, a part each)."""
     shards = comm.size("ring")
@@ -27,7 +29,7 @@ def chain(own, attend, comm, by, work=lambda part, made: made, made=()):
     return hop(shards - 2, *comm.loop(0, shards - 2, round, (own, made)))
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -39,7 +41,7 @@ def forward(q, kv, attend, comm):
     return attend.apply(q, before, into=state)
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))

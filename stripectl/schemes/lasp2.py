@@ -5,15 +5,17 @@ what it computes of its own queries and keys, in place of N-1 hops that wait for
 gradients of the states, and adds up those behind.
 """
 
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def gather(own, attend, comm, by):
+def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
     """What states of all shards before one add up to (`by` 1), or behind it (-1)."""
     return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
@@ -21,7 +23,7 @@ def forward(q, kv, attend, comm):
     return attend.apply(q, before, into=attend(q, kv, me, me, into=attend.empty(q)))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))

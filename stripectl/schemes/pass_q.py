@@ -1,14 +1,22 @@
-"""Ring pass-Q: keys stay, queries go round the ring, and partial outputs home at its end (Yang et al. 2024).
+"""Ring pass-Q: keys stay, queries travel round the ring, and partial outputs return at the end (Yang et al. 2024).
 
-N-1 hops of the queries, which hide behind the tiles, then an all-to-all of outputs and log-sum-exps, which does not.
-Queries are dealt as in pass-KV, and travel back, so that a sliding window ends their ring too; the few results then go
-straight home. The better one of the two where a cached prefix is long: `pass_rule`.
+There are N-1 hops of queries, which can hide behind the tiles, then an all-to-all of outputs and log-sum-exps, which
+cannot. Queries are sharded as in pass-KV, and travel backward, so that a sliding window ends their ring too; the few
+results then return directly. It is the better ring where a cached prefix is long: `pass_rule`.
 """
 
-from stripectl.core.scheme import ROWS, Scheme
+from typing import Protocol
+
+from stripectl.core.attend import PartialAttend, RowsAttend
+from stripectl.core.comm import ROWS, Array, Comm
+from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+class PassQAttend(PartialAttend, RowsAttend, Protocol):
+    pass
+
+
+def forward(q: Array, kv: Array, attend: PassQAttend, comm: Comm) -> Array:
     shards, me, rounds = comm.size("ring"), comm.index("ring"), attend.rounds()
     found, guest = [], q
     for hop in range(rounds):
@@ -16,7 +24,7 @@ def forward(q, kv, attend, comm):
         guest = comm.shift(here, "ring", "q", by=-1) if hop < rounds - 1 else here
         state = attend(here, kv, (me + hop) % shards, me, into=attend.empty(here))
         found.append(attend.partial(here, state))
-    if rounds == shards:  # the results of the devices me, me+1, ...; turned, of 0, 1, ...
+    if rounds == shards:  # the results of devices me, me+1, ...; rotated they are the results of 0, 1, ...
         by_owner = attend.rotate_rows(attend.join(found), shards, me)
         arrived = attend.split(comm.all_to_all(by_owner, "ring", "out", split=ROWS, join=ROWS), shards)
     else:

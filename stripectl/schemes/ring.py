@@ -1,24 +1,27 @@
 """Ring attention: queries stay, keys and values travel once round the ring (Liu, Zaharia, Abbeel 2023).
 
-With the contiguous layout this is ring attention, with the striped one striped attention (Brandon et al. 2023), with
-the zigzag one its second balanced form. Forward makes N-1 hops: the last block travels no further, and one that a
-sliding window has left behind travels no further either. In the backward pass dK/dV travel with K/V and one hop home;
-what a device adds to them it adds after they have arrived, so both hops of a round can hide behind its tiles.
+With the contiguous layout this is ring attention, with the striped layout striped attention (Brandon et al. 2023), and
+with the zigzag layout the second balanced form. The forward pass makes N-1 hops, because the last block need not
+travel on; neither does a block outside the sliding window. In the backward pass dK/dV travel with K/V, and one more hop
+returns them. A device adds its contribution after they have arrived, so both hops of a round can hide behind its tiles.
 
-Packed documents end no ring: where they begin differs from batch to batch, and a program is compiled once. Nor does a
-window on the zigzag layout, whose shards hold both ends of the sequence.
+Packed documents do not end a ring early: their boundaries differ between batches, and a program is compiled once. A
+window on the zigzag layout does not either, because its shards hold both ends of the sequence.
 """
 
+from stripectl.core.attend import Attend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def mover(comm, axis, by=1):
-    """How keys travel: move(x, what, by) to the next device of a ring, or to the one before."""
+def mover(comm: Comm, axis: str, by: int = 1):
+    """How keys travel: move(x, what, by) sends to the next device of a ring, or with by = -1 to the previous one."""
     return lambda x, what, places=1: comm.shift(x, axis, what, by=by * places)
 
 
 def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
-    """The state after meet(hop, kv, state) in every round, with what `move` brings; `last` is the last round's meet."""
+    """The state after `meet(hop, kv, state)` in every round, on the arrays that `move` brings; `last` replaces `meet`
+    in the last round."""
 
     def round(hop, carry):
         kv, state = carry
@@ -28,9 +31,9 @@ def ring_rounds(comm, rounds, move, meet, kv, state, *, last=None):
     return (last or meet)(rounds - 1, kv, state)
 
 
-def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
-    """(dq, dkv), dkv where kv was, of (dq, contribution to dkv) = meet(hop, kv, dq) in every round, `last` in the
-    last."""
+def ring_rounds_backward(comm: Comm, rounds, move, meet, add, kv, dq, *, last=None):
+    """(dq, dkv), dkv on the device of kv, from (dq, contribution to dkv) = `meet(hop, kv, dq)` in every round; `last`
+    replaces `meet` in the last round."""
 
     def later(meet, hop, kv, dq, dkv):
         dkv = move(dkv, "dkv")
@@ -51,7 +54,7 @@ def ring_rounds_backward(comm, rounds, move, meet, add, kv, dq, *, last=None):
     return dq, move(dkv, "dkv", 1 - rounds)
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: Attend, comm: Comm) -> Array:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, state):
@@ -60,7 +63,7 @@ def forward(q, kv, attend, comm):
     return ring_rounds(comm, attend.rounds(), mover(comm, "ring"), meet, kv, attend.empty(q))
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: Attend, comm: Comm) -> tuple[Array, Array]:
     shards, me = comm.size("ring"), comm.index("ring")
 
     def meet(hop, kv, dq):

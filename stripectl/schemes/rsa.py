@@ -1,18 +1,20 @@
 """Ring Self-Attention: keys travel round the ring for all scores, then values for the output (Li et al. 2021).
 
-Before attention was computed in tiles: a device holds the scores of its queries with every key, softmax in between, so
-memory grows with the length. Two rings of N-1 hops, of K and of V, send what one of K/V does. The backward pass is the
-transpose, so dK and dV travel, and add up, in the dtype of K and V.
+It predates attention in tiles: a device holds the scores of its queries with every key and takes the softmax between
+the two rings, so memory grows with the length. Two rings of N-1 hops, one of K and one of V, send as many bytes as one
+ring of K/V. The backward pass is the transpose, so dK and dV travel, and are summed, in the dtype of K and V.
 """
 
+from stripectl.core.attend import ScoresAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: ScoresAttend, comm: Comm) -> Array:
     shards, me, rounds, (k, v) = comm.size("ring"), comm.index("ring"), attend.rounds(), kv
 
     def round_trip(x, what):
-        """(the shard it comes from, what is here) of every round, the next sent for before this is used."""
+        """(source shard, its array) in every round; the next array is sent for before this one is used."""
         for hop in range(rounds):
             here, x = x, comm.shift(x, "ring", what) if hop < rounds - 1 else x
             yield (me - hop) % shards, here

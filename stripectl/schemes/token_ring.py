@@ -1,20 +1,22 @@
-"""Token ring: keys stay, queries travel one way, partial outputs the other way home (Wang et al. 2024, TokenRing).
+"""Token ring: keys stay, queries travel one way, partial outputs return the other way (Wang et al. 2024, TokenRing).
 
-What a device finds for its guests goes straight back to whom it belongs to, h places after h hops: on a switch that is
-one hop, on a torus h links. Backward, what the queries need travels the same way, dQ comes home as outputs did, and
-dK/dV add up where they stay. Over grouped heads queries and outputs are larger than the K/V that a ring sends. Where a
-sliding window ends the ring, queries travel the way that meets their keys first.
+A device returns each partial output directly to the queries' device, h places away after h hops: one hop on a switch, h
+links on a torus. In the backward pass the arrays that the queries need travel the same way, dQ returns as outputs did,
+and dK/dV are summed on their device. With grouped heads, queries and outputs are larger than the K/V that a ring sends.
+Where a sliding window ends the ring, queries travel in the direction that reaches their keys first.
 """
 
+from stripectl.core.attend import PartialAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def journey(attend):
-    """(rounds, the way that results go home: 1 onward, -1 back, where queries came from)."""
+def journey(attend: PartialAttend):
+    """(rounds, the direction in which results return: 1 forward, -1 backward, where queries came from)."""
     return min((attend.rounds(back), back) for back in (-1, 1))
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: PartialAttend, comm: Comm) -> Array:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(q, "ring", "q", by=-back) if rounds > 1 else q
     state = attend(q, kv, me, me, into=attend.empty(q))
@@ -27,7 +29,7 @@ def forward(q, kv, attend, comm):
     return state
 
 
-def backward(saved, kv, attend, comm):
+def backward(saved: Array, kv: Array, attend: PartialAttend, comm: Comm) -> tuple[Array, Array]:
     shards, me, (rounds, back) = comm.size("ring"), comm.index("ring"), journey(attend)
     arriving = comm.shift(saved, "ring", "q", by=-back) if rounds > 1 else saved
     dq, dkv = attend.backward(saved, kv, me, me, into=attend.zeros(saved))

@@ -1,22 +1,24 @@
-"""Ulysses: devices change rows for heads, attend to whole sequences of few heads, and change back (Jacobs et al. 2023).
+"""Ulysses: all-to-alls exchange rows for heads, so devices attend to whole sequences (Jacobs et al. 2023).
 
-Three all-to-alls before attention and one after, of which the paper counts all, 4BNd/T for N tokens on T devices; a
-device keeps its own part of each, so it sends (T-1)/T of that. Key/value heads fewer than the axis are sent once for
-every device that needs them, which is more than the paper's volume.
+There are three all-to-alls before attention and one after. The paper counts their full volume, 4BNd/T for N tokens on T
+devices; a device keeps its own part of each and sends (T-1)/T. Where the axis is larger than the number of
+key/value heads, each is sent once to every device that needs it, which is more than the paper's volume.
 """
 
-from stripectl.core.scheme import HEADS, ROWS, Scheme
+from stripectl.core.attend import HeadsAttend
+from stripectl.core.comm import HEADS, ROWS, Array, Comm
+from stripectl.core.scheme import Scheme
 from stripectl.schemes import memory_efficient
 
 
-def enter(arrays, attend, comm):
+def enter(arrays: tuple[Array, Array], attend: HeadsAttend, comm: Comm) -> tuple[Array, Array]:
     q, kv = arrays
     kv = attend.repeat_kv_heads(kv, comm.size("ulysses"))
     q = comm.all_to_all(q, "ulysses", "q", split=HEADS, join=ROWS)
     return q, comm.all_to_all(kv, "ulysses", "kv", split=HEADS, join=ROWS)
 
 
-def leave(out, attend, comm):
+def leave(out: Array, attend: HeadsAttend, comm: Comm) -> Array:
     return comm.all_to_all(out, "ulysses", "out", split=ROWS, join=HEADS)
 
 
@@ -26,7 +28,7 @@ def why_unsupported(workload, mesh):
     if heads % size:
         return f"{heads} heads do not divide over ulysses={size}. Try a size that divides them."
     if kv_heads % size and size % kv_heads:
-        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly on it. Try another size."
+        return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly over it. Try another size."
     return None
 
 

@@ -1,9 +1,9 @@
-"""USP: Ulysses within groups of devices, a ring between them, by any factorisation (Fang and Zhao 2024).
+"""USP: Ulysses within groups of devices, a ring between the groups, in any factorisation (Fang and Zhao 2024).
 
-`ulysses` is the faster axis: its all-to-alls are all exposed, while the ring's hops can hide. The layout deals the
-sequence to the ring's shards, and each of those to the devices of `ulysses` in turn. A device sends what all-to-alls
-over `ulysses` do, and 2 (R-1) of its part of a sequence round a ring of R: with as many key/value heads as heads less
-than a ring of all of them, more than Ulysses.
+`ulysses` should be the faster axis: its all-to-alls are fully exposed, while the ring's hops can hide. The layout
+divides the sequence among the ring's shards, and each shard is divided among the devices of `ulysses`. A device sends
+the all-to-alls over `ulysses`, and 2 (R-1) times its part of a sequence round a ring of R: with equal numbers of heads
+and key/value heads this is less than a ring of all devices, and more than Ulysses.
 """
 
 from stripectl.core.scheme import Scheme

@@ -1,12 +1,14 @@
 """Vanilla: the whole score matrix of a sequence on one device, softmax, and the output (Vaswani et al. 2017).
 
-What the Ring Attention paper's longest sequences are compared with: memory grows with the square of the length.
+The baseline of the Ring Attention paper's longest sequences: its memory grows with the square of the length.
 """
 
+from stripectl.core.attend import ScoresAttend
+from stripectl.core.comm import Array, Comm
 from stripectl.core.scheme import Scheme
 
 
-def forward(q, kv, attend, comm):
+def forward(q: Array, kv: Array, attend: ScoresAttend, comm: Comm) -> Array:
     k, v = kv
     weights, state = attend.weights(q, [attend.scores(q, k, 0, 0)])
     return attend.weigh(weights[0], v, 0, 0, into=state)

@@ -1,1 +1,1 @@
-"""Backend: schemes on clocks, and the cost models that set them."""
+"""Backend: simulated schemes, and the cost models behind them."""

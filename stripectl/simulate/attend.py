@@ -1,6 +1,6 @@
-"""`attend` on clocks: what a call of a kernel takes, on every device at once.
+"""Simulated `attend`: the time of a kernel's call on every device at once.
 
-Devices of the axes that divide heads and batch are all alike.
+Devices along the axes that divide heads and batch are equal.
 """
 
 import math
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.comm import ELEMENTS, HEADS, ROWS
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import WHOLE, Tile, TileCount
 from stripectl.core.plan import HEAD_AXES, STATES, Plan
-from stripectl.core.scheme import ELEMENTS, HEADS, ROWS
 from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.clocks import Gradients, SimulatedComm, each, latest, leaves
@@ -21,13 +21,12 @@ from stripectl.simulate.memory import TimedArray
 from stripectl.simulate.tile_counts import busiest_processors, count_round
 
 ACCUMULATOR_BYTES = SCORE_BYTES = 4
-VALUES = "values"  # a round that weighs values, whose scores had a round of their own
+VALUES = "values"  # a round of weighted values, whose scores had their own round
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel on every device: when it starts and ends there, its tiles, of how many heads of how many
-    requests together each of them is, what part of a shard's heads these are, and what share of a call's work it is
-    for them."""
+    """One kernel call on every device at once. Fields: start and end times, tile counts, the number of (batch x head)
+    slices that each tile covers, the fraction of the shard's heads, and the fraction of a full call's work."""
 
     passes: str
     start_s: np.ndarray
@@ -39,8 +38,8 @@ class KernelCall(NamedTuple):
 
 
 class SimulatedAttend:
-    """`attend` on clocks: a call takes what its tiles cost, on every device at once; what moves no tile is free. Of a
-    state only the output counts. `tiles` are those of every plan, by pass."""
+    """Simulated `attend`: a call costs the time of its tiles, on every device at once, and an operation without tiles
+    costs nothing. Only the output of a state is counted. `tiles` holds the tiles of every plan, by pass."""
 
     def __init__(
         self,
@@ -49,9 +48,9 @@ class SimulatedAttend:
         clocks: SimulatedComm,
         tiles: Mapping[str, tuple[Tile, ...]],
     ) -> None:
-        self.clocks, self.pairing, self.tiles = clocks, sequence_sharding(workload, plan), tiles
+        self.clocks, self.sharding, self.tiles = clocks, sequence_sharding(workload, plan), tiles
         self.kernel, self.kv_heads = kernels[plan.kernel], workload.kv_heads // plan.product(HEAD_AXES)
-        self.score_bytes = {  # bytes of the scores that a call holds
+        self.score_bytes = {  # bytes of the scores that a call holds, by pass
             passes: SCORE_BYTES
             * self.kernel.saved_score_tiles.get(passes, 0)
             * np.array([math.prod(tile) for tile in own])
@@ -65,17 +64,17 @@ class SimulatedAttend:
 
     @property
     def sees_future(self) -> bool:
-        return self.pairing.window.sees_future
+        return self.sharding.window.sees_future
 
     def rounds(self, by: int = 1) -> int:
-        return self.pairing.rounds(by)
+        return self.sharding.rounds(by)
 
     def empty(self, q: TimedArray) -> TimedArray:
         """An output of zeros."""
         return self._zeros(q.sized(ELEMENTS, self.value_dim).at(q.ready))
 
     def query(self, q: TimedArray) -> TimedArray:
-        """A wider copy, where there is a backward pass whose contributions add up in it."""
+        """A wider copy where a backward pass adds its contributions to it."""
         return self.clocks.free(q.shape, ACCUMULATOR_BYTES, q) if self.clocks.recording else q
 
     def __call__(
@@ -137,7 +136,7 @@ class SimulatedAttend:
 
     def add(self, a: Any, b: Any) -> Any:
         def total(x: TimedArray, y: TimedArray) -> TimedArray:
-            """XLA gives a sum memory of its own and then that of what it added to another."""
+            """A sum, which takes new memory in XLA before the memory of its first term is free."""
             self.clocks.ledger.beside(x.nbytes)
             return self.clocks.moved(x.shape, x.itemsize, x, y, times=3, in_place=True)
 
@@ -159,8 +158,8 @@ class SimulatedAttend:
     def _share(
         self, passes: str, q: TimedArray, needs: list[TimedArray], me: Any, part: tuple[int, int], share: float = 1.0
     ) -> np.ndarray:
-        """When each device has so much of a shard's own tiles, of a part of the heads; a chunk's backward pass has
-        three of each kind."""
+        """When each device has computed a share of a shard's own tiles, for a part of the heads. A chunk's backward
+        pass has three tiles of each kind."""
         group, pairs = q.shape[HEADS] // self.kv_heads, q.shape[0] * self.kv_heads
         first, last = (place * pairs // part[1] for place in (part[0], part[0] + 1))
         own, cost = q.sized(0, 1).sized(HEADS, group * (last - first)), self.clocks.machine
@@ -196,12 +195,12 @@ class SimulatedAttend:
         return each(lambda leaf: leaf.at(end), into)
 
     def _states(self, passes: str, k: TimedArray, inputs: Sequence[TimedArray], share: float = 1.0) -> TimedArray:
-        """What the chunks of a shard add up to."""
+        """The states that the chunks of a shard sum up to."""
         end = self._chunks(passes, k, inputs, share, whole=1)
         return self._state_of(k, end)
 
     def _state_of(self, x: TimedArray, ready: np.ndarray) -> TimedArray:
-        """A state of every key/value head of an array's requests."""
+        """A state for every key/value head of an array's requests."""
         return self.clocks.allocate((x.shape[0], self.kv_heads, x.shape[-1], x.shape[-1]), ACCUMULATOR_BYTES, ready)
 
     def _chunks(
@@ -214,11 +213,11 @@ class SimulatedAttend:
         whole: int = 0,
         rows: int = 0,
     ) -> np.ndarray:
-        """When each device has so much for every chunk of a shard, in products of all its rows, which are in what a
-        call takes where that grows with them; a chunk's backward pass has three of each kind."""
+        """When each device has computed its products for every chunk of a shard, over all rows. A call's cost that
+        grows with the rows includes them; a chunk's backward pass has three of each kind."""
         machine = self.clocks.machine
         cost = machine.forward if passes == "forward" else machine.backward
-        chunks = [0 if cost.call_grows else -(-self.pairing.rows // tile.block_kv) for tile in self.tiles[passes]]
+        chunks = [0 if cost.call_grows else -(-self.sharding.rows // tile.block_kv) for tile in self.tiles[passes]]
         count = np.array(chunks)[:, None]
         return self._advance(
             passes, cost, of, list(inputs), TileCount(whole * count, 0 * count, 0 * count, rows * count), share
@@ -266,7 +265,7 @@ class SimulatedAttend:
     def _half(
         self, passes: str, q: TimedArray, like: TimedArray, inputs: tuple[TimedArray, ...], me: Any, src: Any
     ) -> TimedArray:
-        """One of the two matmuls of a pair of shards, and two of the four of its backward pass."""
+        """One of the two matmuls of a pair of shards, or two of the four in its backward pass."""
         machine = self.clocks.machine
         out = like.at(self._compute(passes, machine.forward, q, me, src, list(inputs), WHOLE, 0.5))
 
@@ -296,7 +295,7 @@ class SimulatedAttend:
         back = "backward" if passes == "backward" else "forward"
         copies = self.kernel.query_copies.get(passes, 0)
         if self.kernel.bundles and self.clocks.in_loop:
-            copies *= 2  # a TPU's compiler makes those of the round behind a loop before the loop
+            copies *= 2  # a TPU's compiler makes those of the round after a loop before the loop
         self.clocks.ledger.beside(copies * q.elements * self.itemsize + self.score_bytes[back])
         if moves := self.kernel.moved_bytes_per_element.get(passes):
             self.clocks.touch(share * moves * q.elements)
@@ -305,11 +304,11 @@ class SimulatedAttend:
     def _in_waves(
         self, passes: str, cost: TileCost, q: TimedArray, tiles: TileCount, me: Any, src: Any, part: tuple[int, int]
     ) -> TileCount:
-        """The tiles, with those of the busiest processor of a GPU."""
+        """The tiles, with the tiles of a GPU's busiest processor."""
         assert cost.block
         pair = (tuple(np.ravel(each).tolist()) for each in (me, src))
         heads = q.shape[0] * q.shape[HEADS]
-        found = busiest_processors(self.pairing, part, *pair, passes == "backward", cost.block, heads, cost.processors)
+        found = busiest_processors(self.sharding, part, *pair, passes == "backward", cost.block, heads, cost.processors)
         return tiles._replace(busiest=found[0], calls=found[1])
 
     def _advance(
@@ -322,7 +321,7 @@ class SimulatedAttend:
         share: float = 1.0,
         part: float = 1.0,
     ) -> np.ndarray:
-        """When each device has computed so many tiles of all heads of an array, which are a part of a shard's."""
+        """When each device has computed these tiles for all heads of an array, which are a part of a shard's heads."""
         start = np.maximum(self.clocks.now, latest(needs))
         heads = q.shape[0] * q.shape[HEADS]
         seconds = share * cost.seconds(tiles, heads, part)
@@ -333,4 +332,6 @@ class SimulatedAttend:
     def _count(self, passes: str, me: Any, src: Any, part: tuple[int, int]) -> TileCount:
         """Tiles of a round, (plans, devices)."""
         tiles = self.tiles["backward" if passes == "backward" else "forward"]
-        return count_round(self.kernel.count_tiles, self.pairing, self.starts, tiles, part, np.ravel(me), np.ravel(src))
+        return count_round(
+            self.kernel.count_tiles, self.sharding, self.starts, tiles, part, np.ravel(me), np.ravel(src)
+        )

@@ -1,7 +1,7 @@
-"""A machine as it was timed: tiles and hops of the one at hand.
+"""Calibration: tiles and hops of the local machine, as they were timed.
 
-A calibration times one key/value group on blocks of whole, causal and dead scores, fits one cost a kind of tile, and
-is judged on a block that was not in the fit.
+A calibration times one key/value group on blocks of whole, causal and dead scores, fits one cost per kind of tile, and
+is checked on a block that was not in the fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class CalibrationBlock:
 
 
 def block_shape(workload: Workload) -> dict[str, Any]:
-    """What the time of a block depends on besides its rows and band: it has one key/value head."""
+    """The inputs of a block's time other than its rows and band; the block has one key/value head."""
     return {
         "group": workload.heads // workload.kv_heads,
         "head_dim": workload.head_dim,
@@ -45,7 +45,7 @@ def block_shape(workload: Workload) -> dict[str, Any]:
 
 
 def blocks_for(tile: Tile) -> tuple[list[CalibrationBlock], CalibrationBlock]:
-    """(blocks to fit, the block held out): 4k and 8k, or what holds four tiles where tiles are larger."""
+    """(blocks to fit, the block held out): 4k and 8k rows, or as many as hold four tiles where tiles are larger."""
     scale = max(1, -(-4 * max(tile) // BLOCKS[1]))
     fitted = [CalibrationBlock(rows * scale, band) for rows in BLOCKS for band in BANDS]
     return fitted, CalibrationBlock(HELD_OUT * scale, "causal")
@@ -58,8 +58,8 @@ def block_tile_count(block: CalibrationBlock, tile: Tile, kernel: str) -> TileCo
 def fit_tiles(
     blocks: Sequence[CalibrationBlock], seconds: Sequence[float], tile: Tile, heads: int, kernel: str
 ) -> TileCost:
-    """Non-negative costs of a whole, boundary and dead tile of one head, and of a call, that explain the times best
-    (least squares of relative errors)."""
+    """Non-negative costs per head of a whole, boundary and dead tile, and of a call, that fit the times best (least
+    squares of relative errors)."""
     from scipy.optimize import nnls
 
     counts = [block_tile_count(block, tile, kernel) for block in blocks]
@@ -88,8 +88,8 @@ def measured_cost_model(
     hop: tuple[float, float] | None,
     overlaps: bool,
 ) -> CostModel:
-    """A machine whose tiles were timed: `times[pass][block]` in seconds, the held-out block among them, for the tile of
-    each pass. A pass that was not timed costs nothing: it is not to be simulated."""
+    """A machine whose tiles were timed: `times[pass][block]` in seconds, including the held-out block, for the tile of
+    each pass. A pass that was not timed costs nothing and must not be simulated."""
     costs: dict[str, TileCost] = {passes: TileCost(0.0, 0.0) for passes in ("forward", "backward")}
     timed = dict[str, TileSeconds]()
     for name, tile in tiles.items():

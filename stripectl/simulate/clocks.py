@@ -1,13 +1,13 @@
-"""`comm` on clocks: arrays that hold only a shape, when each device has it, and the memory that it takes.
+"""Simulated `comm`: arrays hold only a shape, the time at which each device has them, and their memory.
 
-Every device has a clock of its own (its compute is in program order) and every link one per direction. A transfer
-starts when sender and receiver have both come to it, the data is there and the link is free; where collectives do not
-run beside compute (a CPU), it also holds both. Each operation leaves behind what its transpose does on the same clocks,
-as JAX does it.
+Every device has a clock (its compute is in program order) and every link has a clock per direction. A transfer starts
+when sender and receiver have reached it, the data is ready and the link is free; where collectives do not run during
+compute (on a CPU), it also occupies both devices. Each operation records its transpose, which runs on the same clocks,
+as in JAX.
 
-An axis is charged as a ring of its hops: on a torus a transfer between devices that are not neighbours takes the links
-between, the shorter way, and shares them with those of the others; a switch joins any two. What all devices do together
-may go both ways round a torus, and between nodes through the network of all their devices (`CostModel`).
+An axis costs as much as a ring of its hops: on a torus a transfer between devices that are not neighbours takes the
+links between them, in the shorter direction, and shares them with other transfers; a switch joins any two devices.
+Collectives may use both directions of a torus, and between nodes the network of all their devices (`CostModel`).
 """
 
 import math
@@ -23,14 +23,14 @@ from stripectl.simulate.memory import Allocation, Ledger, TimedArray
 
 
 def each(function: Callable[..., Any], *trees: Any) -> Any:
-    """`function` over the leaves of equal nests of tuples."""
+    """`function` over the leaves of equally nested tuples."""
     if isinstance(trees[0], TimedArray) or not isinstance(trees[0], tuple):
         return function(*trees)
     return tuple(each(function, *branches) for branches in zip(*trees, strict=True))
 
 
 def latest(arrays: Sequence[TimedArray]) -> np.ndarray:
-    """When all of them are there."""
+    """The time at which all of them are ready."""
     ready = arrays[0].ready
     for each in arrays[1:]:
         ready = np.maximum(ready, each.ready)
@@ -42,14 +42,14 @@ def leaves(tree: Any) -> list[TimedArray]:
 
 
 class Gradients:
-    """The cotangent of each array, by its name."""
+    """The cotangent of each array, by the array's name."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._known: dict[int, tuple[np.ndarray, Allocation]] = {}
 
     def add(self, primal: TimedArray, ready: np.ndarray, memory: Allocation | None = None) -> None:
-        """A contribution, in the `memory` that it has, or else in memory that the first of them takes."""
+        """Add a contribution, in the given `memory`, or else in memory that the first contribution allocates."""
         before, own = self._known.get(primal.name, (ready, memory))
         self._known[primal.name] = np.maximum(before, ready), own or Allocation(self.ledger, primal.nbytes)
 
@@ -62,7 +62,7 @@ Tape = list[Callable[[Gradients], None]]
 
 
 class Path(NamedTuple):
-    """How what a shift moves comes to each device: from where, by which of the two directions, and what it costs."""
+    """How shifted data reaches each device: its source, its direction, and its cost."""
 
     source: np.ndarray
     step: int
@@ -71,10 +71,11 @@ class Path(NamedTuple):
 
 
 class SimulatedComm:
-    """Every device's time and every link's, the transfers (opcode, elements, itemsize) that each device has sent, bytes
-    of them by (axis, opcode), and when each of them was under way to a device.
+    """The clocks of all devices and links; the transfers (opcode, elements, itemsize) that each device has sent; their
+    bytes by (axis, opcode); and the intervals in which each transfer was on its way to a device.
 
-    Times are (plans, devices): the machine may hold tile costs of several plans, which differ in nothing else."""
+    Times are (plans, devices): the machine may hold tile costs of several plans, which differ only in their tiles.
+    """
 
     def __init__(self, plan: Plan, axes: tuple[str, ...], machine: CostModel, arguments: bool = True) -> None:
         self.plan, self.machine, self.parts, self.arguments = plan, machine, plan.parts, arguments
@@ -88,7 +89,7 @@ class SimulatedComm:
         self.transfers: Counter[tuple[str, int, int]] = Counter()
         self.along: Counter[tuple[str, str]] = Counter()
         self.windows: list[tuple[np.ndarray, np.ndarray]] = []
-        self.touched: list[tuple[np.ndarray, np.ndarray]] = []  # when memory was read and written beside tiles
+        self.touched: list[tuple[np.ndarray, np.ndarray]] = []  # when memory was read and written outside of tiles
         self.tape: Tape = []
         self._alike: Counter[tuple[str, str, int]] = Counter()
         self._links: dict[tuple[str, int], np.ndarray] = {}
@@ -155,7 +156,7 @@ class SimulatedComm:
             return x
 
         def pack(leaf: TimedArray) -> TimedArray:
-            """Parts are brought together in memory before they are sent, and apart after."""
+            """Parts are joined in memory before they are sent, and split afterwards."""
             return self.allocate(leaf.shape, leaf.itemsize, self.touch(2 * leaf.nbytes, leaf))
 
         def exchange(leaf: TimedArray) -> TimedArray:
@@ -185,7 +186,7 @@ class SimulatedComm:
         return each(total, x)
 
     def select(self, stacked: Any, index: Any) -> Any:
-        """A copy of one of the blocks."""
+        """A copy of a block."""
         return each(lambda leaf: self.moved(leaf.shape[1:], leaf.itemsize, leaf, times=2), stacked)
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
@@ -200,8 +201,8 @@ class SimulatedComm:
         return each(choose, x, y)
 
     def loop(self, first: int, last: int, body: Callable[[int, Any], Any], state: Any) -> Any:
-        """A rolled loop copies what hops bring to where the next turn reads it, and its state lies in memory of its
-        own: arguments are copied there, and what else begins it is not kept besides."""
+        """A rolled loop copies the arrays that hops bring to the place where the next iteration reads them, and its
+        state has its own memory: arguments are copied there, and no other initial value is kept in addition."""
         if first < last:
             state, self.in_loop = each(self._carry, state), True
         for index in range(first, last):
@@ -220,7 +221,7 @@ class SimulatedComm:
         return TimedArray(leaf.shape, leaf.itemsize, leaf.ready, own)
 
     def argument(self, shape: tuple[int, ...], itemsize: int) -> TimedArray:
-        """An array that is there from the start."""
+        """An array that exists from the start."""
         memory = Allocation(self.ledger, math.prod(shape) * itemsize, self.arguments)
         return TimedArray(shape, itemsize, np.zeros_like(self.now), memory)
 
@@ -229,7 +230,7 @@ class SimulatedComm:
         return TimedArray(shape, itemsize, ready, Allocation(self.ledger, math.prod(shape) * itemsize))
 
     def touch(self, nbytes: float, *inputs: TimedArray) -> np.ndarray:
-        """When so many bytes have been read and written in memory, which nothing is computed beside."""
+        """When `nbytes` have been read and written in memory, with no compute at the same time."""
         start = np.maximum(self.now, latest(inputs)) if inputs else self.now
         self.now = start + nbytes / self.machine.memory_bytes_per_s
         if nbytes and math.isfinite(self.machine.memory_bytes_per_s):
@@ -239,8 +240,8 @@ class SimulatedComm:
     def moved(
         self, shape: tuple[int, ...], itemsize: int, *inputs: TimedArray, times: float, in_place: bool = False
     ) -> TimedArray:
-        """What takes the time to read or write it so many times, and its transpose too; in memory of its own, or
-        `in_place` of the first input."""
+        """The result of an operation whose time, also in its transpose, is `times` reads or writes of the result; in
+        its own memory, or `in_place` of the first input."""
         end = self.touch(times * math.prod(shape) * itemsize, *inputs)
         out = inputs[0].at(end) if in_place else self.allocate(shape, itemsize, end)
         primals, nbytes = [leaf.bare for leaf in inputs], out.nbytes
@@ -254,13 +255,13 @@ class SimulatedComm:
         return out
 
     def free(self, shape: tuple[int, ...], itemsize: int, *inputs: TimedArray) -> TimedArray:
-        """What takes no time: there when all that it is made of is."""
+        """The result of an operation without cost: ready when all its inputs are."""
         out, primals = self.allocate(shape, itemsize, latest(inputs)), [leaf.bare for leaf in inputs]
         self.record(out, lambda given, gradients: [gradients.add(leaf, given.ready) for leaf in primals])
         return out
 
     def record(self, out: TimedArray, transpose: Callable[[TimedArray, Gradients], Any]) -> None:
-        """Take down what the transpose of an operation does, given the cotangent of its result."""
+        """Record the transpose of an operation, given the cotangent of its result."""
 
         result = out.bare
 
@@ -272,18 +273,18 @@ class SimulatedComm:
             self.tape.append(operation)
 
     def recorded(self) -> Tape:
-        """What was taken down; the tape is empty then."""
+        """Return the recorded tape and start a new one."""
         tape, self.tape = self.tape, []
         return tape
 
     def transpose(self, tape: Tape, gradients: Gradients) -> None:
-        """Undo what a tape holds, last first; what a transpose does itself is not recorded again."""
+        """Run the transposes on a tape, the last first; they are not recorded themselves."""
         for operation in reversed(tape):
             operation(gradients)
         self.tape = []
 
     def _path(self, axis: str, by: int) -> Path:
-        """The way that many places on to each device."""
+        """The path to the device `by` places ahead, for each device."""
         if (axis, by) not in self._paths:
             source = np.roll(self.grid, by, self.axes.index(axis)).reshape(-1)
             size, at = self.size(axis), self.index(axis)[source]
@@ -297,7 +298,7 @@ class SimulatedComm:
         return self._paths[axis, by]
 
     def _hop(self, leaf: TimedArray, axis: str, by: int, sends: np.ndarray) -> np.ndarray:
-        """When each device has what was sent to it from `by` places back."""
+        """When each device has received the data that was sent from `by` places back."""
         source, step, seconds_a_byte, latency_s = self._path(axis, by % self.size(axis))
         free = self._free(axis, step)
         issued = np.maximum(np.maximum(self.now, leaf.ready)[:, source], self.now)
@@ -322,7 +323,7 @@ class SimulatedComm:
         return self._links.setdefault((axis, step), np.zeros_like(self.now))
 
     def _gather(self, opcode: str, block: TimedArray, ready: np.ndarray, axis: str) -> np.ndarray:
-        """When a ring all-gather or reduce-scatter of such blocks ends, which may go both ways round."""
+        """When a ring all-gather or reduce-scatter of such blocks ends, which may use both directions."""
         hops = self.size(axis) - 1
         if hops == 0:
             return ready
@@ -335,8 +336,8 @@ class SimulatedComm:
         return self._together(opcode, block, hops, ready, axis, hops * block.nbytes / per_s, far_s, ways)
 
     def _exchange(self, leaf: TimedArray, axis: str) -> np.ndarray:
-        """When an all-to-all ends: on a torus every part goes round its ring the shorter way; elsewhere what stays in a
-        node and what leaves it go side by side."""
+        """When an all-to-all ends. On a torus every part takes the shorter direction round its ring; elsewhere parts
+        within a node and parts between nodes travel in parallel."""
         size, block = self.size(axis), TimedArray((leaf.elements // self.size(axis),), leaf.itemsize, leaf.ready)
         per_s, latency_s = self.machine.hop(axis, size, 1)
         far = [min(places, size - places) for places in range(1, size)]
@@ -349,8 +350,8 @@ class SimulatedComm:
         return self._together("all-to-all", block, size - 1, leaf.ready, axis, busy_s, latency, 2)
 
     def _reduce(self, leaf: TimedArray, axis: str) -> np.ndarray:
-        """When an all-reduce ends: by a ring of parts (2 (N-1) hops), or by exchanges of the whole with devices 1, 2, 4
-        ... places away, whichever is faster. Bytes are the ring's, as everywhere: the program does not say which."""
+        """When an all-reduce ends: by a ring of parts (2 (N-1) hops), or by exchanges of whole arrays with devices 1,
+        2, 4 ... places away, whichever is faster. Bytes are the ring's in all cases: the program does not say which."""
         size = self.size(axis)
         rates, latencies = self.machine.hop(axis, size, 1)
         rate, latency, ways = rates.min(), latencies.max(), self.machine.ring_directions(axis, size)
@@ -372,8 +373,8 @@ class SimulatedComm:
         latency_s: float,
         ways: int,
     ) -> np.ndarray:
-        """When a collective ends on each device: all of an axis start when the last of them and its links, of one
-        direction or both, are ready."""
+        """When a collective ends on each device: all devices of an axis start when the last of them is ready and their
+        links are free, in one direction or both."""
         line, shape = self.axes.index(axis) + 1, (len(self.now), *self.grid.shape)
         links = [self._free(axis, by) for by in (1, -1)[:ways]]
         last = np.maximum.reduce([ready + np.zeros_like(self.now), self.now, *links]).reshape(shape)
@@ -388,7 +389,7 @@ class SimulatedComm:
     def _hides(
         self, opcode: str, axis: str, block: TimedArray, blocks: int, start: np.ndarray, end: np.ndarray
     ) -> bool:
-        """Take down a transfer of so many blocks; whether compute runs beside it."""
+        """Record a transfer of `blocks` blocks; return whether compute runs at the same time."""
         self.along[axis, opcode] += blocks * block.nbytes
         self.transfers[opcode, blocks * math.prod(block.shape), block.itemsize] += 1
         self.windows.append((start, end))

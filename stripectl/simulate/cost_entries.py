@@ -1,5 +1,5 @@
-"""The cycles of a tile, from one small program of a device: by the compiler's final schedule (Pallas kernels) or by its
-estimates (XLA's own loops)."""
+"""The cycles of a tile, from one small compiled program of one device: from the compiler's final schedule (Pallas
+kernels) or from its estimates (XLA's own loops)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,14 +16,14 @@ from stripectl.results.cost_source import CostOrigin
 
 
 class Heads(NamedTuple):
-    """The sizes of key and value heads: written `192/128`, or `128` where they are the same."""
+    """The sizes of key and value heads: written `192/128`, or `128` where they are equal."""
 
     keys: int
     values: int
 
 
 class CostKey(NamedTuple):
-    """What a cost depends on besides the machine."""
+    """The inputs of a cost other than the machine."""
 
     kernel: str
     dtype: str
@@ -39,8 +39,8 @@ class CostKey(NamedTuple):
 
 
 class CostEntry(NamedTuple):
-    """Cycles of a device, all of whose cores are busy, for a tile of each kind of one head, and for the start and the
-    end of a row of tiles; of a pass whose tiles lie in columns, for those of a column of a key/value head."""
+    """Cycles of a device with all cores busy: per tile of each kind and head, and per row of tiles for its start and
+    its end; in a pass whose lines are columns of tiles, per column and key/value head."""
 
     whole: float
     boundary: float
@@ -53,11 +53,11 @@ class CostEntry(NamedTuple):
 
 
 CANONICAL = {"batch": 1, "heads": 8, "kv_heads": 2}
-CANONICAL_TILES = 4  # of a tile, in the sequence of a canonical program
+CANONICAL_TILES = 4  # tiles along the sequence of a canonical program
 
 
 def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, Plan]:
-    """The small program that tells the costs of a shape: attention of one device, forward and backward."""
+    """The small program from which the costs of a shape are read: attention on one device, forward and backward."""
     tile = shape.tile
     own = {
         "head_dim": shape.heads.keys,
@@ -72,8 +72,8 @@ def canonical_program(shape: CostKey, mask: str = "causal") -> tuple[Workload, P
 
 
 def masks_of(kernel: str) -> tuple[str, ...]:
-    """The masks whose canonical programs together hold all of a kernel's tiles: of one that masks all tiles of a pair
-    that has a boundary, whole tiles are in a program without a mask."""
+    """The masks whose canonical programs together hold all kinds of a kernel's tiles. A kernel that masks all tiles of
+    a pair with a boundary has whole tiles only in a program without a mask."""
     return ("causal", "full") if kernels[kernel].masks_all else ("causal",)
 
 
@@ -97,9 +97,9 @@ def mean_bundles(alike: Sequence[KernelBundles], masked: bool, share: float) -> 
 def entry_of_bundles(
     bundles: Sequence[KernelBundles], parts: Sequence[PallasKernel], matmul: float, cores: int
 ) -> CostEntry | None:
-    """The entry of a pass, which is made of `parts`, from the bundles of a program; None where they are not there.
-    Bundles are those of one of the cores that a device has. They leave out waiting for a matrix unit, so a tile takes
-    no less than its matmuls, each of `matmul` cycles at the peak rate."""
+    """The entry of a pass, which consists of `parts`, from the bundles of a program; None where they are missing.
+    Bundles count for one core of a device. They do not include waiting for a matrix unit, so a tile takes at least
+    its matmuls, each of `matmul` cycles at the peak rate."""
     whole = boundary = dead = row = column = 0.0
     for part in parts:
         alike = [each for each in bundles if part.name in each.name]
@@ -118,7 +118,7 @@ def entry_of_bundles(
 
 
 def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
-    """The entry of a pass from what the compiler estimates for the bodies of the tile loops of a program."""
+    """The entry of a pass from the compiler's estimates for the bodies of a program's tile loops."""
     if not cycles["whole"] and not cycles["boundary"]:
         return None
     whole, boundary = cycles["whole"] or cycles["boundary"], cycles["boundary"] or cycles["whole"]
@@ -126,12 +126,12 @@ def entry_of_cycles(cycles: Mapping[str, float]) -> CostEntry | None:
 
 
 def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> dict[str, CostEntry]:
-    """The entries of a compiled program whose passes all have tiles of this shape, by pass."""
+    """The entries of a compiled program whose tiles have this shape in all passes, by pass."""
     clock, peak, parts = hardware.figure("clock_hz"), hardware.flops_per_s(shape.dtype), kernels[shape.kernel].bundles
     if not clock or not program.cycles:
         return {}
     area = shape.tile.block_q * shape.tile.block_kv
-    matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of those with keys and with values
+    matmul = area * sum(shape.heads) / peak * clock if peak else 0.0  # the mean of matmuls with keys and with values
     found = {}
     for passes, cycles in program.cycles.items():
         if parts:
@@ -142,5 +142,5 @@ def entries_of(program: CompiledProgram, shape: CostKey, hardware: Hardware) -> 
 
 
 def source_of(kernel: str) -> CostOrigin:
-    """Where a compiler's cycles of a kernel are from."""
+    """The source of a kernel's cycles from a compiler."""
     return CostOrigin.BUNDLES if kernels[kernel].bundles else CostOrigin.ESTIMATED_CYCLES

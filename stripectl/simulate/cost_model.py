@@ -1,4 +1,4 @@
-"""What a machine costs a simulation: seconds of tiles, of hops, and what hides behind what."""
+"""The cost model of a machine: seconds of tiles and hops, and what communication hides behind."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,13 @@ PARTS = ("compute", "communication", "latency", "memory")
 
 @dataclass(frozen=True)
 class TileCost:
-    """Seconds that one head takes for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that
-    `masks_all` masks every tile of a pair of shards that has a boundary, and visits its dead ones. What a call costs is
-    the same for shards of all lengths, but where `call_grows` it is in proportion to their rows: copies and merges.
+    """Seconds per head for a tile of each kind, for visiting a row of tiles, and for a call. A kernel that `masks_all`
+    masks every tile of a pair of shards with a boundary, and visits its dead tiles. The cost of a call is the same for
+    shards of all lengths, except `call_grows`, which is proportional to their rows: copies and merges.
 
-    On a GPU whose `processors` share the thread blocks of a kernel, each of which takes a `block` of queries, a tile
-    takes `whole_s` of one of them."""
+    On a GPU whose `processors` share the thread blocks of a kernel, each of a `block` of queries, `whole_s` is the time
+    of a tile on one processor.
+    """
 
     whole_s: float
     boundary_s: float
@@ -33,8 +34,8 @@ class TileCost:
     block: Tile | None = None
 
     def with_part_sped_up(self, part: str) -> "TileCost":
-        """The cost were a part of the machine twice as fast: of compute the tiles, of memory the traffic of a row's
-        accumulators and what else grows with the rows, of latency what a call takes beside its tiles."""
+        """The cost if a part of the machine were twice as fast: compute changes the tiles, memory the traffic of a
+        row's accumulators and all else that grows with the rows, latency the time of a call without its tiles."""
         call_is = "memory" if self.call_grows else "latency"
         parts = {
             "whole_s": "compute",
@@ -46,11 +47,11 @@ class TileCost:
         return replace(self, **{kind: getattr(self, kind) / 2 for kind, of in parts.items() if of == part})
 
     def scaled_to_length(self, times: float) -> "TileCost":
-        """The cost on shards of so many times the rows."""
+        """The cost on shards with `times` as many rows."""
         return replace(self, call_s=self.call_s * times) if self.call_grows else self
 
     def seconds(self, tiles: TileCount, heads: int, part: float = 1.0) -> np.ndarray:
-        """Of a call with so many tiles of so many heads, which are a part of a shard's."""
+        """Seconds of a call with these tiles for `heads` heads, which are a part of a shard's heads."""
         if self.processors:
             return tiles.calls * self.call_s + tiles.busiest * self.whole_s
         each = tiles.whole * self.whole_s + tiles.boundary * self.boundary_s + tiles.dead * self.dead_s
@@ -62,8 +63,8 @@ class TileCost:
 
 @dataclass(frozen=True)
 class CostModel:
-    """What a device and a link cost; `cost_source` says where that comes from. Hops of axes that are not in `hops` are
-    all alike."""
+    """The costs of a device and its links; `cost_source` names their source. Axes that are not in `hops` have equal
+    hops."""
 
     forward: TileCost
     backward: TileCost
@@ -72,30 +73,30 @@ class CostModel:
     overlaps: bool
     cost_source: CostSource
     exposed: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
-    blocking: Sequence[str] = ()  # collectives that the compiler runs by themselves, in every pass
+    blocking: Sequence[str] = ()  # collectives that the compiler runs without compute, in every pass
     hops: Mapping[str, Hops] = field(default_factory=dict)
-    torus: bool = False  # devices that are not neighbours send through those between them
-    collective_latency_s: float = 0.0  # of what all devices of an axis do together, before its first byte moves
+    torus: bool = False  # devices that are not neighbours send through the devices between them
+    collective_latency_s: float = 0.0  # of a collective over an axis, before its first byte moves
     collective_spreads: Mapping[frozenset[str], Spread] = field(default_factory=dict)
-    memory_bytes_per_s: float = math.inf  # of what is read and written beside tiles: copies, merges, conversions
+    memory_bytes_per_s: float = math.inf  # of reads and writes outside of tiles: copies, merges, conversions
 
     @property
     def plans(self) -> int:
-        """Of how many plans it holds tile costs."""
+        """The number of plans whose tile costs it holds."""
         return np.size(self.forward.whole_s)
 
     def overlaps_compute(self, passes: str, opcode: str, itemsize: int, nth: int) -> bool:
-        """Whether compute runs beside the n-th such transfer: `exposed[pass, opcode, itemsize]` is the share of them
-        that none runs beside, the first of each few of them: the others hide behind what follows."""
+        """Whether compute runs during the n-th such transfer. `exposed[pass, opcode, itemsize]` is the share of
+        transfers without compute, always the first of a few; the others hide behind the compute that follows."""
         if opcode in self.blocking:
             return False
         share = self.exposed.get((passes, opcode, itemsize), 0.0)
         return self.overlaps and math.ceil(nth * share) == math.ceil((nth - 1) * share)
 
     def with_part_sped_up(self, part: str) -> "CostModel":
-        """The machine were a part of it (one of PARTS) twice as fast: tiles; links and the network; what a hop or a
-        call costs whatever its size; or the memory that accumulators and copies pass through. A tile that waits for its
-        keys and values in memory is compute here, as its time is one figure."""
+        """The machine if a part (one of PARTS) were twice as fast: tiles; links and the network; the cost of a
+        hop or a call that does not depend on its size; or the memory that accumulators and copies use. A tile that
+        waits for its keys and values in memory counts as compute here, because its time is one figure."""
         assert part in PARTS
         rate, latency = (2 if part == "communication" else 1), (2 if part == "latency" else 1)
         return replace(
@@ -110,36 +111,36 @@ class CostModel:
         )
 
     def scaled_to_length(self, times: float) -> "CostModel":
-        """The machine for the same plan at so many times the length."""
+        """The machine for the same plan at `times` the length."""
         return replace(
             self, forward=self.forward.scaled_to_length(times), backward=self.backward.scaled_to_length(times)
         )
 
     def hop(self, axis: str, size: int, by: int) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes/s, latency in seconds) of the hops along an axis, by the place they leave."""
+        """(bytes/s, latency in seconds) of the hops along an axis, by the place that they leave."""
         alike = Hops(np.full((2, size), self.link_bytes_per_s_one_way), np.full((2, size), self.hop_latency_s))
         both = self.hops.get(axis, alike)
         return both.bytes_per_s[int(by < 0)], both.latency_s[int(by < 0)]
 
     def devices_per_node(self, axis: str, size: int) -> float:
-        """How many devices of an axis links join that are no network between nodes."""
+        """The number of an axis' devices that links join without the network between nodes."""
         crossings = int((self.hop(axis, size, 1)[0] < self.link_bytes_per_s_one_way).sum())
         return size if self.torus or not crossings else size / crossings
 
     def collective_spread(self, axes: Mapping[str, int]) -> Spread | None:
-        """How a collective over axes lies on the links, where that is known."""
+        """The spread of a collective over axes on the links, where it is known."""
         return self.collective_spreads.get(frozenset(axis for axis, size in axes.items() if size > 1))
 
     def gather_bandwidth(self, axes: Mapping[str, int]) -> float:
-        """Bytes/s at which a device gets what an all-gather, a reduce-scatter or an all-reduce moves over axes."""
+        """Bytes/s at which a device receives the data of an all-gather, a reduce-scatter or an all-reduce over axes."""
         if found := self.collective_spread(axes):
             return found.ways * self.link_bytes_per_s_one_way
         return self.collective_bandwidth(axes) * min(self.ring_directions(axis, size) for axis, size in axes.items())
 
     def collective_bandwidth(self, axes: Mapping[str, int]) -> float:
-        """Bytes/s at which an all-gather, a reduce-scatter or an all-reduce goes round axes: those of the slowest hop;
-        but between nodes by as many rings at once as a node has devices of them, each through the network of another
-        (NVIDIA/nccl issue 601), up to what links carry within it."""
+        """Bytes/s of an all-gather, a reduce-scatter or an all-reduce round axes: the rate of the slowest hop. Between
+        nodes as many rings run at once as a node has devices on the axes, each through another device's network
+        (NVIDIA/nccl issue 601), up to the rate of the links within the node."""
         slowest = min(float(self.hop(axis, size, 1)[0].min()) for axis, size in axes.items())
         if self.torus or slowest >= self.link_bytes_per_s_one_way:
             return slowest
@@ -147,20 +148,20 @@ class CostModel:
         return min(self.link_bytes_per_s_one_way, slowest * rings)
 
     def ring_directions(self, axis: str, size: int) -> int:
-        """In how many directions at once an all-gather or a reduce-scatter goes round an axis: both, where links close
-        it to a ring of hops that are all alike (Austin et al. 2025, How to Scale Your Model, section 3); the others go
-        through one link a device."""
+        """The number of directions that an all-gather or a reduce-scatter uses at once round an axis: two where links
+        close the axis to a ring of equal hops (Austin et al. 2025, How to Scale Your Model, section 3), otherwise one,
+        because each device then has one link."""
         rates, latencies = self.hop(axis, size, 1)
         alike = all((hops == hops[0]).all() for hops in (rates, latencies))
         return 2 if self.torus and size > 2 and alike else 1
 
 
-# For a simulation of which only counts are read: every tile takes a second.
+# For a simulation that only counts: every tile takes a second.
 COUNTING = CostModel(TileCost(1.0, 1.0), TileCost(1.0, 1.0), 0.0, 1.0, True, FROM_DATASHEET)
 
 
 def stack_cost_models(machines: Sequence[CostModel]) -> CostModel:
-    """Machines that differ in what tiles cost as one: numbers of its tile costs are (plans, 1)."""
+    """Machines that differ only in tile costs as one machine, whose tile costs are (plans, 1)."""
 
     def together(costs: Sequence[TileCost]) -> TileCost:
         numbers = [name for name in vars(costs[0]) if name.endswith("_s")]

@@ -1,11 +1,11 @@
 """The cost of a tile: a property of kernel, tile, head size, dtype, pass and machine, never of the scheme.
 
-A TPU's entry holds cycles of a device, by the compiler's final schedule (Pallas kernels) or its estimates (XLA's own),
-from one small program; `profiles/kernels/` ships a table a machine. Seconds are cycles at the clock rate, or, where
-measured matmuls are published, at the part of it that they reach. A GPU's entry holds seconds of a tile on one of its
-processors and of a call, from published measurements; its blocks of tiles run in waves (`waves`).
+A TPU's entry holds cycles of a device, from the compiler's final schedule (Pallas kernels) or its estimates (XLA's own
+loops) for one small program; `profiles/kernels/` has one table per machine. Seconds are cycles at the clock rate, or,
+where measured matmuls are published, at the fraction of the rate that they reach. A GPU's entry holds seconds of a tile
+on one processor and of a call, from published measurements; its blocks of tiles run in waves (`waves`).
 
-A tile or head size without an entry takes the costs of the nearest one (`interpolation`).
+A tile or head size without an entry gets the costs of the nearest entry (`interpolation`).
 """
 
 import math
@@ -36,7 +36,7 @@ LEFT_OUT = "waits for memory inside of kernels"
 
 @dataclass(frozen=True)
 class PassCosts:
-    """The costs of a shape by pass, where they are from, and the words for that."""
+    """The costs of a shape by pass, their source, and its description."""
 
     by_pass: Mapping[str, CostEntry | Wave]
     source: CostOrigin
@@ -45,9 +45,9 @@ class PassCosts:
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
-    """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`; and what its compiler's schedule leaves
-    without tiles beside it: collectives that are `blocking`, whatever the scheme, and hops of a scheme,
-    `exposed[scheme][rows of a shard]`, as `CostModel` has both."""
+    """The costs of a machine: `entries[kernel, dtype][heads][tile][pass]`, and the transfers that its compiler
+    schedules without tiles at the same time: `blocking` collectives, for any scheme, and a scheme's hops,
+    `exposed[scheme][rows of a shard]`, both as in `CostModel`."""
 
     name: str
     source: str
@@ -58,7 +58,7 @@ class CostTable:
 
     @lru_cache(2**12)  # noqa: B019 (a table is there as long as the process)
     def costs(self, shape: CostKey) -> PassCosts | None:
-        """What the table says of a shape; None where it knows nothing of the kernel and dtype."""
+        """The table's costs of a shape; None where it has no entry for the kernel and dtype."""
         found = {passes: cost for passes in PASSES if (cost := self.cost(shape, passes))}
         if not found:
             return None
@@ -69,7 +69,7 @@ class CostTable:
         return PassCosts({passes: entry for passes, (entry, _) in found.items()}, source, table)
 
     def cost(self, shape: CostKey, passes: str) -> tuple[CostEntry | Wave, str] | None:
-        """(the entry of a pass, of which other shape it was made in words, or nothing)."""
+        """(the entry of a pass, a description of the other shape it was derived from, or an empty text)."""
         known = self.entries.get((kernels[shape.kernel].tile_costs_of or shape.kernel, shape.dtype), {})
         heads = {head: own for head, tiles in known.items() if (own := costs_of_pass(tiles, passes))}
         wanted = shape.heads
@@ -137,10 +137,10 @@ def read_transfer(text: str) -> tuple[str, str, int]:
 
 
 def exposed_by(hardware: Hardware, plan: Plan, rows: int) -> Mapping[tuple[str, str, int], float]:
-    """The hops that the schedule of the compiler leaves without tiles beside them in a rolled loop, of shards of about
-    so many rows: by the table that ships."""
+    """The hops that the compiler schedules without tiles at the same time in a rolled loop, for shards of about `rows`
+    rows, from the table that ships."""
     table = table_of(hardware.name)
-    # A kernel makes its hops beside its tiles.
+    # A kernel that sends its hops itself sends them while it computes tiles.
     left = table and plan.unroll == 1 and not kernels[plan.kernel].makes_hops
     known = table.exposed.get(plan.scheme) if table and left else None
     return known[min(known, key=lambda each: abs(math.log(each / rows)))] if known else {}
@@ -160,7 +160,7 @@ def read_entry(content: Mapping[str, Any]) -> CostEntry | Wave:
 def cost_of(
     entry: CostEntry | Wave, kernel: Kernel, hardware: Hardware, dtype: str, kv_heads: int, group: int
 ) -> TileCost:
-    """Seconds of an entry on a device that has so many key/value heads, each of `group` query heads."""
+    """Seconds of an entry on a device with `kv_heads` key/value heads, each shared by `group` query heads."""
     if isinstance(entry, Wave):
         cores = int(hardware.compiler["core_count"])
         return TileCost(entry.tile_s, entry.tile_s, call_s=entry.call_s, processors=cores, block=entry.block)
@@ -175,8 +175,8 @@ def cost_of(
 
 
 def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
-    """How much longer a device takes than with all its cores busy: kernels whose grids list live tiles deal the
-    key/value heads to the cores, and those that make hops deal them evenly or not at all."""
+    """How much longer a device takes than with all cores busy. Kernels whose grids list live tiles distribute key/value
+    heads over the cores; kernels that send hops distribute them evenly or not at all."""
     if not kernel.bundles or kernel.masks_all:
         return 1.0
     cores = math.gcd(kv_heads, hardware.cores) if kernel.makes_hops else hardware.cores
@@ -184,7 +184,8 @@ def cores_idle(kernel: Kernel, hardware: Hardware, kv_heads: int) -> float:
 
 
 def effective_clock_hz(hardware: Hardware, dtype: str) -> float:
-    """The clock rate that cycles take: that of the profile, times what published matmuls reach of the peak."""
+    """The clock rate at which cycles count: the profile's rate, times the fraction of the peak that published matmuls
+    reach."""
     peak, reached = hardware.flops_per_s(dtype), hardware.figure(f"achievable_flops_per_s_{dtype}")
     return hardware.figures["clock_hz"] * (reached / peak if peak and reached else 1.0)
 
@@ -196,7 +197,7 @@ def heads_of(workload: Workload, plan: Plan) -> tuple[int, int]:
 
 
 def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
-    """What the costs of a plan depend on, by pass."""
+    """The inputs of a plan's costs, by pass."""
     return {
         passes: CostKey(plan.kernel, workload.dtype, Heads(workload.head_dim, workload.value_dim), tile)
         for passes, tile in plan.tiles.items()
@@ -205,8 +206,8 @@ def shapes_of(workload: Workload, plan: Plan) -> dict[str, CostKey]:
 
 
 def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[str, PassCosts] | None:
-    """The costs of a plan by the table that ships for its machine; None where the table has none, or the profile lacks
-    the figure that turns them into seconds."""
+    """The costs of a plan from the table that ships for its machine; None where the table has no entry, or the profile
+    lacks the figure that turns entries into seconds."""
     ready = hardware.figure("clock_hz") if hardware.kind == "tpu" else hardware.compiler.get("core_count")
     table = table_of(hardware.name) if ready and kernels[plan.kernel].family == "softmax" else None
     found = {passes: table.costs(shape) if table else None for passes, shape in shapes_of(workload, plan).items()}
@@ -215,9 +216,9 @@ def shipped_costs(hardware: Hardware, workload: Workload, plan: Plan) -> dict[st
 
 
 def table_cost_model(
-    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], wiring: MeshPlacement | None
+    hardware: Hardware, workload: Workload, plan: Plan, known: Mapping[str, PassCosts], placement: MeshPlacement | None
 ) -> CostModel:
-    """The machine whose tiles cost what tables say; hops are the datasheet's.
+    """The machine with tile costs from tables, and hops from the datasheet.
 
     Raises:
         BadInput: the profile lacks the rate of its links.
@@ -249,7 +250,7 @@ def table_cost_model(
     )
     both = costs["forward"], costs.get("backward", TileCost(0.0, 0.0))
     blocking = table.blocking if table else ()
-    return with_links(hardware, CostModel(*both, 0.0, 0.0, hardware.overlaps, source, exposed, blocking), wiring)
+    return with_links(hardware, CostModel(*both, 0.0, 0.0, hardware.overlaps, source, exposed, blocking), placement)
 
 
 def tile_seconds(cost: TileCost) -> TileSeconds:

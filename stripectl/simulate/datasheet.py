@@ -1,4 +1,4 @@
-"""A machine as its datasheet has it: nothing is timed."""
+"""The cost model of a machine from its datasheet: nothing is timed."""
 
 import math
 from collections.abc import Mapping
@@ -23,13 +23,14 @@ def datasheet_cost_model(
     hardware: Hardware,
     workload: Workload,
     tile: Tile,
-    wiring: MeshPlacement | None = None,
+    placement: MeshPlacement | None = None,
     backward: Tile | None = None,
     kernel: Kernel | None = None,
 ) -> CostModel:
-    """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's, whichever is
-    longer; `backward` is the tile of the backward pass where that is another, and `kernel` says what of its own goes to
-    memory or does not. A hop takes what it crosses where the wiring of the plan's mesh is given, else one link.
+    """A machine from its datasheet: a tile takes its matmuls at the peak rate or its K/V at the memory's rate,
+    whichever is longer. `backward` is the tile of the backward pass where it differs; `kernel` says what else the
+    kernel reads and writes in memory. A hop takes the time of the links that it crosses where the placement of the
+    plan's mesh is given, otherwise of one link.
 
     Raises:
         BadInput: the profile lacks a figure that this needs.
@@ -47,19 +48,18 @@ def datasheet_cost_model(
     )
     forward, _ = roofline(workload, tile, rate, memory, kernel)
     _, back = roofline(workload, backward or tile, rate, memory, kernel)
-    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, source), wiring)
+    return with_links(hardware, CostModel(forward, back, 0.0, 0.0, hardware.overlaps, source), placement)
 
 
-def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | None) -> CostModel:
-    """The machine with hops from the datasheet; its cost source says besides what they cost, where that is from, and
-    what is left out.
+def with_links(hardware: Hardware, machine: CostModel, placement: MeshPlacement | None) -> CostModel:
+    """The machine with hops from the datasheet; its cost source adds their cost, the source, and what is not included.
 
     Raises:
         BadInput: the profile lacks the rate of its links.
     """
     (link,) = figures(hardware, {LINK: hardware.figure(LINK)})
-    latency, hops = hardware.figure("hop_latency_s"), wiring.hop_costs if wiring else {}
-    across = wiring is not None and any(crossed.network.any() for crossed in wiring.forward.values())
+    latency, hops = hardware.figure("hop_latency_s"), placement.hop_costs if placement else {}
+    across = placement is not None and any(crossed.network.any() for crossed in placement.forward.values())
     unknown = ["hop latency (not published)"] * (not latency) + ["network latency (not published)"] * across
     known, slower = machine.cost_source, {axis: slowest_hop(hop, link, latency or 0.0) for axis, hop in hops.items()}
     source = replace(
@@ -78,7 +78,7 @@ def with_links(hardware: Hardware, machine: CostModel, wiring: MeshPlacement | N
         memory_bytes_per_s=memory,
         collective_latency_s=hardware.figure("collective_latency_s") or 0.0,
         hops=hops,
-        collective_spreads=wiring.collective_spreads if wiring else {},
+        collective_spreads=placement.collective_spreads if placement else {},
         cost_source=source,
     )
 
@@ -87,12 +87,12 @@ def figures(hardware: Hardware, needed: Mapping[str, float | None]) -> list[floa
     """The figures that a time needs.
 
     Raises:
-        BadInput: the profile lacks one.
+        BadInput: the profile lacks one of them.
     """
     if lacking := [name for name, value in needed.items() if value is None]:
         raise BadInput(
-            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so no time can be told from its "
-            f"datasheet. Try another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
+            f"the profile of {hardware.name} has no {' and no '.join(lacking)}, so its datasheet gives no time. Try "
+            f"another --dtype, or --hardware with a profile that stripectl topology --measure wrote."
         )
     return [value for value in needed.values() if value is not None]
 
@@ -105,7 +105,7 @@ def roofline(
     kernel: Kernel | None = None,
 ) -> tuple[TileCost, TileCost]:
     """Tiles of the forward and the backward pass (Williams et al. 2009, roofline); each row of tiles reads and writes
-    its float32 accumulators once a call."""
+    its float32 accumulators once per call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
     touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
     if workload.attention == "linear":
@@ -114,8 +114,8 @@ def roofline(
     keys, values = workload.head_dim, workload.value_dim
 
     def cost(passes: str, row_elements: int, column_bytes: int) -> TileCost:
-        """`row_elements` of a query are read or written; `column_bytes` an element of K/V (read; backward also dK/dV,
-        read and written in float32)."""
+        """`row_elements` per query are read or written; `column_bytes` are the bytes per element of K/V (read; backward
+        also dK/dV, read and written in float32)."""
         fetched = tile.block_kv * (keys + values) * column_bytes / sharing
         moved = fetched + pairs * touches.get(passes, 0) * ACCUMULATOR_BYTES
         whole = max(2 * pairs * matmul_elements(workload, passes) / flops_per_s, moved / memory_bytes_per_s)
@@ -127,15 +127,16 @@ def roofline(
 
 
 def matmul_elements(workload: Workload, passes: str) -> int:
-    """Multiplications of a query with a key in a pass: of a forward pass scores, and weights with values; of a backward
-    pass scores again, dq and dk with the size of a head of keys, dv and the gradient of weights with that of values."""
+    """Multiplications of a query with a key in a pass. The forward pass has scores, and weights times values; the
+    backward pass has scores, dq and dk with the size of a head of keys, and dv and the gradient of weights with the
+    size of a head of values."""
     keys, values = workload.head_dim, workload.value_dim
     return keys + values if passes == "forward" else 3 * keys + 2 * values
 
 
 def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | None = None) -> float:
-    """FLOPs that the tiles of a workload's passes do for each byte they move: of a machine whose memory moves a byte a
-    second and whose matmuls take no time, the FLOPs over the seconds."""
+    """FLOPs per byte of the tiles of a workload's passes: FLOPs divided by the seconds of a machine whose memory moves
+    a byte per second and whose matmuls take no time."""
     passes = [("forward", roofline(workload, tile, math.inf, 1.0, kernel)[0], tile)]
     if workload.passes != "forward":
         passes.append(("backward", roofline(workload, backward, math.inf, 1.0, kernel)[1], backward))
@@ -146,8 +147,8 @@ def intensity(workload: Workload, tile: Tile, backward: Tile, kernel: Kernel | N
 def chunk_costs(
     workload: Workload, tile: Tile, flops_per_s: float, memory_bytes_per_s: float
 ) -> tuple[TileCost, TileCost]:
-    """Those of linear attention: a tile of keys is added to a state, a row of tiles meets one, and tiles at a boundary
-    have scores. A backward pass is three forward ones."""
+    """The costs of linear attention: a tile of keys is added to a state, a row of tiles reads a state, and boundary
+    tiles have scores. A backward pass costs as much as three forward passes."""
     size, element = workload.head_dim, DTYPE_BYTES[workload.dtype]
     keys = 2 * tile.block_kv * size * element / memory_bytes_per_s
     state = max(2 * tile.block_kv * size**2 / flops_per_s, keys)
@@ -158,7 +159,7 @@ def chunk_costs(
 
 
 def slowest_hop(hops: Hops, link_bytes_per_s: float, latency_s: float) -> SlowestHop | None:
-    """The worst of an axis whose hops are not all single links of their own; None where they are."""
+    """The slowest hop of an axis whose hops are not all separate single links; None where they are."""
     slowest, longest = float(hops.bytes_per_s.min()), float(hops.latency_s.max())
     if slowest >= link_bytes_per_s and longest <= latency_s:
         return None

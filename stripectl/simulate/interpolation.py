@@ -1,5 +1,5 @@
-"""Costs of a tile or head size that no entry of a table is for: those of the nearest entry, scaled by a polynomial in
-the sides of the tile that is fitted to all entries, and by the matrix units that a head fills."""
+"""Costs of a tile or head size without a table entry: the costs of the nearest entry, scaled by a polynomial in the
+sides of the tile that is fitted to all entries, and by the matrix units that a head fills."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -10,13 +10,13 @@ from stripectl.simulate.cost_entries import CostEntry
 from stripectl.simulate.waves import Wave
 
 MATRIX_UNIT = 128  # rows of a matrix unit up to v5; heads are padded to a multiple
-# The share of a tile's matmuls that keys' heads take part in; values' heads take part in the others: of the forward
-# pass S = QK, and PV; of the backward pass S, dQ and dK, and dV and dP.
+# The share of a tile's matmuls that involve the heads of keys; the others involve the heads of values. Forward: S = QK,
+# then PV; backward: S, dQ and dK, then dV and dP.
 KEY_GROWTH = {"forward": 1 / 2, "backward": 3 / 5}
 
 
 def mean_of_heads(own: CostEntry | Wave, other: CostEntry | Wave, passes: str) -> CostEntry | Wave:
-    """The entry where value heads have another size than key heads: of each matmul its own."""
+    """The entry where value heads and key heads have different sizes: each matmul has its own size."""
     share, names = KEY_GROWTH[passes], own._fields if isinstance(own, CostEntry) else ("tile_s",)
     return own._replace(**{n: getattr(own, n) * share + getattr(other, n) * (1 - share) for n in names})
 
@@ -26,13 +26,13 @@ def padded(head_dim: int, unit: int = MATRIX_UNIT) -> int:
 
 
 def nearest_head(head_dim: int, known: Iterable[int]) -> int:
-    """The smallest head that is no smaller, or else the largest."""
+    """The smallest known head that is at least as large, or else the largest known."""
     larger = [each for each in known if each >= head_dim]
     return min(larger) if larger else max(known)
 
 
 def interpolated_entry(known: Mapping[Tile, CostEntry], nearest: Tile, tile: Tile) -> CostEntry:
-    """An entry for a tile that none is for: each of its costs as it goes along the sides of the tiles there are."""
+    """An entry for a tile without one: each cost follows its trend along the sides of the known tiles."""
 
     def along(name: str) -> float:
         costs = {each: getattr(entry, name) for each, entry in known.items()}
@@ -45,7 +45,7 @@ def interpolated_entry(known: Mapping[Tile, CostEntry], nearest: Tile, tile: Til
 
 
 def polynomial(costs: Mapping[Tile, float], side: int | None) -> Callable[[Tile], float]:
-    """tile -> cost: of a tile a + b q + c k + d q k, of a row a + b q, of a column a + b k, with no part below zero
+    """tile -> cost: of a tile a + b q + c k + d q k, of a row a + b q, of a column a + b k, with no negative term
     (least squares of relative errors)."""
     from scipy.optimize import nnls
 

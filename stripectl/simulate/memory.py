@@ -1,8 +1,8 @@
-"""The memory of arrays on clocks: a device holds what the scheme's own variables hold.
+"""The memory of simulated arrays: a device holds the values of the scheme's own variables.
 
-A scheme is a pure function, so no later operation reads an array that nothing refers to. An `Allocation` is the memory
-of an array: it counts from its creation until the last reference to it is gone, which CPython knows at once. What a
-tape refers to is kept for the backward pass.
+A scheme is a pure function, so no later operation reads an array without references. An `Allocation` is the memory of
+an array: it counts from its creation until its last reference is gone, which CPython notices at once. Arrays that a
+tape refers to are kept for the backward pass.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Ledger:
-    """Bytes that a device has in use, and the most that it had, by plan."""
+    """Bytes in use on a device, and their maximum so far, by plan."""
 
     def __init__(self) -> None:
         self.in_use = self._most = 0
@@ -28,12 +28,12 @@ class Ledger:
         self._most = max(self._most, self.in_use)
 
     def beside(self, nbytes: np.ndarray | int) -> None:
-        """So much more, of one plan or by plan, for no longer than the operation that needs it."""
+        """Add bytes, of one plan or by plan, only during the operation that needs them."""
         self._beside = np.maximum(self._beside, self.in_use + nbytes)
 
 
 class Allocation:
-    """Memory of an array; that of an argument of the program is there from its start to its end."""
+    """Memory of an array. The memory of a program's argument exists from the program's start to its end."""
 
     __slots__ = ("argument", "ledger", "nbytes")
 
@@ -42,7 +42,7 @@ class Allocation:
         ledger.take(nbytes)
 
     def hand_over(self) -> int:
-        """Its bytes, which are from now on counted elsewhere."""
+        """Return its bytes, which another allocation counts from now on."""
         nbytes, self.nbytes = self.nbytes, 0
         self.ledger.in_use -= nbytes
         return nbytes
@@ -53,8 +53,8 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedArray:
-    """An array on clocks: its shape on one device, bytes per element, and when each device has it, (plans, devices).
-    Its memory is None where something else counts it, or nothing does."""
+    """A simulated array: its shape on one device, bytes per element, and when each device has it, (plans, devices). Its
+    memory is None where another array counts it, or nothing does."""
 
     shape: tuple[int, ...]
     itemsize: int
@@ -72,7 +72,7 @@ class TimedArray:
 
     @property
     def bare(self) -> "TimedArray":
-        """The same array to those who need its name and shape but not what is in it."""
+        """The same array for a user that needs its name and shape but not its content."""
         return TimedArray(self.shape, self.itemsize, self.ready, None, self.name)
 
     def at(self, ready: np.ndarray) -> "TimedArray":
@@ -84,6 +84,6 @@ class TimedArray:
         return TimedArray(shape, self.itemsize, ready, self.memory)
 
     def sized(self, dimension: int, size: int) -> "TimedArray":
-        """As it is, but of another size in a dimension, without memory."""
+        """The same array with another size in one dimension, without memory."""
         shape = (*self.shape[:dimension], size, *self.shape[dimension + 1 :])
         return TimedArray(shape, self.itemsize, self.ready)

@@ -1,9 +1,9 @@
-"""What limits a plan, and how its time grows with the sequence: the same plan on clocks of other machines, and at other
-lengths.
+"""The limits of a plan, and the growth of its time with the sequence: the plan is simulated again on other machines and
+at other lengths.
 
-A part of the machine limits a plan by what its time would lose were that part twice as fast: half where nothing else
-counts, nothing where it hides. The parts need not add up to a half, since what hides behind one part is laid bare when
-that is faster.
+A part of the machine limits a plan by the share of its time that would disappear if the part were twice as fast: half
+if nothing else matters, nothing if the part is hidden. The shares need not add up to a half, because a faster part can
+expose other work that was hidden behind it.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from stripectl.simulate.simulation import Simulation, simulate_times
 
 OCTAVES = 4  # halvings and doublings of the length: 1/16 to 16 times
 MIN_SCALING_TOKENS = 2**10
-# Pairs of shards to simulate for other lengths; a plan on N shards has N^2 of them, at 2 to 8 us each. So a ring of 128
-# has all lengths, one of 256 the half and the double, a larger one none, since each would take seconds.
+# Pairs of shards to simulate for other lengths; a plan on N shards has N^2 pairs, at 2 to 8 us each. A ring of 128 gets
+# all lengths, a ring of 256 the half and the double, and a larger ring none, because each length would take seconds.
 MAX_SHARD_PAIRS = 2**17
 
 
 def with_sensitivity(case: Measurement, plan: Plan, machine: CostModel, found: Simulation, kind: str) -> Measurement:
-    """The case, whose simulation was `found`, with its limits and its scaling."""
+    """The case, whose simulation is `found`, with its limits and its scaling."""
     workload = case.workload
 
     def faster(part: str) -> float:
@@ -45,7 +45,7 @@ def with_sensitivity(case: Measurement, plan: Plan, machine: CostModel, found: S
 
 
 def with_estimated_sensitivity(group: Sequence[Measurement], estimates: Sequence[Measurement]) -> list[Measurement]:
-    """The cases, which are to be measured, with what their simulations say of their limits and scaling."""
+    """The cases, which will be measured, with limits and scaling from their simulations."""
     known = {each.identity: each for each in estimates}
     return [
         replace(case, bottleneck_shares=found.bottleneck_shares, scaling=found.scaling)
@@ -56,19 +56,19 @@ def with_estimated_sensitivity(group: Sequence[Measurement], estimates: Sequence
 
 
 def bottleneck_shares(seconds: float, faster: Callable[[str], float]) -> dict[str, float]:
-    """The share of its time that a plan loses were a part of the machine twice as fast, by part; `faster(part)` is what
-    it takes then."""
+    """The share of its time that a plan would save if a part of the machine were twice as fast, by part; `faster(part)`
+    is the time in this case."""
     return {part: max(0.0, 1 - faster(part) / seconds) if seconds else 0.0 for part in PARTS}
 
 
 def scaling(
     workload: Workload, plan: Plan, seconds: float, kind: str, longer: Callable[[Workload], float]
 ) -> tuple[TimeAtLength, ...]:
-    """Seconds of a plan at its own length, and at halvings and doublings of it that its layout and tile allow;
-    `longer(workload)` is what it takes there."""
+    """Seconds of a plan at its own length, and at halvings and doublings that its layout and tile allow;
+    `longer(workload)` is the time there."""
     found = {workload.seq_len: seconds}
     for length in other_lengths(workload.seq_len, plan.sequence_devices):
-        with contextlib.suppress(BadInput):  # a length below that of the queries, or of too many documents
+        with contextlib.suppress(BadInput):  # a length below the number of queries, or with too many documents
             other = replace(workload, seq_len=length)
             if why_unsupported(plan, other, kind) is None:
                 found[length] = longer(other)
@@ -76,7 +76,7 @@ def scaling(
 
 
 def other_lengths(seq_len: int, shards: int) -> list[int]:
-    """Halvings and doublings of a length, as many of them as such a ring may cost."""
+    """Halvings and doublings of a length, as many as a ring of this size may cost."""
     octaves = min(OCTAVES, MAX_SHARD_PAIRS // shards**2 // 2)
     halves = [seq_len >> times for times in range(1, octaves + 1) if seq_len % 2**times == 0]
     doubles = [seq_len << times for times in range(1, octaves + 1)]

@@ -1,7 +1,7 @@
-"""A scheme on clocks: the program that runs on devices, with arrays that hold only a shape and when each device has it.
+"""A simulated scheme: the program that runs on devices, with arrays that hold only a shape and a time for each device.
 
-Devices of the axes that divide heads and batch are all alike. A backward pass is the scheme's own, or the transpose of
-what forward did (`clocks`).
+Devices along the axes that divide heads and batch are equal. A backward pass is the scheme's own, or the transpose of
+the forward pass (`clocks`).
 """
 
 from collections import Counter
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stripectl.core.comm import ROWS
 from stripectl.core.intervals import Overlap, overlap, union_s
 from stripectl.core.layout import TileCount
 from stripectl.core.plan import Plan
-from stripectl.core.scheme import ROWS, Scheme, schemes
+from stripectl.core.scheme import Scheme, schemes
 from stripectl.core.sequence_sharding import axes_of, query_sharding
 from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend
@@ -25,9 +26,9 @@ from stripectl.simulate.memory import TimedArray
 
 @dataclass(frozen=True)
 class Simulation:
-    """How a plan went on clocks: when the slowest device ended, every call of the kernel, and what a device sent:
-    transfers by (opcode, elements, itemsize), bytes by (axis, opcode), and when each was under way; the most
-    memory that a device held; and when memory was read and written beside tiles."""
+    """The result of a simulation: when the slowest device ended; every call of the kernel; a device's transfers by
+    (opcode, elements, itemsize), its bytes by (axis, opcode), and the time of each transfer; the peak memory of a
+    device; and when memory was read and written outside of tiles."""
 
     seconds: float
     rounds: list[KernelCall]
@@ -39,14 +40,14 @@ class Simulation:
 
     @property
     def sent(self) -> dict[str, int]:
-        """Bytes a device sent, by opcode."""
+        """Bytes that a device sent, by opcode."""
         return by_opcode(self.along)
 
     @property
     def overlap(self) -> Overlap | None:
-        """Of the device that computes longest, of those that are alike the most exposed, or else the one that hides
-        most; None where nothing was sent. Devices that wait for it have little to hide behind, which is imbalance and
-        not slow communication."""
+        """The overlap on the device that computes longest, or among equal devices on the most exposed one, and
+        otherwise on the device that hides most; None where nothing was sent. Devices that wait for it have little
+        compute to hide behind, which is imbalance and not slow communication."""
         if not self.windows:
             return None
         compute = [np.stack([each.start_s, each.end_s], 1) for each in self.rounds]
@@ -59,8 +60,8 @@ class Simulation:
 
 
 def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool = False) -> Simulation:
-    """Run the plan's scheme on clocks. The plan has its tile and is not refused. In a `layer` the memory of what comes
-    in and goes out is free for others once nothing reads it any more."""
+    """Simulate the plan's scheme. The plan must name its tile and be supported. In a `layer` the memory of inputs and
+    outputs is free for other arrays once nothing reads them any more."""
     run = _run(workload, [plan], machine, layer)
     ends, clocks, attend = run.ends, run.clocks, run.attend
 
@@ -80,8 +81,8 @@ def simulate(workload: Workload, plan: Plan, machine: CostModel, *, layer: bool 
 
 
 class GroupTimes(NamedTuple):
-    """What plans that differ in their tiles alone take, by plan: all of it, and up to the end of the forward pass; the
-    bytes a device sends by (axis, opcode), in all and up to there; and the most memory it holds."""
+    """The times of plans that differ only in their tiles, by plan: the total, and the end of the forward pass; the
+    bytes that a device sends by (axis, opcode), in total and in the forward pass; and its peak memory."""
 
     seconds: np.ndarray
     forward_s: np.ndarray
@@ -92,7 +93,7 @@ class GroupTimes(NamedTuple):
 
     @property
     def sent(self) -> dict[str, int]:
-        """Bytes a device sends, by opcode."""
+        """Bytes that a device sends, by opcode."""
         return by_opcode(self.along)
 
 
@@ -106,8 +107,8 @@ def by_opcode(along: Mapping[tuple[str, str], int]) -> dict[str, int]:
 def simulate_times(
     workload: Workload, plans: Sequence[Plan], machines: Sequence[CostModel], *, layer: bool = False
 ) -> GroupTimes:
-    """The times of plans that differ in tiles alone, each on its machine, which differ in what tiles cost alone: as
-    many `simulate` at once, without what explains them."""
+    """The times of plans that differ only in tiles, each on its own machine, where machines differ only in tile costs:
+    many `simulate` at once, without the details that explain a time."""
     run = _run(workload, plans, stack_cost_models(machines), layer)
     clocks = run.clocks
     peak, computed = np.broadcast_to(clocks.ledger.peak, len(plans)), np.zeros(len(plans), int)
@@ -131,7 +132,7 @@ def _run(
     machine: CostModel,
     layer: bool,
 ) -> _Run:
-    """When each of the plans ends, and the clocks they ran on."""
+    """When each of the plans ends, and the clocks that they ran on."""
     plan = plans[0]
     scheme: Scheme = schemes[plan.scheme]
     clocks = SimulatedComm(plan, scheme.axes, machine, arguments=not layer)
@@ -180,7 +181,7 @@ def _own_backward(
     scheme: Scheme, met: list[Any], attend: SimulatedAttend, clocks: SimulatedComm, gradients: Gradients
 ) -> None:
     """The scheme's own backward pass of `met`, which holds queries, keys and values, and the cotangent of the output.
-    It is emptied, so that nothing stays in memory that the pass no longer reads."""
+    `met` is emptied, so that arrays that the pass no longer reads leave memory."""
     assert scheme.backward
     q, kv, cotangent = met
     met.clear()
@@ -194,7 +195,7 @@ def _own_backward(
 
 
 def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, TimedArray]]:
-    """(queries, (keys, values)) as they lie on a device before anything moves."""
+    """(queries, (keys, values)) as a device holds them before anything moves."""
 
     def shard(over: tuple[Sequence[str], ...], heads: int, rows: int, elements: int) -> TimedArray:
         sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))

@@ -1,15 +1,15 @@
-"""The memory of a training step on one device, by part, at the moment that needs the most.
+"""The memory of a training step on one device, by part, at its peak.
 
-Kept throughout: float32 parameters and AdamW's two moments, in shards. Kept from a layer's forward to its backward
-pass: what the plan's `remat` says, at least the layer's input. A step's peak is in one of three places:
+Float32 parameters and AdamW's two moments stay in memory throughout, in shards. From a layer's forward to its backward
+pass the values that the plan's `remat` names stay, at least the layer's input. The peak is at one of three places:
 
-- the backward pass of a layer's attention: what `simulate` says attention holds, the layer's input and gradients of
-  that size, the feed-forward's matrices as they were gathered, and their gradients, which are scattered only behind
-  the layer; beside the gradients of all layers and of the head, and the parameters in the dtype of the step;
-- the backward pass of the loss: logits of a chunk and their gradient, beside the head's matrix and its gradient;
-- the gradient of the embedding, which is summed whole as the head's is.
+- the backward pass of a layer's attention: the memory of attention by `simulate`, the layer's input and gradients of
+  this size, the gathered matrices of the feed-forward and their gradients, which are scattered only after the layer; in
+  addition the gradients of all layers and of the head, and the parameters in the dtype of the step;
+- the backward pass of the loss: the logits of a chunk and their gradient, with the head's matrix and its gradient;
+- the gradient of the embedding, which is summed as a whole, like the head's.
 
-That these are what XLA keeps was read in schedules that it made for TPUs (benchmarks/memory.py compares the sums).
+These arrays were found in schedules that XLA made for TPUs (benchmarks/memory.py compares the sums).
 """
 
 from stripectl.core.layer_groups import layer_groups
@@ -21,23 +21,23 @@ from stripectl.simulate.simulation import simulate
 from stripectl.simulate.step_work import STATE_BYTES
 
 MOMENTS = 2  # of AdamW
-STREAMS = 5  # arrays of the size of a layer's input beside its attention: the input, what enters the feed-forward, and
-# the gradients behind the layer, behind attention, and of the feed-forward
-# Arrays of the size of the embedding while its gradient is summed over devices: that, the gradient of the head, and a
-# copy; the compiler of a GPU sums each into an array of its own.
+STREAMS = 5  # arrays of the size of a layer's input, outside attention: the input, the input of the feed-forward, and
+# the gradients after the layer, after attention, and of the feed-forward
+# Arrays of the size of the embedding while its gradient is summed over devices: the gradient, the gradient of the head,
+# and a copy; the compiler of a GPU sums each into a separate array.
 WHOLE = {"tpu": 3, "gpu": 5, "cpu": 5}
 
 
 def predicted_peak_bytes(workload: Workload, plan: Plan, kind: str) -> int:
-    """The most memory that a device of a kind of hardware is predicted to need, for attention alone or a step."""
+    """The predicted peak memory of a device of this kind, for attention alone or for a step."""
     if workload.passes == STEP:
         return sum(step_memory(workload, plan, kind).values())
     return simulate(workload, plan, COUNTING).peak_bytes
 
 
 def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int | None = None) -> dict[str, int]:
-    """Bytes of a device of a kind of hardware at the peak of a step, by part; their sum is the peak. `attention_bytes`
-    is what a layer's attention holds, where that is known."""
+    """Bytes of a device of this kind at the peak of a step, by part; their sum is the peak. `attention_bytes` is the
+    memory of a layer's attention, where it is known."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     rows = workload.seq_len // plan.product(SEQUENCE_AXES)
     tokens = rows * workload.batch // plan.product(BATCH_AXES)
@@ -75,7 +75,7 @@ def step_memory(workload: Workload, plan: Plan, kind: str, attention_bytes: int 
 
 
 def _attention(workload: Workload, plan: Plan) -> float:
-    """What the attention of a layer holds, forward and backward."""
+    """The memory of a layer's attention, forward and backward."""
     return simulate(workload.one_layer("forward-backward"), plan, COUNTING, layer=True).peak_bytes
 
 
@@ -87,7 +87,7 @@ def _queries(workload: Workload, plan: Plan, tokens: int) -> float:
 
 
 def _kept(workload: Workload, plan: Plan, tokens: int) -> float:
-    """What a layer keeps for its backward pass besides its input."""
+    """The values that a layer keeps for its backward pass, without its input."""
     sizes, tensor, itemsize = workload.sizes, plan.product(HEAD_AXES), DTYPE_BYTES[workload.dtype]
     width = sizes.heads * sizes.value_dim / tensor
     output = tokens * width * itemsize if schemes[plan.scheme].backward else 0.0

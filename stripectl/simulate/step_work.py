@@ -1,13 +1,13 @@
-"""A training step beside its attention, by arithmetic: what each part computes, what the optimizer moves, and what a
-device sends for the parts.
+"""A training step outside its attention, by arithmetic: the compute of each part, the optimizer's memory traffic, and
+the transfers of a device.
 
-Letters of a shape that is sent: t tokens of a device, d hidden. Matrices are cut over `tensor`, and stored in shards
-over `fsdp` and the sequence's axes as well (ZeRO-3), so that a layer's are gathered where they are used, forward and
-backward, in the dtype of the step, and their float32 gradients scattered back. With ZeRO-1 gradients are scattered to
-where the optimizer's state is, and what it makes of parameters is gathered once. Over `tensor` the results of two
-matrices of a layer are summed forward and two backward (Megatron, Shoeybi et al. 2019, section 3). What the backward
-pass computes again is `remat`'s and, of what goes through in chunks, the chunks'. Traffic of what is no matrix (norms,
-rotations, residuals) is left out.
+Letters of transfer shapes: t tokens of a device, d hidden size. Matrices are split over `tensor`, and also stored in
+shards over `fsdp` and the sequence's axes (ZeRO-3): a layer's matrices are gathered for use, forward and backward, in
+the dtype of the step, and their float32 gradients are reduce-scattered. With ZeRO-1, gradients are reduce-scattered to
+the optimizer's state, and the updated parameters are gathered once. Over `tensor` the results of two matrices per layer
+are summed in the forward pass, and of two in the backward pass (Megatron, Shoeybi et al. 2019, section 3). The backward
+pass computes again what `remat` does not keep, and the parts that are computed in chunks. Memory traffic outside
+matrices (norms, rotations, residuals) is not included.
 """
 
 import math
@@ -20,12 +20,14 @@ from stripectl.hardware.profile import Hardware
 from stripectl.simulate.cost_model import CostModel
 
 STATE_BYTES = 4  # of a parameter, its gradient, and each of AdamW's two moments
-ADAMW_TOUCHES = 8  # of them an element: gradient twice (its norm first), parameter and moments read and written
+ADAMW_TOUCHES = (
+    8  # per element: the gradient is read twice (first for its norm), parameter and moments read and written
+)
 LEFT_OUT = "of a step: traffic of norms, rotations and residuals"
 
 
 class StepTransfer(NamedTuple):
-    """A collective that runs `times` a step: bytes a device sends each time, round the devices of these axes."""
+    """A collective that runs `times` per step: bytes that a device sends each time, over the devices of these axes."""
 
     opcode: str
     axes: tuple[str, ...]
@@ -34,7 +36,7 @@ class StepTransfer(NamedTuple):
 
 
 class StepWork(NamedTuple):
-    """What a device does in a step: FLOPs of matrices by part, bytes the optimizer moves in memory, and collectives."""
+    """A device's work in a step: FLOPs of matrices by part, bytes that the optimizer moves, and collectives."""
 
     flops: dict[str, float]
     optimizer_bytes: float
@@ -55,8 +57,8 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
     chunked, narrow = plan.chunk_rows(rows) < rows, plan.remat in ("full", "attention")
     heads = sizes.hidden * (sizes.heads + sizes.kv_heads) * (sizes.head_dim + sizes.value_dim)
     swiglu = 3 * sizes.hidden * sizes.feed_forward
-    # Of a matrix: 2 FLOPs an element and token forward, 4 backward, 2 where it is done again; of a SwiGLU's three the
-    # last one's result is not needed again.
+    # Per matrix: 2 FLOPs per element and token forward, 4 backward, and 2 for recomputation; of a SwiGLU's three
+    # matrices the result of the last is not needed again.
     flops = {
         "projections": sizes.layers * heads * (8 if narrow else 6),
         "feed_forward": sizes.layers * swiglu * (6 + 4 / 3 * (chunked or narrow)),
@@ -72,14 +74,14 @@ def step_work(workload: Workload, plan: Plan) -> StepWork:
 
 
 def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) -> list[StepTransfer]:
-    """Sums over `tensor` of what matrices that are cut along their inputs give, and the embedding's features."""
+    """Sums over `tensor` of the results of matrices that are split along their inputs, and of the embedding."""
     tensor, layers = plan.product(HEAD_AXES), workload.sizes.layers
     if tensor == 1:
         return []
     whole = tokens * workload.sizes.hidden * DTYPE_BYTES[workload.dtype]
-    sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # and one of the head's
+    sums, part = layers * (5 if narrow else 4) + 1, (tensor - 1) / tensor * whole  # one more for the head
     embedding = StepTransfer("all-gather", HEAD_AXES, part, 1)
-    if schemes[plan.scheme].row_axes:  # each in two halves, with rows between
+    if schemes[plan.scheme].row_axes:  # each in two halves, sharded by rows in between
         return [
             StepTransfer("reduce-scatter", HEAD_AXES, part, sums),
             StepTransfer("all-gather", HEAD_AXES, part, sums),
@@ -89,7 +91,7 @@ def _activations(workload: Workload, plan: Plan, tokens: float, narrow: bool) ->
 
 
 def _parameters(workload: Workload, plan: Plan) -> list[StepTransfer]:
-    """Matrices gathered and gradients scattered over the axes that store them, and summed over the others."""
+    """Matrices gathered and gradients reduce-scattered over the axes that store them, and summed over the others."""
     sizes, tensor = workload.sizes, plan.product(HEAD_AXES)
     stored = _wide(plan, plan.optimizer_axes)
     alike = _wide(plan, [axis for axis in (*BATCH_AXES, *STORED_AXES) if axis not in stored])
@@ -115,12 +117,12 @@ def _wide(plan: Plan, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _share(plan: Plan, axes: Sequence[str]) -> float:
-    """Of a whole array, what a device sends round so many that hold a shard each."""
+    """The fraction of a whole array that a device sends round axes where each device holds a shard."""
     return (plan.product(axes) - 1) / plan.product(axes)
 
 
 def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
-    """A collective over the devices of its axes, at the rate of `CostModel.gather_bandwidth`."""
+    """Seconds of a collective over the devices of its axes, at the rate of `CostModel.gather_bandwidth`."""
     axes = {axis: plan.size(axis) for axis in sent.axes if plan.size(axis) > 1}
     latency_s = max(float(machine.hop(axis, size, 1)[1].max()) for axis, size in axes.items())
     rounds = hops_round(axes, machine) * (2 if sent.opcode == "all-reduce" else 1)
@@ -129,7 +131,7 @@ def seconds_sent(sent: StepTransfer, plan: Plan, machine: CostModel) -> float:
 
 
 def hops_round(axes: Mapping[str, int], machine: CostModel) -> int:
-    """How many hops what comes from farthest makes: on a torus along each axis in turn, both ways."""
+    """The number of hops from the farthest device: on a torus along each axis in sequence, in both directions."""
     if machine.collective_spread(axes):
         return sum(math.ceil(size / 2) for size in axes.values())
     return math.ceil(
@@ -138,7 +140,8 @@ def hops_round(axes: Mapping[str, int], machine: CostModel) -> int:
 
 
 def seconds_computed(step: StepWork, hardware: Hardware, dtype: str) -> dict[str, float]:
-    """Matrices at the achievable or else the peak rate, the optimizer at the memory's; what has no rate is left out."""
+    """Seconds of matrices at the achievable or else the peak rate, and of the optimizer at the memory's rate; a part
+    without a rate is omitted."""
     rate = hardware.figure(f"achievable_flops_per_s_{dtype}") or hardware.flops_per_s(dtype)
     memory = hardware.figure("hbm_bytes_per_s")
     found = {name: flops / rate for name, flops in step.flops.items()} if rate else {}

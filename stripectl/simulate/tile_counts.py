@@ -1,6 +1,6 @@
 """Tiles of pairs of shards, for every device and plan at once.
 
-Passes, schemes and meshes that are compared meet in the same pairs, so what was counted is kept.
+The counts are cached, because passes, schemes and meshes that are compared have the same pairs.
 """
 
 from collections.abc import Callable
@@ -18,33 +18,33 @@ Count = Callable[[list[MaskBlock], Tile], TileCount]
 
 def count_round(
     count: Count,
-    pairing: SequenceSharding,
+    sharding: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
     me: np.ndarray,
     src: np.ndarray,
 ) -> TileCount:
-    """Tiles of a round, (plans, devices): of queries of shard `me` with keys of shard `src`, where documents begin at
-    `starts` if there are any."""
-    if starts is None and pairing.shards <= MAX_SHARDS_AT_ONCE:
-        return TileCount(*count_pairs_of_shards(count, pairing, tiles, part)[:, :, me, src])
-    return _of_pairs(count, pairing, starts, tiles, part, tuple(me.tolist()), tuple(src.tolist()))
+    """Tiles of a round, (plans, devices): queries of shard `me` with keys of shard `src`, where documents, if any,
+    begin at `starts`."""
+    if starts is None and sharding.shards <= MAX_SHARDS_AT_ONCE:
+        return TileCount(*count_pairs_of_shards(count, sharding, tiles, part)[:, :, me, src])
+    return _of_pairs(count, sharding, starts, tiles, part, tuple(me.tolist()), tuple(src.tolist()))
 
 
 @lru_cache(maxsize=2**9)
 def count_pairs_of_shards(
     count: Count,
-    pairing: SequenceSharding,
+    sharding: SequenceSharding,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
 ) -> np.ndarray:
-    """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard): passes, schemes and meshes that are
-    compared meet in the same ones."""
+    """Tiles of every pair of shards, (kind, plan, queries' shard, keys' shard), cached for all passes, schemes and
+    meshes that are compared."""
     if len(tiles) > 1:
-        return np.concatenate([count_pairs_of_shards(count, pairing, (tile,), part) for tile in tiles], axis=1)
-    me, every = np.arange(pairing.shards), (pairing.shards, pairing.shards)
-    found = count(pairing.bands(me[:, None], me[None], part), *tiles)
+        return np.concatenate([count_pairs_of_shards(count, sharding, (tile,), part) for tile in tiles], axis=1)
+    me, every = np.arange(sharding.shards), (sharding.shards, sharding.shards)
+    found = count(sharding.bands(me[:, None], me[None], part), *tiles)
     kinds = found.whole, found.boundary, found.dead, found.rows
     return np.stack([np.broadcast_to(kind, every) for kind in kinds])[:, None]
 
@@ -52,7 +52,7 @@ def count_pairs_of_shards(
 @lru_cache(maxsize=2**11)
 def _of_pairs(
     count: Count,
-    pairing: SequenceSharding,
+    sharding: SequenceSharding,
     starts: tuple[int, ...] | None,
     tiles: tuple[Tile, ...],
     part: tuple[int, int],
@@ -60,10 +60,10 @@ def _of_pairs(
     src: tuple[int, ...],
 ) -> TileCount:
     """Tiles of pairs of shards, (plans, devices)."""
-    documents = None if starts is None else document_lookup(np.array(starts), pairing.shards * pairing.rows)
+    documents = None if starts is None else document_lookup(np.array(starts), sharding.shards * sharding.rows)
     found = []
     for tile in tiles:
-        bands = pairing.bands(np.array(me), np.array(src), part, documents, tile_ends(tile))
+        bands = sharding.bands(np.array(me), np.array(src), part, documents, tile_ends(tile))
         kinds = count(bands, tile)
         found.append([np.broadcast_to(kind, len(me)) for kind in (kinds.whole, kinds.boundary, kinds.dead, kinds.rows)])
     return TileCount(*np.stack(found, 1))
@@ -71,7 +71,7 @@ def _of_pairs(
 
 @lru_cache(maxsize=2**11)
 def busiest_processors(
-    pairing: SequenceSharding,
+    sharding: SequenceSharding,
     part: tuple[int, int],
     me: tuple[int, ...],
     src: tuple[int, ...],
@@ -80,6 +80,6 @@ def busiest_processors(
     heads: int,
     processors: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`waves.busiest_processor` of pairs of shards."""
-    bands = pairing.bands(np.array(me), np.array(src), part)
+    """`waves.busiest_processor` for pairs of shards."""
+    bands = sharding.bands(np.array(me), np.array(src), part)
     return busiest_processor([transposed(band) if backward else band for band in bands], block, heads, processors)

@@ -1,8 +1,8 @@
-"""The time of a training step from its parts: attention on clocks, matrices, the optimizer, and what is sent for them.
+"""The time of a training step from its parts: simulated attention, matrices, the optimizer, and communication.
 
-Parts follow one another. Where a program was compiled, what is beside attention takes the compiler's cycles, and its
-collectives hide where the schedule computes beside them; otherwise matrices take what the machine's rate allows, and
-collectives hide behind nothing.
+Parts follow one another. With a compiled program, the parts outside attention take the compiler's cycles, and their
+collectives are hidden where the schedule computes at the same time. Otherwise matrices run at the machine's rate, and
+collectives are exposed.
 """
 
 import math
@@ -34,13 +34,13 @@ from stripectl.simulate.step_work import (
     step_work,
 )
 
-PREDICTED = "predicted from the compiled schedule"  # of an overlap that nobody saw
-COMMUNICATION = "communication"  # what of it hides behind nothing
-LAYERS_RUN = (1, 3)  # of the steps that are run in place of a whole model's
+PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
+COMMUNICATION = "communication"  # the exposed part
+LAYERS_RUN = (1, 3)  # layers of the steps that run in place of a whole model's step
 
 
 class StepTime(NamedTuple):
-    """Seconds of a step's parts, which follow one another, and of the communication that hides beside them."""
+    """Seconds of a step's parts, which follow one another, and of the communication that they hide."""
 
     parts: dict[str, float]
     hidden_s: float
@@ -56,14 +56,14 @@ class StepTime(NamedTuple):
 
 
 def attention_cost_source(machines: Sequence[CostModel]) -> CostSource:
-    """What times of attention stand on; `softmax` is that of layers beside linear ones."""
+    """The source of attention's times; `softmax` is the source for softmax layers of a hybrid model."""
     first, *rest = (each.cost_source for each in machines)
     return replace(first, softmax=rest[0]) if rest else first
 
 
 def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[CostModel]) -> Measurement:
-    """The case, which says what its machines stand on, with the time of its step on clocks; every collective beside
-    attention is exposed."""
+    """The case, with the sources of its machines and the simulated time of its step; every collective outside attention
+    is exposed."""
     plan, workload = case.plan, case.workload
     step, parts = step_work(workload, plan), simulated_step_model(workload, plan, hardware, machines)
     case = replace(case, bytes=step_sent_bytes(workload, plan, step.sent, parts.attention()))
@@ -73,7 +73,7 @@ def simulated_step(case: Measurement, hardware: Hardware, machines: Sequence[Cos
 def step_sent_bytes(
     workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
 ) -> dict[str, int]:
-    """Bytes a device sends in a step, by opcode."""
+    """Bytes that a device sends in a step, by opcode."""
     total: Counter[str] = Counter()
     for each in sent_in_step(workload, plan, beside, attention):
         total[each.opcode] += round(each.nbytes * each.times)
@@ -83,8 +83,8 @@ def step_sent_bytes(
 def sent_in_step(
     workload: Workload, plan: Plan, beside: Iterable[StepTransfer], attention: Sequence[GroupTimes] = ()
 ) -> Iterator[StepTransfer]:
-    """What a device sends in a step: in the attention of its layers, and beside it. `attention` is a layer of each kind
-    on clocks, where those ran already."""
+    """The transfers of a device in a step, inside and outside the attention of its layers. `attention` holds the times
+    of a simulated layer of each kind, where they are known already."""
     alike = layer_groups(workload, plan)
     attention = attention or attention_times(workload, plan, [COUNTING] * len(alike))
     for (count, _, own), times in zip(alike, attention, strict=True):
@@ -95,21 +95,21 @@ def sent_in_step(
 
 
 def attention_times(workload: Workload, plan: Plan, machines: Sequence[CostModel]) -> list[GroupTimes]:
-    """Attention of a layer of each kind, forward and backward."""
+    """The times of attention in a layer of each kind, forward and backward."""
     alike = zip(layer_groups(workload, plan), machines, strict=True)
     return [simulate_times(own.one_layer("forward-backward"), [each], [machine]) for (_, own, each), machine in alike]
 
 
 def attention_passes(plan: Plan) -> list[str]:
-    """What a layer runs of attention: forward and backward, and forward again where that was not kept."""
+    """The passes of attention in a layer: forward and backward, and forward again where its output was not kept."""
     return ["forward-backward"] + ["forward"] * recomputes_attention(plan)
 
 
 def compiled_step(
     case: Measurement, hardware: Hardware, machines: Sequence[CostModel], program: CompiledProgram
 ) -> Measurement:
-    """The case, which says what its machines stand on, with the time of its step by what the compiler says of its
-    program; matrices by the datasheet where it estimates nothing."""
+    """The case, with the sources of its machines and the time of its step from the compiler's facts about its program;
+    matrices without an estimate take the datasheet's time."""
     plan, workload = case.plan, case.workload
     clock, step = hardware.figure("clock_hz"), step_work(workload, plan)
     estimated = {name: cycles / clock for name, cycles in (program.beside or {}).items()} if clock else {}
@@ -121,7 +121,7 @@ def compiled_step(
 
 
 def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: Iterable[str]) -> Measurement:
-    """The case, whose calibration says besides what a time of such parts does not hold."""
+    """The case, with a note in its calibration of the parts that its time does not include."""
     known = case.cost_source or CostSource(source=CostOrigin.NONE)
     without = [name for name in (*needed, "optimizer") if name not in beside]
     unknown = [f"of a step: {', '.join(without)} (no rate is known)"] * bool(without)
@@ -130,7 +130,7 @@ def with_missing_parts(case: Measurement, beside: Mapping[str, float], needed: I
 
 
 def sent_beside(collectives: Sequence[ScheduledCollective], plan: Plan) -> list[tuple[StepTransfer, bool]]:
-    """The collectives that are not attention's, and whether the schedule computes beside them."""
+    """The collectives outside attention, and whether the schedule computes during them."""
     found = []
     for each in collectives:
         if each.section != ATTENTION:
@@ -139,15 +139,15 @@ def sent_beside(collectives: Sequence[ScheduledCollective], plan: Plan) -> list[
 
 
 def transfer_of(collective: ScheduledCollective, plan: Plan) -> StepTransfer:
-    """A collective of a compiled program; along all axes of the plan where it names none."""
+    """A collective as the compiler describes it; along all axes of the plan where it names none."""
     axes = tuple(axis for axis in (collective.axis or "").split("+") if axis in AXES) or tuple(plan.axes)
     return StepTransfer(collective.opcode, axes, collective.sent_bytes, collective.times)
 
 
 @dataclass(frozen=True)
 class StepModel:
-    """What a step's time is made of: attention on a machine for each kind of it, parts beside it with their seconds,
-    and collectives, some of which hide."""
+    """The components of a step's time: attention on a machine for each kind of layer, other parts with their seconds,
+    and collectives, some of them hidden."""
 
     workload: Workload
     plan: Plan
@@ -176,8 +176,8 @@ class StepModel:
         return attention_times(self.workload, self.plan, self.machines)
 
     def seconds(self, attention: Sequence[GroupTimes] = (), at: int = 0) -> float:
-        """Those of `timed`, without its parts; `attention` is a layer of each kind on clocks, where those ran already
-        with other plans, of which this is the one at a place."""
+        """The seconds of `timed`, without its parts. `attention` holds the times of a simulated layer of each kind,
+        where they were simulated with other plans; `at` is the place of this plan among them."""
         parts = [*self.beside.values()]
         for (count, _, own), times in zip(
             layer_groups(self.workload, self.plan), attention or self.attention(), strict=True
@@ -187,13 +187,13 @@ class StepModel:
         return math.fsum(parts)
 
     def with_part_sped_up(self, part: str) -> float:
-        """Seconds were a part of the machine twice as fast; the optimizer is memory's, matrices are compute's."""
+        """Seconds if a part of the machine were twice as fast; memory includes the optimizer, compute the matrices."""
         of = {"optimizer": "memory"}
         beside = {name: each / (2 if of.get(name, "compute") == part else 1) for name, each in self.beside.items()}
         return replace(self, machines=[each.with_part_sped_up(part) for each in self.machines], beside=beside).seconds()
 
     def scaled_to_length(self, other: Workload) -> float:
-        """Seconds at another length: all grows with it but the optimizer and what is sent for parameters."""
+        """Seconds at another length: everything grows with it, except the optimizer and communication of parameters."""
         times = other.seq_len / self.workload.seq_len
         grows = [
             (each._replace(nbytes=each.nbytes * (times if set(each.axes) & set(HEAD_AXES) else 1)), hides)
@@ -214,12 +214,12 @@ def simulated_step_model(
 
 
 def layers_run(workload: Workload) -> list[int]:
-    """How many layers are run in place of a whole model's: LAYERS_RUN, of a pattern's times its length."""
+    """The numbers of layers that run in place of a whole model: LAYERS_RUN, times the length of a pattern."""
     return [times * len(pattern_of(workload.attention)) for times in LAYERS_RUN]
 
 
 def with_fewer_layers(case: Measurement) -> list[Measurement]:
-    """What is run in place of a training step that has more layers than `layers_run`: the same with so many."""
+    """The cases that run in place of a training step with more layers than `layers_run`: the same with fewer layers."""
     run = layers_run(case.workload)
     if case.status != "ok" or case.workload.passes != STEP or (case.workload.layers or 0) <= max(run):
         return [case]
@@ -227,9 +227,9 @@ def with_fewer_layers(case: Measurement) -> list[Measurement]:
 
 
 def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measurement:
-    """The whole model's step from those of `with_fewer_layers`: as many layers more of what a layer takes in them.
-    Samples were taken in turns, so the i-th of each together give one of the whole, but where more layers took no
-    longer: something else did."""
+    """The whole model's step from the results of `with_fewer_layers`: each further layer adds the time of a layer in
+    them. Samples were taken in alternation, so the i-th samples together give one sample of the whole, unless more
+    layers took no longer: then the machine was disturbed."""
     bad = next((each for each in made if each.status != "ok"), None)
     if len(made) == 1 or bad:
         return replace(bad, workload=case.workload) if bad else made[0]
@@ -255,7 +255,7 @@ def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measure
         ci95_s=interval,
         bytes={name: round(whole((less.bytes or {}).get(name, 0), sent)) for name, sent in (more.bytes or {}).items()},
         peak_bytes=None,
-        profile=None,  # a profile is of the layers that ran
+        profile=None,  # a profile shows only the layers that ran
         step_parts={"layers": layers * layer_s, "the rest": median_s - layers * layer_s},
         cost_source=CostSource(
             source=CostOrigin.FEW_LAYERS,
@@ -268,7 +268,7 @@ def from_fewer_layers(case: Measurement, made: Sequence[Measurement]) -> Measure
 
 
 def with_step_time(case: Measurement, parts: StepModel, kind: str, source: str) -> Measurement:
-    """The case with the time of its step, what limits it and how it scales; `source` is that of its overlap."""
+    """The case with the time of its step, its limits and its scaling; `source` is the source of its overlap."""
     found = parts.timed()
     return replace(
         case,

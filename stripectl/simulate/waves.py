@@ -1,8 +1,8 @@
 """Thread blocks of a GPU kernel on its processors: work is rounded up to waves.
 
-A thread block takes a block of queries (in the backward pass, of keys) of one head against all that it meets, tile by
-tile, and a processor that is done takes the next block in the order in which the kernel starts them: the blocks of one
-head, then those of the next. So eight heads of 256 queries take as long as eight of 2,048 on a GPU of 132 processors.
+A thread block computes a block of queries (in the backward pass, of keys) of one head with all its keys, tile by tile.
+A processor that has finished takes the next block in the order in which the kernel starts them: the blocks of one head,
+then of the next. Eight heads of 256 queries therefore take as long as eight of 2,048 on a GPU of 132 processors.
 """
 
 import heapq
@@ -16,22 +16,22 @@ from stripectl.core.layout import MaskBlock, Tile, column_tiles, row_limits, row
 
 
 class Wave(NamedTuple):
-    """Seconds that a processor of a GPU takes for a tile of a block, and that a call takes; `block` holds the queries
-    (backward: keys) that a thread block takes at once, and the keys of a tile."""
+    """Seconds of a processor of a GPU per tile of a block, and seconds per call; `block` holds the queries (backward:
+    keys) of a thread block, and the keys of a tile."""
 
     tile_s: float
     call_s: float
     block: Tile
 
 
-MAX_EXACT_BLOCKS = 64  # blocks a processor: beyond it, rounding up is less than 1 %
+MAX_EXACT_BLOCKS = 64  # blocks per processor; beyond it, rounding up is less than 1 %
 
 
 def busiest_processor(
     bands: Sequence[MaskBlock], block: Tile, heads: int, processors: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(tiles of the processor with the most, calls of the kernel) on each device for a pair of shards: a rectangle
-    that holds a live score is a call."""
+    """(tiles of the processor with the most, calls of the kernel) on each device for a pair of shards; each rectangle
+    with a live score is a call."""
     tiles = calls = np.zeros(1, int)
     for band in bands:
         blocks = blocks_of(band, block)
@@ -52,14 +52,14 @@ def blocks_of(band: MaskBlock, block: Tile) -> np.ndarray:
 
 
 def transposed(band: MaskBlock) -> MaskBlock:
-    """The rectangle with keys for queries, as a backward pass goes through it. Limits of documents are not turned:
+    """The rectangle with queries and keys exchanged, for a backward pass. Limits of documents are not transposed:
     kernels that run in waves have none."""
     return band._replace(row=band.col, col=band.row, rows=band.cols, cols=band.rows, low=-band.high, high=-band.low)
 
 
 @lru_cache(2**12)
 def makespan(blocks: tuple[int, ...], heads: int, processors: int) -> int:
-    """Tiles of the processor with the most, where each that is done takes the next block."""
+    """Tiles of the processor with the most, where each processor that has finished takes the next block."""
     live = [each for each in blocks if each]
     if not live:
         return 0

@@ -1,1 +1,1 @@
-"""Statistics, a method a file."""
+"""Statistics, one method per file."""

@@ -1,19 +1,19 @@
 """Where a series of runs changes its level.
 
-What is counted, or computed without a clock, is exact: every change is one. Of noisy values:
+Values that are counted, or computed without a clock, are exact: every difference is a change. For noisy values:
 
 1. Candidates come from kernel change-point detection (Arlot, Celisse and Harchaoui 2019) on the logarithms, as the
-   cheapest partition of all (Jackson et al. 2005) into levels of MIN_LEVEL_RUNS runs or more. The Gaussian kernel is
-   WIDTH deviations of the noise wide, which the differences of neighbours tell whatever the levels are, and bounds what
-   an outlier weighs.
-2. A candidate stands where a rank test (Mann and Whitney) tells the levels beside it apart, at ALPHA shared out among
-   all the places where the series might change (Bonferroni), and their medians differ by SIZE. The weakest goes first,
-   and what it parted is tested as one level.
+   cheapest partition (Jackson et al. 2005) into levels of MIN_LEVEL_RUNS runs or more. The Gaussian kernel is WIDTH
+   standard deviations of the noise wide, which the differences between neighbours give whatever the levels are, and
+   limits the weight of an outlier.
+2. A candidate is a change where a rank test (Mann and Whitney) distinguishes the levels on both sides, at ALPHA
+   divided by the number of places where the series might change (Bonferroni), and their medians differ by SIZE. The
+   weakest candidate is dropped first, and the levels that it separated are tested as one level.
 
-So fewer than ENOUGH runs hold no sure change, since ranks tell no fewer than five and five apart; behind eleven runs
-three are enough. False alarms, by `benchmarks/change_points.py`: of series that do not change (10 to 100 runs, a spread
-of 1 to 5 %, every twentieth run an outlier) 0.3 % show a change, 1.0 % at the most; where neighbours are alike (a
-correlation of 0.3) 2.5 %, 5.8 % at the most, since noise that stays for several runs is a change to any test of ranks.
+A change can be confirmed only with ENOUGH runs, because ranks distinguish no fewer than five runs from five; after
+eleven runs three are enough. False alarms, by `benchmarks/change_points.py`: of constant series (10 to 100 runs, a
+spread of 1 to 5 %, every twentieth run an outlier) 0.3 % show a change, at most 1.0 %; with correlated neighbours (a
+correlation of 0.3) 2.5 %, at most 5.8 %, because noise that persists over several runs is a change to any rank test.
 """
 
 import itertools
@@ -34,12 +34,12 @@ ALPHA = 0.05
 MIN_CHANGE = 0.02
 PENALTY = 0.6  # of a change, times the logarithm of the number of runs
 WIDTH = 2.0
-ROUNDING = 1e-9  # a relative difference that arithmetic in another order makes
+ROUNDING = 1e-9  # a relative difference that another order of arithmetic causes
 
 
 @dataclass(frozen=True)
 class LevelChange:
-    """From the run at index `at` on, the level is `after`; before, it was `before`. `interval` is that of `ratio`."""
+    """From the run at index `at` on, the level is `after`; before, it was `before`. `interval` belongs to `ratio`."""
 
     at: int
     before: float
@@ -48,17 +48,17 @@ class LevelChange:
 
     @property
     def ratio(self) -> float | None:
-        """The new level over the old one, minus 1; None where that was 0."""
+        """The new level divided by the old one, minus 1; None where the old level is 0."""
         return relative(self.before, self.after)
 
 
 def relative(before: float, after: float) -> float | None:
-    """How much more the second is than the first, as a share of that."""
+    """The second value's increase over the first, as a fraction of the first."""
     return after / before - 1 if before else None
 
 
 def level_changes(values: Sequence[float], exact: bool) -> list[LevelChange]:
-    """Where values, in order of time, change their level."""
+    """The places where values, in order of time, change their level."""
     if exact:
         pairs = enumerate(itertools.pairwise(values), 1)
         return [LevelChange(at, old, new) for at, (old, new) in pairs if not math.isclose(old, new, rel_tol=ROUNDING)]
@@ -96,13 +96,13 @@ def candidates(values: Sequence[float]) -> list[int]:
 
 
 def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> list[int]:
-    """Where the levels begin, but the first, of the cheapest partition into levels of MIN_LEVEL_RUNS runs or more: each
-    level costs the spread of its runs by a Gaussian kernel so wide, and each change the penalty. Time grows with the
-    square of the number of runs."""
+    """The begins of the levels, except the first, in the cheapest partition into levels of MIN_LEVEL_RUNS runs or more:
+    each level costs the spread of its runs by a Gaussian kernel of this width, and each change costs the penalty. Time
+    grows with the square of the number of runs."""
     import numpy as np
 
     count = len(signal)
-    cost, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)  # of the cheapest partition of the runs before
+    cost, begins = np.full(count + 1, np.inf), np.zeros(count + 1, int)  # the cheapest partition of the runs before
     cost[0] = -penalty
     alike = np.zeros(count)  # kernel of all pairs of runs from one to the end of a level
     for end in range(1, count + 1):
@@ -121,7 +121,7 @@ def cheapest_partition(signal: "np.ndarray", width: float, penalty: float) -> li
 
 
 def confirmed(values: Sequence[float], found: Sequence[int]) -> list[int]:
-    """Those of the candidates that are sure."""
+    """The candidates that the test confirms."""
     kept, places = list(found), len(values) - 2 * MIN_LEVEL_RUNS + 1
     while kept:
         ends = [0, *kept, len(values)]
@@ -135,7 +135,7 @@ def confirmed(values: Sequence[float], found: Sequence[int]) -> list[int]:
 
 
 def chance_of_no_change(before: Sequence[float], after: Sequence[float]) -> float:
-    """The p-value of two levels being one; infinite where they are too near."""
+    """The p-value for two levels being equal; infinite where their medians are too close."""
     from scipy import stats
 
     old, new = median(before), median(after)

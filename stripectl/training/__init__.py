@@ -1,1 +1,1 @@
-"""A transformer under a plan: its attention for anybody's code, a decoder, and the training step."""
+"""A transformer under a plan: its attention for any program, a decoder, and the training step."""

@@ -1,4 +1,4 @@
-"""A plan inside somebody's own program: its attention over their mesh, and where the sequence's tokens lie meanwhile.
+"""A plan inside your own program: its attention over your mesh, and the order of a sequence's tokens.
 
 Letters: B batch, T positions in the layout's order, N query heads, K key/value heads, H head_dim.
 """
@@ -37,31 +37,32 @@ def sequence_parallel_attention(
     decay: str = "1",
     features: str = "none",
 ) -> jax.Array:
-    """Attention by a plan's scheme, layout and kernel; call it in your own jit, and differentiate through it.
+    """Attention by a plan's scheme, layout and kernel. Call it inside your own jit, and differentiate through it.
 
-    The gradient is the scheme's own backward pass where it has one, else its transpose. Scores are scaled by
-    head_dim ** -0.5; a plan with a kernel of linear attention computes that, scaled by nothing. Exact: the program is
-    the one that `stripectl bench` times and checks.
+    The gradient is the scheme's own backward pass where it has one, else the transpose. Scores are scaled by
+    head_dim ** -0.5; a plan with a linear attention kernel computes linear attention, without scaling. Exact: this is
+    the program that `stripectl bench` times and checks.
 
     Args:
-        q_BTNH: (batch, positions, heads, head_dim), as jax.nn.dot_product_attention has it; float32 or bfloat16, the
+        q_BTNH: (batch, positions, heads, head_dim), as in jax.nn.dot_product_attention; float32 or bfloat16, with
             positions in the plan's layout (`positions`).
-        k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads. Values may have heads of another
-            size, which the output has too.
+        k_BTKH, v_BTKH: (batch, positions, kv_heads, head_dim); kv_heads divides heads. Values may have another head
+            size, which the output then has too.
         plan: a plan or its text, `ring/striped@ring=4,tensor=2`; without a mesh it takes the sizes of `mesh`, without a
             tile the kernel's default.
-        mesh: the mesh of the arrays: batch lies over its axes `data` and `fsdp`, positions over `ring` and the other
-            axes of a sequence, heads over `tensor`. None: this is called inside a shard_map of your own over such axes,
-            with one device's part of each array, and the plan names its mesh.
-        mask: `causal`, `full`, or `sliding:4k`: each query sees so many keys, with its own.
-        documents: int32 (batch, documents), where several are packed in a sequence: the position that each begins at,
-            ascending from 0, filled up with the sequence's length. A query sees the keys of its own document. Lies as
-            the batch does, on every device of a sequence.
-        decay: of linear attention what is left of a state after a token: a number, or `tnl`, a head each.
-        features: of linear attention the map of queries and keys: `none`, or `elu` (1 + elu).
+        mesh: the mesh of the arrays: batch is sharded over its axes `data` and `fsdp`, positions over `ring` and the
+            other axes of a sequence, heads over `tensor`. None: this is called inside your own shard_map over such
+            axes, with one device's part of each array, and the plan names its mesh.
+        mask: `causal`, `full`, or `sliding:4k`: each query sees 4k keys, its own included.
+        documents: int32 (batch, documents), where several documents are packed in a sequence: the position at which
+        each
+            begins, ascending from 0, padded with the sequence's length. A query sees only the keys of its own document.
+            Sharded like the batch, with a copy on every device of a sequence.
+        decay: for linear attention, the factor by which a state decays per token: a number, or `tnl`, one per head.
+        features: for linear attention, the map of queries and keys: `none`, or `elu` (1 + elu).
 
     Returns:
-        (batch, positions, heads, head_dim) in the dtype of q, lying over the axes as `mesh` says.
+        (batch, positions, heads, head_dim) in the dtype of q, sharded over the axes as `mesh` says.
 
     Raises:
         BadInput: the plan is unknown, does not fit the mesh or cannot compute these shapes; the message has the reason.
@@ -82,8 +83,8 @@ def sequence_parallel_attention(
 
 
 def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH, all global, of a plan with its tile
-    and all sizes."""
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD if there are documents) -> out_BNTH, all global arrays, for a plan
+    that names its tile and all sizes."""
     spec, attend = partition(plan), plan_attention(plan, workload, layer=True)
     specs = (spec,) * 3 + (PartitionSpec(spec[0]),) * (workload.documents is not None)
     mapped = jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=spec, check_vma=False)
@@ -99,11 +100,11 @@ def on_mesh(plan: Plan, workload: Workload, mesh: Mesh | AbstractMesh) -> Callab
 def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None = None) -> np.ndarray:
     """int32 (seq_len,): the position in the text of each row of the arrays that a plan's attention takes.
 
-    Permute tokens and targets once, `tokens[:, positions(plan, seq_len)]`, and give the same array to what depends
-    on positions, such as rotary embeddings; nothing inside a layer moves then. `np.argsort` of it is the way back.
+    Permute tokens and targets once, `tokens[:, positions(plan, seq_len)]`, and use the same array wherever positions
+    matter, such as in rotary embeddings; layers then move no tokens. `np.argsort` gives the inverse.
 
     Raises:
-        BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot cut such a sequence.
+        BadInput: the plan is unknown, names no mesh while `mesh` is None, or cannot shard such a sequence.
     """
     plan = plan_on_mesh(plan, mesh)
     layout = layouts[plan.layout]
@@ -113,23 +114,24 @@ def positions(plan: Plan | str, seq_len: int, mesh: Mesh | AbstractMesh | None =
 
 
 def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
-    """The plan with the mesh's sizes; a mesh of None is the plan's, which inside a shard_map is the one around it.
+    """The plan with the mesh's sizes; with None the plan's own mesh, which must equal the mesh of the surrounding
+    shard_map.
 
     Raises:
-        BadInput: they differ, or neither says.
+        BadInput: they differ, or neither has sizes.
     """
     plan = parse_plan(plan) if isinstance(plan, str) else plan
     if mesh is None:
         if plan.mesh is None:
-            raise BadInput(f"{plan} says no sizes and there is no mesh. Write {plan}@ring=4, or give the mesh.")
+            raise BadInput(f"{plan} names no sizes and there is no mesh. Write {plan}@ring=4, or pass a mesh.")
         return plan
     there: Mapping[str, int] = {axis: size for axis, size in mesh.shape.items() if size > 1}
     if strange := [axis for axis in there if axis not in AXES]:
         raise BadInput(
             f"the mesh has an axis {strange[0]}; plans have {', '.join(AXES)}. Rename it, or call this with mesh=None "
-            f"inside a shard_map of your own."
+            f"inside your own shard_map."
         )
-    if plan.mesh is None or not (plan.mesh or schemes[plan.scheme].axes):  # one without axes names none by itself
+    if plan.mesh is None or not (plan.mesh or schemes[plan.scheme].axes):  # a scheme without axes names no mesh itself
         return replace(plan, mesh=make_mesh(there))
     if plan.axes != there:
         raise BadInput(f"{plan} is not for the mesh {', '.join(f'{axis}={size}' for axis, size in there.items())}.")
@@ -137,22 +139,22 @@ def plan_on_mesh(plan: Plan | str, mesh: Mesh | AbstractMesh | None) -> Plan:
 
 
 def mesh_platform(mesh: Mesh | AbstractMesh | None) -> str:
-    """The kind of hardware that a mesh is made of: cpu, gpu or tpu."""
+    """The kind of hardware of a mesh: cpu, gpu or tpu."""
     return mesh.devices.flat[0].platform if isinstance(mesh, Mesh) else jax.default_backend()
 
 
 def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: bool, **kept: Any) -> Workload:
-    """What arrays ask for that are one of so many parts of batch, positions and heads; `kept` of a workload as given.
+    """The workload of arrays that are shards over `parts` of batch, positions and heads; `kept` are fields as given.
 
     Raises:
-        BadInput: their shapes or dtypes do not go together.
+        BadInput: their shapes or dtypes do not fit together.
     """
     shapes, dtypes = [x.shape for x in (q_BTNH, k_BTKH, v_BTKH)], {str(x.dtype) for x in (q_BTNH, k_BTKH, v_BTKH)}
     rows_alike = len({shape[:2] for shape in shapes}) == 1 and shapes[1][:3] == shapes[2][:3]
     if any(len(x) != 4 for x in shapes) or not rows_alike or shapes[0][3] != shapes[1][3] or len(dtypes) > 1:
         raise BadInput(
-            f"queries, keys and values are (batch, positions, heads, head_dim) of one dtype; queries may have more "
-            f"heads and values heads of another size, not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
+            f"queries, keys and values must be (batch, positions, heads, head_dim) of one dtype; queries may have more "
+            f"heads, and values another head size, not {', '.join(map(str, shapes))} in {', '.join(sorted(dtypes))}."
         )
     (batch, rows, heads, head_dim), kv_heads = shapes[0], shapes[1][2]
     return Workload(
@@ -169,17 +171,17 @@ def workload_of_arrays(q_BTNH, k_BTKH, v_BTKH, parts: Sequence[int], packed: boo
 
 
 def attention_inside_shard_map(plan: Plan, workload: Workload) -> Callable:
-    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD where documents are) -> out_BNTH of one device, where the axes of the
-    shard_map around this are the plan's.
+    """attention(q_BNTH, k_BKTH, v_BKTH, starts_BD if there are documents) -> out_BNTH on one device, inside a shard_map
+    whose axes are the plan's.
 
     Raises:
-        BadInput: they are not.
+        BadInput: the axes differ.
     """
     for axis, size in plan.axes.items():
         try:
             found = lax.axis_size(axis)
         except NameError:
-            raise BadInput(f"no shard_map with an axis {axis} is around this, which {plan} needs.") from None
+            raise BadInput(f"the surrounding shard_map has no axis {axis}, which {plan} needs.") from None
         if found != size:
-            raise BadInput(f"{plan} needs {axis}={size} and the shard_map around this has {axis}={found}.")
+            raise BadInput(f"{plan} needs {axis}={size}, but the surrounding shard_map has {axis}={found}.")
     return plan_attention(plan, workload, layer=True)

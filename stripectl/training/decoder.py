@@ -1,14 +1,14 @@
-"""A decoder of LLaMA's kind (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
+"""A decoder like LLaMA (Touvron et al. 2023): RMSNorm, rotary positions, grouped attention by a plan, SwiGLU.
 
-Linear attention divides nothing by itself: its output is normed, a head at a time and without a scale (Qin et al. 2022,
-arXiv:2210.10340).
+Linear attention does not normalise its scores, so its output gets a norm, per head and without a scale (Qin et al.
+2022, arXiv:2210.10340).
 
-Rotary embeddings are those of the layout's positions, so that a sequence that was permuted once at the input passes
-through every layer as it lies. Layers are stacked, and a scan goes through them. What a compiled step takes is told by
-the scopes that are opened here (`schedule.SECTIONS`).
+Rotary embeddings use the layout's positions, so a sequence that was permuted once at the input passes through all
+layers in this order. Layers are stacked, and a scan iterates over them. The scopes opened here (`schedule.SECTIONS`)
+attribute a compiled step's costs to its parts.
 
 Letters: B batch, T positions in the layout's order, D hidden, N heads, K key/value heads, H head_dim, F feed-forward,
-V vocabulary; as in `sharding` P parts of the batch, G sequences of a part, S shards, R rows of a shard, C of a chunk.
+V vocabulary; as in `sharding` P parts of the batch, G sequences per part, S shards, R rows per shard, C rows per chunk.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,25 +22,25 @@ from jax import lax
 from stripectl.core.model_config import Model
 from stripectl.training.sharding import Dims, ParameterSharding
 
-INITIAL = 0.02  # the standard deviation of initial parameters; of those that end a branch over sqrt(2 layers) (GPT-2)
+INITIAL = 0.02  # standard deviation of initial parameters; divided by sqrt(2 layers) at the end of a branch (GPT-2)
 EPSILON = 1e-5
 ROTARY_BASE = 10000.0  # Su et al. 2021; Llama 3 has 500000
 Rotation = tuple[jax.Array, jax.Array]
 
 
 def unit(x: jax.Array) -> jax.Array:
-    """x over its root mean square along the last dimension, in float32."""
+    """x divided by its root mean square along the last dimension, in float32."""
     wide = x.astype(jnp.float32)
     return wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + EPSILON)
 
 
 def normed(x_PGSRD, scale_PSD):
-    """x over its root mean square, times a scale (Zhang and Sennrich 2019)."""
+    """x divided by its root mean square, times a scale (Zhang and Sennrich 2019)."""
     return (unit(x_PGSRD) * scale_PSD[:, None, :, None]).astype(x_PGSRD.dtype)
 
 
 class Attention(NamedTuple):
-    """A layer's: compute(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH, and whether its output is normed."""
+    """A layer's attention: compute(q_BNTH, k_BKTH, v_BKTH) -> out_BNTH, and whether its output gets a norm."""
 
     compute: Callable
     norms: bool
@@ -51,13 +51,13 @@ class Attention(NamedTuple):
 
 
 def rotation(positions_T: jax.Array, head_dim: int, base: float) -> Rotation:
-    """(cosines, sines), float32 (positions, head_dim / 2), of the angles of Su et al. 2021, section 3.2.2."""
+    """(cosines, sines), float32 (positions, head_dim / 2), of the angles in Su et al. 2021, section 3.2.2."""
     angles = positions_T[:, None].astype(jnp.float32) * base ** (-jnp.arange(0, head_dim, 2) / head_dim)
     return jnp.cos(angles), jnp.sin(angles)
 
 
 def rotated(x_BNTH: jax.Array, turn: Rotation) -> jax.Array:
-    """Queries or keys turned by their positions; a pair is a row's i-th entry and the i-th of its second half."""
+    """Queries or keys rotated by their positions; a pair is a row's i-th entry and the i-th of its second half."""
     cos, sin = turn
     a, b = jnp.split(x_BNTH.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BNTH.dtype)
@@ -72,11 +72,11 @@ def swiglu(weights, x_PGSCD):
 
 
 def cross_entropy(weights, x_PGSCD, targets_PGSC):
-    """float32, the shape of the targets: minus the log-probability of each. Only this block's logits ever exist."""
+    """float32, the shape of the targets: minus the log-probability of each. Only this block's logits are in memory."""
     scale, head = (weight.astype(x_PGSCD.dtype) for weight in weights)
     y = normed(x_PGSCD, scale)
     logits_PGSCV = jnp.einsum("pgscd,psdv->pgscv", y, head, preferred_element_type=jnp.float32)
-    # A masked sum instead of an index: each device of `tensor` has some of the vocabulary, and only sums travel.
+    # A masked sum instead of an index: each device of `tensor` has a part of the vocabulary, and only sums are sent.
     hit_PGSCV = jax.nn.one_hot(targets_PGSC, logits_PGSCV.shape[-1], dtype=jnp.bool_)
     return jax.nn.logsumexp(logits_PGSCV, axis=-1) - jnp.sum(jnp.where(hit_PGSCV, logits_PGSCV, 0), axis=-1)
 
@@ -97,7 +97,7 @@ class Layer(nnx.Module):
         self.down = normal(rngs, (model.feed_forward, d), ("tensor", "hidden"), last)
 
     def __call__(self, x_PGSRD: jax.Array, turn: Rotation, attend: Attention, place: ParameterSharding) -> jax.Array:
-        """The layer's output, the shape and sharding of its input."""
+        """The layer's output, with the shape and sharding of its input."""
         with jax.named_scope("projections"):
             y = normed(x_PGSRD, place.copies(self.attention_norm))
 
@@ -129,8 +129,8 @@ class Decoder(nnx.Module):
     def losses(
         self, tokens_BT, targets_BT, turn: Rotation, pattern: Sequence[Attention], place: ParameterSharding
     ) -> jax.Array:
-        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens. Layers
-        have the attention of a pattern, again and again."""
+        """float32 (batch, positions): the cross-entropy of each target, in the layout's order like the tokens. The
+        attention of layers follows a pattern, which repeats."""
         with jax.named_scope("embedding"):
             take = jax.vmap(jax.vmap(lambda table, tokens: table[tokens], (0, 1), 1))  # over P, S; G and R are tokens
             x = take(place.copies(self.embedding), place.split(tokens_BT)).astype(place.dtype)

@@ -1,16 +1,16 @@
-"""Where a training step's arrays lie on a plan's mesh, said by constraints: the compiler moves what has to move.
+"""The sharding of a training step's arrays on a plan's mesh, as constraints: the compiler adds the communication.
 
-Tokens lie over the batch's and the sequence's axes, a layer's heads, feed-forward and vocabulary over `tensor`. A
-parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020), gathered
-where a layer uses it, and its gradient scattered back. With ZeRO-1 that is where its optimizer state is stored alone:
-gradients are scattered, and what the optimizer makes of parameters is gathered; with `zero=0` all is as it is used.
-Hidden states between a layer's matrices lie in rows over the axes that a scheme says (Megatron-SP: `tensor`).
+Tokens are sharded over the batch's and the sequence's axes; a layer's heads, feed-forward and vocabulary over `tensor`.
+A parameter is *stored* in shards over `fsdp` and the sequence's axes as well (ZeRO-3, Rajbhandari et al. 2020); it is
+gathered where a layer uses it, and its gradient is reduce-scattered. With ZeRO-1 only its optimizer state is stored so:
+gradients are reduce-scattered, and updated parameters are gathered; with `zero=0` everything is stored as it is used.
+Hidden states between a layer's matrices are sharded by rows over the axes that a scheme names (Megatron-SP: `tensor`).
 
-Feed-forward and loss work *blockwise* (Liu and Abbeel 2023): on a chunk of the rows of every shard at a time, so that
-chunking moves no data, with the intermediate results of one chunk in memory, in the backward pass too.
+Feed-forward and loss work *blockwise* (Liu and Abbeel 2023), on a chunk of the rows of every shard at a time, so that
+chunks move no data. The intermediate results of only one chunk are in memory, in the backward pass too.
 
-Letters: B batch, T positions in the layout's order. Inside a step both are cut as they lie: P parts of the batch with G
-sequences each, S shards of the sequence with R rows each, of which C are a chunk.
+Letters: B batch, T positions in the layout's order. Inside a step both are split by their sharding: P parts of the
+batch with G sequences each, and S shards of the sequence with R rows each, of which C form a chunk.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,16 +29,16 @@ from stripectl.core.scheme import schemes
 from stripectl.execute.attend import recompute_in_backward
 from stripectl.execute.attention import ATTENTION
 
-# A dimension's name -> the axes of the mesh it lies over where it is used, and where it is stored.
+# A dimension's name -> the mesh axes that shard it where it is used, and where it is stored.
 USED = {"batch": BATCH_AXES, "sequence": SEQUENCE_AXES, "tensor": HEAD_AXES, "features": HEAD_AXES, "hidden": ()}
 STORED = USED | {"hidden": STORED_AXES, "features": (*HEAD_AXES, *STORED_AXES)}
 Dims = tuple[str | None, ...]
-# What no policy keeps: it is the input again in another place or form, and keeping it would keep gathered parameters.
+# No policy keeps these: they repeat the input in another place or form, and would keep gathered parameters.
 MOVES = ("sharding_constraint", "convert_element_type", "broadcast_in_dim", "reshape", "transpose")
 
 
 def save_everything(primitive: Any, *_: Any, **__: Any) -> bool:
-    """The policy that keeps all that was computed."""
+    """The policy that keeps everything that was computed."""
     return primitive.name not in MOVES
 
 
@@ -53,14 +53,14 @@ POLICIES: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class ParameterSharding:
-    """A plan on its mesh, with the dtype that layers compute in."""
+    """A plan on its mesh, with the dtype in which layers compute."""
 
     plan: Plan
     mesh: Mesh
     dtype: str
 
     def spec(self, dims: Dims, axes: dict[str, tuple[str, ...]] = USED) -> PartitionSpec:
-        """The axes of the mesh that dimensions lie over, by their names."""
+        """The mesh axes that shard dimensions, by their names."""
         known = axes | {"rows": schemes[self.plan.scheme].row_axes}
         used = ([axis for axis in known[dim] if self.plan.size(axis) > 1] if dim else [] for dim in dims)
         return PartitionSpec(*(tuple(each) or None for each in used))
@@ -70,17 +70,17 @@ class ParameterSharding:
         return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.parameter_axes else USED))
 
     def updated(self, dims: Dims) -> NamedSharding:
-        """The sharding of a parameter's optimizer state, and of the parameter and gradient that go with it there."""
+        """The sharding of a parameter's optimizer state, and of the parameter and gradient during the update."""
         return NamedSharding(self.mesh, self.spec(dims, STORED if self.plan.optimizer_axes else USED))
 
     def laid(self, x: jax.Array, *dims: str | None) -> jax.Array:
-        """x over the axes of its dimensions; those not named lie whole."""
+        """x sharded over the axes of its dimensions; other dimensions are whole."""
         return lax.with_sharding_constraint(x, NamedSharding(self.mesh, self.spec(dims)))
 
     def copies(self, parameter: Any) -> jax.Array:
-        """(P, S, ...) of a parameter (an nnx.Param with `dims`): a gathered copy for every device along batch and
-        sequence. Its values are those of the computing dtype, and so are the bytes that travel. The copies' gradients
-        add up in float32: each on its device, through a loop over chunks too, then all of them, once."""
+        """(P, S, ...) copies of a parameter (an nnx.Param with `dims`): a gathered copy for every device along batch
+        and sequence, in the computing dtype, in which it is also sent. The copies' gradients are summed in float32: on
+        each device first, also through a loop over chunks, then over all devices, once."""
         dims: Dims = parameter.dims
         whole: Any = gather_parameter(self, dims, parameter[...])
         shape = (self.plan.product(BATCH_AXES), self.plan.product(SEQUENCE_AXES), *whole.shape)
@@ -93,19 +93,19 @@ class ParameterSharding:
         return x.reshape(parts, batch // parts, *middle, shards, x.shape[at] // shards, *x.shape[at + 1 :])
 
     def join(self, x: jax.Array, at: int = 1) -> jax.Array:
-        """What `split` made, as it was."""
+        """The inverse of `split`."""
         parts, group, *middle = x.shape[: at + 1]
         shards, rows, *rest = x.shape[at + 1 :]
         return x.reshape(parts * group, *middle, shards * rows, *rest)
 
     def remat(self, layer: Callable) -> Callable:
-        """A layer that keeps for its backward pass what the plan's policy says."""
+        """A layer that keeps the values of the plan's policy for its backward pass."""
         return jax.checkpoint(layer, policy=POLICIES[self.plan.remat])
 
     def blockwise(self, compute: Callable, copies: Sequence[jax.Array], *arrays_PGSR: jax.Array) -> jax.Array:
-        """compute(copies of parameters, *blocks_PGSC...) -> block_PGSC..., a chunk of every shard's rows at a time.
+        """compute(copies of parameters, *blocks_PGSC...) -> block_PGSC..., for a chunk of every shard's rows at a time.
 
-        Arrays are (P, G, S, R, ...), and so is the result.
+        Arrays and the result are (P, G, S, R, ...).
         """
         rows = arrays_PGSR[0].shape[3]
         chunk = self.plan.chunk_rows(rows)
@@ -127,7 +127,7 @@ class ParameterSharding:
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def gather_parameter(placement: ParameterSharding, dims: Dims, stored: jax.Array) -> jax.Array:
-    """A stored parameter where it is used; the gradient goes back to where it is stored."""
+    """A stored parameter gathered where it is used; its gradient is scattered back."""
     narrow = lax.with_sharding_constraint(stored.astype(placement.dtype), placement.stored(dims))
     return placement.laid(narrow, *dims).astype(stored.dtype)
 
@@ -137,7 +137,7 @@ def _gather_forward(placement, dims, stored):
 
 
 def _gather_backward(placement, dims, _, gradient):
-    # First the sum, then the shards: one step would let the compiler move activations to where the shards are.
+    # The sum first, then the shards: in one step, the compiler might move activations to the shards.
     return (lax.with_sharding_constraint(placement.laid(gradient, *dims), placement.updated(dims)),)
 
 
@@ -145,7 +145,7 @@ gather_parameter.defvjp(_gather_forward, _gather_backward)
 
 
 def shardings(lies: Callable[[Dims], NamedSharding], state: nnx.State, stacked: str) -> nnx.State:
-    """How every parameter of a state lies; below `stacked` they have a leading dimension of layers."""
+    """The sharding of every parameter of a state; parameters below `stacked` have a leading dimension of layers."""
 
     def one(path, variable):
         dims = variable.get_metadata("dims")

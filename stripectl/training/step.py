@@ -1,4 +1,4 @@
-"""A training step of a model under a plan: loss, gradients and AdamW over a mesh, everything sharded as the plan says.
+"""A training step of a model under a plan: loss, gradients and AdamW over a mesh, all sharded by the plan.
 
     training = make_training("1b", "ring/striped@data=2,ring=4,chunk=512", seq_len=8192, batch=2)
     state = training.init(seed=0)
@@ -34,7 +34,7 @@ from stripectl.training.sharding import ParameterSharding, shardings
 
 
 class Batch(NamedTuple):
-    """A batch in the layout's order; `positions` are the same for every sequence."""
+    """A batch in the layout's order; `positions` are equal for all sequences."""
 
     tokens_BT: Any
     targets_BT: Any
@@ -42,14 +42,14 @@ class Batch(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a step changes: the parameters (an nnx.State of float32) and the optimizer's state."""
+    """The values that a step changes: parameters (an nnx.State of float32) and the optimizer's state."""
 
     parameters: Any
     optimizer: Any
 
 
 def adamw(learning_rate: float = 3e-4, weight_decay: float = 0.1) -> optax.GradientTransformation:
-    """AdamW (Loshchilov and Hutter 2019) with LLaMA's betas; gradients clipped at a norm of 1, scales do not decay."""
+    """AdamW (Loshchilov and Hutter 2019) with LLaMA's betas; gradients clipped at a norm of 1, no decay of scales."""
 
     def decays(parameters):
         return nnx.map_state(lambda _, each: each.replace(len(each.get_metadata("dims")) > 1), parameters)
@@ -60,7 +60,7 @@ def adamw(learning_rate: float = 3e-4, weight_decay: float = 0.1) -> optax.Gradi
 
 @dataclass(frozen=True)
 class Training:
-    """A model under a plan, which has its mesh and tile, for a workload; `make_training` checks that they fit."""
+    """A model under a plan that names its mesh and tile, for a workload; `make_training` checks that they fit."""
 
     model: Model
     workload: Workload
@@ -75,7 +75,7 @@ class Training:
 
     @property
     def whole(self) -> NamedSharding:
-        """Of what every device has, such as the loss."""
+        """The sharding of values that every device holds, such as the loss."""
         return NamedSharding(self.mesh, PartitionSpec())
 
     @cached_property
@@ -99,16 +99,16 @@ class Training:
 
     @cached_property
     def updated(self) -> Any:
-        """The sharding of parameters and gradients where the optimizer's state is."""
+        """The sharding of parameters and gradients during the optimizer's update."""
         return shardings(self.placement.updated, self.definition[1], "layers")
 
     def make(self, seed: int) -> State:
-        """A new State, wherever it is traced."""
+        """A new State; may be traced."""
         parameters = nnx.state(Decoder(self.model, nnx.Rngs(seed)))
         return State(parameters, self.optimizer.init(parameters))
 
     def init(self, seed: int) -> State:
-        """A new State, made where it lies; the same on every mesh."""
+        """A new State, made on its devices; equal on every mesh."""
         return jax.jit(partial(self.make, seed), out_shardings=self.shardings)()
 
     @property
@@ -127,7 +127,7 @@ class Training:
         """A batch from tokens in natural order, int (batch, seq_len + 1): the last is only a target."""
         length = self.workload.seq_len
         if tokens.shape != (self.workload.batch, length + 1):
-            raise BadInput(f"tokens are {tokens.shape}; a step takes {(self.workload.batch, length + 1)}.")
+            raise BadInput(f"tokens have shape {tokens.shape}; a step takes {(self.workload.batch, length + 1)}.")
         order = positions(self.plan, length)
         host = Batch(tokens[:, :-1][:, order].astype(np.int32), tokens[:, 1:][:, order].astype(np.int32), order)
 
@@ -138,7 +138,7 @@ class Training:
 
     @property
     def key(self) -> Any:
-        """Equal for steps that can take each other's state."""
+        """A key that is equal for steps that can take each other's state."""
         return self.model, self.plan.mesh, self.plan.zero
 
     def random_inputs(self) -> list[Any]:
@@ -151,7 +151,7 @@ class Training:
         return [self.place(np.random.default_rng(0).integers(0, self.model.vocabulary, shape))]
 
     def loss(self, parameters: Any, batch: Batch) -> jax.Array:
-        """float32 (): the mean cross-entropy of the batch, in nats a token."""
+        """float32 (): the mean cross-entropy of the batch, in nats per token."""
         turn = rotation(batch.positions_T, self.model.head_dim, self.rotary_base)
         turn = tuple(self.placement.laid(each, "sequence") for each in turn)
         decoder = nnx.merge(self.definition[0], parameters)
@@ -159,7 +159,7 @@ class Training:
 
     @property
     def pattern(self) -> list[Attention]:
-        """The attention of layers, again and again."""
+        """The attention of layers, as a pattern that repeats."""
         by_kind = {
             own.attention: on_mesh(plan, own, self.mesh) for _, own, plan in layer_groups(self.workload, self.plan)
         }
@@ -173,7 +173,7 @@ class Training:
 
     @cached_property
     def step(self) -> Any:
-        """(state, batch) -> (state, loss), jitted; the state that goes in is used up."""
+        """(state, batch) -> (state, loss), jitted; the input state is consumed."""
 
         def step(state: State, batch: Batch):
             loss, gradients = jax.value_and_grad(self.loss)(state.parameters, batch)
@@ -209,15 +209,15 @@ def make_training(
     Args:
         model: a model, its name, or the path of its YAML file.
         plan: a plan or its text; without a mesh it takes all devices, without a tile the kernel's default.
-        seq_len: tokens of a sequence, on all devices together.
-        batch: sequences of a step, on all devices together.
-        dtype: what layers compute in; parameters, gradients and optimizer state are float32.
-        devices: in the order of the mesh, the last axis fastest; None: those here, as JAX lays a mesh on links.
-        optimizer: any of optax; None: `adamw()`.
+        seq_len: tokens per sequence, over all devices.
+        batch: sequences per step, over all devices.
+        dtype: the dtype in which layers compute; parameters, gradients and optimizer state are float32.
+        devices: in the order of the mesh, the last axis fastest; None: the local devices, placed on links by JAX.
+        optimizer: any optax optimizer; None: `adamw()`.
         rotary_base: the base of the rotary angles.
 
     Raises:
-        BadInput: something is unknown, or does not fit; the message has the reason.
+        BadInput: a name is unknown, or the plan does not fit; the message has the reason.
     """
     model = Model.load(model) if isinstance(model, str) else model
     plan = with_mesh(parse_plan(plan) if isinstance(plan, str) else plan, len(devices or jax.devices()))

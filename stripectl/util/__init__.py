@@ -1,1 +1,1 @@
-"""Ground that knows nothing of attention: units, files, the disk cache."""
+"""Tools that know nothing about attention: units, files, the disk cache."""

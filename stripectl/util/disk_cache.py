@@ -1,4 +1,4 @@
-"""What took long to find out, kept on disk: one JSON file a key."""
+"""Results that took long to compute, kept on disk: one JSON file per key."""
 
 import functools
 import hashlib
@@ -12,13 +12,13 @@ from stripectl.util.files import PACKAGE, write_atomically
 
 
 def folder() -> Path:
-    """Where caches lie by the XDG base directory specification."""
+    """The folder of caches by the XDG base directory specification."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stripectl"
 
 
 @functools.cache
 def program_digest() -> str:
-    """Of every source of stripectl: whatever it makes and reads may change with any of them."""
+    """A digest of all sources of stripectl, because any of them may change what it stores."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -26,13 +26,13 @@ def program_digest() -> str:
 
 
 def path_of(key: Any) -> Path:
-    """The file of a key, which is anything that JSON can hold."""
+    """The file of a key, which is any JSON value."""
     text = json.dumps([program_digest(), key], sort_keys=True)
     return folder() / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
 
 
 def load(key: Any) -> Any:
-    """What was kept, or None: nothing was, or it cannot be read."""
+    """The stored value, or None where there is none or it cannot be read."""
     try:
         return json.loads(path_of(key).read_text())
     except (OSError, ValueError):
@@ -40,7 +40,7 @@ def load(key: Any) -> Any:
 
 
 def store(key: Any, value: Any) -> None:
-    """Keep it; where that cannot be, go on without."""
+    """Store a value; do nothing where that is not possible."""
     try:
         write_atomically(path_of(key), json.dumps(value))
     except BadInput:

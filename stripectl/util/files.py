@@ -1,6 +1,6 @@
-"""Finds what is found by listing a folder (profiles, templates, plug-ins) and writes files so that none is ever half.
+"""Finds data by listing a folder (profiles, templates, plug-ins), and writes files so that none is ever incomplete.
 
-`profiles/` and `templates/` lie inside the package in a wheel and beside it in a checkout.
+`profiles/` and `templates/` are inside the package in a wheel and next to it in a checkout.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from stripectl.errors import BadInput
 
 PACKAGE = Path(__file__).parents[1]
 MAX_YAML_BYTES, MAX_YAML_VALUES, MAX_NUMBER_DIGITS = 2**18, 2**17, 1000
-# What PyYAML lets through of Python's own on values that are not what they look like: `2020-99-99`, `1e`.
+# Python errors that PyYAML lets through for values that are not what they look like: `2020-99-99`, `1e`.
 YAML_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 INSTEAD = "\ufffd"
@@ -39,7 +39,7 @@ def data_folder(name: str) -> Path:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
-    """The error for a name that is not known: the nearest names, and all of them."""
+    """The error for an unknown name: the nearest names, and all names."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
@@ -47,11 +47,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a file, which a device or a pipe may have without end.
+    """The content of a file, at most `most` bytes, because a device or a pipe may have no end.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is larger, or nothing can have such a name.
+        ValueError: it is larger, or its name is not possible.
     """
     with path.open("rb") as file:
         content = file.read(most + 1)
@@ -61,8 +61,8 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 class PlainYaml(yaml.SafeLoader):
-    """Without tags, which say that a text is what it need not be, and with at most MAX_YAML_VALUES, where aliases make
-    a few lines stand for more than any memory holds."""
+    """YAML without tags, which give a text another type, and with at most MAX_YAML_VALUES values, because aliases make
+    a few lines stand for more values than any memory holds."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -77,7 +77,7 @@ class PlainYaml(yaml.SafeLoader):
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Of so few digits that Python prints it: `1:59:59:59...` counts in sixties."""
+        """An integer with few enough digits for Python to print it: `1:59:59:59...` counts in sixties."""
         if len(node.value) > MAX_NUMBER_DIGITS:
             raise yaml.constructor.ConstructorError(None, None, "a number has too many digits", node.start_mark)
         return super().construct_yaml_int(node)
@@ -87,8 +87,8 @@ PlainYaml.add_constructor("tag:yaml.org,2002:int", PlainYaml.construct_yaml_int)
 
 
 def count_values(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many there are in a node of YAML, what has an alias as often as that stands; without end in what holds
-    itself."""
+    """The number of values in a YAML node, where an alias counts as often as it occurs; infinite in a node that
+    contains itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -127,7 +127,7 @@ def load_profile(kind: str, folder: str, name: str) -> tuple[Path, Mapping[str, 
 
 @functools.cache
 def _shipped(path: Path, what: str) -> Mapping[str, Any]:
-    """A profile of this package, which nobody changes while it runs."""
+    """A profile of this package, which does not change while it runs."""
     return load_yaml(path, what)
 
 
@@ -138,8 +138,8 @@ def profile_names(folder: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. One that fails to import
-    is kept with its reason, so that `stripectl list` can show it."""
+    """Plug-ins of a kind, found by listing a package: each module's value named `attribute`. A plug-in that fails to
+    import is kept with its reason, so that `stripectl list` can show it."""
 
     package: str
     kind: str
@@ -159,7 +159,7 @@ class Catalogue:
             try:
                 module = importlib.import_module(f"{self.package}.{name}")
                 self._cache[name] = getattr(module, self.attribute)
-            except Exception as error:  # a plug-in may be anybody's code; one that breaks must not take the rest along
+            except Exception as error:  # a plug-in may be foreign code, and must not break the others
                 broken[name] = f"{type(error).__name__}: {error}"
         return dict(self._cache), broken
 
@@ -180,7 +180,7 @@ class Catalogue:
 
 
 def printable(value: Any) -> Any:
-    """Nested data, its names and texts as they may be shown."""
+    """Nested data with its names and texts made safe to print."""
     if isinstance(value, str):
         return value if value.isprintable() else UNSHOWN.sub(INSTEAD, value)
     if isinstance(value, dict):
@@ -191,23 +191,23 @@ def printable(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """A message in a line; of one that is long, which has somebody's input in its middle, both ends."""
+    """A message in one line; a long message, which has input in its middle, keeps both ends."""
     line = "".join(each if each.isprintable() else INSTEAD for each in " ".join(text.split()))
     half = MAX_LINE_CHARACTERS // 2
     return line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:half]} … {line[-half:]}"
 
 
 def utf8(text: str) -> str:
-    """The text with `?` for what UTF-8 cannot hold: JSON may hold half a character, and no file or drawing does."""
+    """The text with `?` for characters that UTF-8 cannot hold, because JSON may contain half a character."""
     return text.encode("utf-8", "replace").decode()
 
 
 def ensure_writable(folder: Path, option: str = "--output") -> None:
-    """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written;
-    leaves nothing behind.
+    """Fail now, not after minutes of measuring, where `folder`, which an option names, cannot be made or written.
+    Leaves nothing behind.
 
     Raises:
-        BadInput: it cannot.
+        BadInput: it cannot be written.
     """
     there = next(parent for parent in (folder, *folder.absolute().parents) if os.path.exists(parent))
     try:
@@ -220,7 +220,7 @@ def ensure_writable(folder: Path, option: str = "--output") -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write-then-rename: a reader, or a run killed at any moment, sees the old file or the new one, never half of one.
+    """Write a temporary file and rename it, so that a reader always sees the old or the new file, never half of one.
 
     Raises:
         BadInput: the folder cannot be written.
@@ -242,16 +242,16 @@ def write_atomically(path: Path, text: str) -> None:
         raise cannot_write(path, error) from error
     finally:
         if temporary:
-            with contextlib.suppress(OSError):  # it is in its place
+            with contextlib.suppress(OSError):  # the file is in its place already
                 os.unlink(temporary)
 
 
 def cannot_write(path: Path, error: OSError) -> BadInput:
-    return BadInput(f"cannot write {path}: {error.strerror}. Mend that, or choose another place.")
+    return BadInput(f"cannot write {path}: {error.strerror}. Fix this, or choose another place.")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the renaming outlive a loss of power, where the file system knows how."""
+    """Make the renaming survive a loss of power, where the file system supports this."""
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -261,7 +261,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove what writers of these files left when they were killed."""
+    """Remove temporary files that writers of these files left when they were killed."""
     for name in names:
         for path in folder.glob(f".{name}.????????"):
             with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""Progress: what is told to whoever waits."""
+"""Progress messages for the user who waits."""
 
 from collections.abc import Callable
 
-Say = Callable[[str, int, int], None]  # what runs now, how many steps are done, how many there are
+Say = Callable[[str, int, int], None]  # the current step in words, the number of steps done, and of all steps
 
 
 def quiet(now: str, done: int, total: int) -> None:
-    """Says nothing."""
+    """Print nothing."""

@@ -1,4 +1,4 @@
-"""Numbers with their units, for people: seconds and bytes are formatted here and nowhere else."""
+"""Numbers with their units, for people: seconds and bytes are formatted only here."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1
 
 
 def digits(value: float) -> str:
-    """Three of them, and all of a larger whole number."""
+    """A number with three digits, or all digits of a larger whole number."""
     if value == 0:
         return "0"
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}".rstrip(".")
 
 
 def unit_of(value: float, units: Sequence[tuple[str, float]]) -> tuple[str, float]:
-    """The first of `units` (name, size; falling) that the value is at least one of, or the last."""
+    """The first of `units` (name, size; descending) of which the value is at least one, or the last."""
     return next((unit for unit in units if value >= unit[1]), units[-1])
 
 
@@ -32,7 +32,7 @@ def duration(seconds: float | None) -> str:
 
 
 def with_interval(value: float | None, ci95: Sequence[float] | None, written: Callable[[float], str] = duration) -> str:
-    """A number (a time in seconds), and half of its interval as a share of it."""
+    """A number (by default a time in seconds), and half of its interval as a percentage."""
     if not ci95 or not value:
         return NOTHING if value is None else written(value)
     return f"{written(value)} ±{50 * (ci95[1] - ci95[0]) / value:.1f}%"
@@ -50,7 +50,7 @@ def times(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.2f}x" if value >= 0.095 else f"{value:.2g}x"
 
 
-# What a name ends in says its unit (docs/contributing/style.md); a rate of FLOPs may be one of a dtype.
+# The end of a name gives its unit (docs/contributing/style.md); a rate of FLOPs may be for a dtype.
 ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"bytes_per_s(_one_way)?", lambda value: rate(value, "B/s")),
     (r"flops_per_s(_b?float\d+)?", lambda value: rate(value, "FLOP/s")),
@@ -62,7 +62,7 @@ ENDINGS: tuple[tuple[str, Callable[[float], str]], ...] = (
 
 
 def in_unit(name: str, value: float) -> str:
-    """A number in the unit that its name ends in; as it is where that says none."""
+    """A number in the unit that its name ends in; unchanged where the name gives no unit."""
     written = next((written for ending, written in ENDINGS if re.search(f"{ending}$", name)), str)
     return written(value)
 

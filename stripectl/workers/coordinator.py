@@ -1,4 +1,4 @@
-"""The hosts of a command, as host 0 sees them: gathered, compared, and made to start workers."""
+"""The hosts of a command, as host 0 sees them: it gathers and compares them, and has them start workers."""
 
 import contextlib
 import socket
@@ -25,13 +25,13 @@ class Follower:
         return f"host {self.index} ({self.told['name']})"
 
     def lost(self) -> HostLost:
-        return HostLost(f"{self.name} is gone. What was measured before is kept; go on with --resume on all hosts.")
+        return HostLost(f"{self.name} is gone. Earlier results are saved; continue with --resume on all hosts.")
 
     def ask(self, do: str, **order: Any) -> Any:
         """Its answer to an order.
 
         Raises:
-            HostLost: it has none.
+            HostLost: it does not answer.
         """
         try:
             self.link.send({"do": do, **order})
@@ -69,13 +69,13 @@ class RemoteWorker:
 
 @dataclass
 class Cluster:
-    """All hosts, on host 0. Use it with `with`; `done` tells the others how it ended."""
+    """All hosts, seen from host 0. Use it with `with`; `done` tells the other hosts how the command ended."""
 
     hosts: Hosts
     own_cores: Mapping[str, Any] = field(default_factory=host_facts)
     followers: list[Follower] = field(default_factory=list)
     started: int = 0
-    recommended: str | None = None  # the plan, for the other hosts to say
+    recommended: str | None = None  # the plan, for the other hosts to print
 
     def __post_init__(self) -> None:
         port = self.hosts.address[1]
@@ -98,7 +98,7 @@ class Cluster:
         """Wait for the other hosts.
 
         Raises:
-            Missing: some did not come. BadInput: one runs another stripectl.
+            Missing: a host did not connect. BadInput: a host runs another stripectl.
         """
         deadline, known = time.monotonic() + limit_s, dict[int, Follower]()
         while len(known) < self.hosts.count - 1:
@@ -109,18 +109,18 @@ class Cluster:
             except TimeoutError:
                 absent = ", ".join(str(i) for i in range(1, self.hosts.count) if i not in known)
                 raise Missing(
-                    f"no word of host {absent} of {self.hosts.count} in {limit_s:g} s. Start the same command there, "
-                    f"with --coordinator {self.hosts.coordinator}, and see that the port is open."
+                    f"host {absent} of {self.hosts.count} did not connect within {limit_s:g} s. Start the same command "
+                    f"there, with --coordinator {self.hosts.coordinator}, and check that the port is open."
                 ) from None
             if follower:
                 known[follower.index] = follower
         self.followers = [known[index] for index in sorted(known)]
 
     def _greeted(self, known: Mapping[int, Follower]) -> Follower | None:
-        """The host that connects next; None where it is none of ours.
+        """The next host that connects; None where the peer is not a host of this command.
 
         Raises:
-            TimeoutError: nobody connects. BadInput: it runs another stripectl.
+            TimeoutError: nobody connects. BadInput: the host runs another stripectl.
         """
         link = HostConnection(self.listener.accept()[0])
         try:
@@ -131,9 +131,9 @@ class Cluster:
         follower = Follower(index, link, told)
         wrong = None
         if version != VERSION:
-            wrong = f"{follower.name} has stripectl {version}, and host 0 has {VERSION}. Install the same."
+            wrong = f"{follower.name} has stripectl {version}, but host 0 has {VERSION}. Install the same version."
         elif told["count"] != self.hosts.count or not 0 < index < self.hosts.count or index in known:
-            wrong = f"{follower.name} of {told['count']} is there twice, or is none of the {self.hosts.count} hosts."
+            wrong = f"{follower.name} of {told['count']} exists twice, or is not one of {self.hosts.count} hosts."
         link.send({"do": "refuse", "reason": wrong} if wrong else {"do": "welcome"})
         if wrong:
             link.close()
@@ -142,19 +142,19 @@ class Cluster:
 
     @property
     def cores(self) -> list[list[int]]:
-        """The processor cores that each host lets us use."""
+        """The processor cores that each host lets this process use."""
         return [self.own_cores["cores"], *(follower.told["cores"] for follower in self.followers)]
 
     @property
     def places(self) -> list[dict[str, Any]]:
-        """What the hosts are, for a run's environment."""
+        """A description of the hosts, for a run's environment."""
         return [
             {"name": told["name"], "cores": len(told["cores"])} | {name: told[name] for name in COMPARED}
             for told in (self.own_cores, *(follower.told for follower in self.followers))
         ]
 
     def differences(self) -> list[str]:
-        """What is not the same on all hosts, a line a host."""
+        """Properties that differ between hosts, one line per host."""
         lines = []
         for follower in self.followers:
             found = differing_parts(self.own_cores, follower.told, COMPARED)
@@ -183,7 +183,7 @@ class Cluster:
         return RemoteWorker(follower, self.started, connection)
 
     def done(self, code: int, said: str) -> None:
-        """Tell every host that the command has ended: its exit code, and why where that is not as it should."""
+        """Tell every host that the command has ended: its exit code, and the reason where it failed."""
         for follower in self.followers:
             with contextlib.suppress(OSError):
                 follower.link.send({"do": "done", "code": code, "said": said, "recommended": self.recommended})

@@ -1,4 +1,4 @@
-"""Why a worker did not do what it was asked, as the reason and status of a result."""
+"""Why a worker did not do its task, as the reason and status of a result."""
 
 from typing import Literal
 
@@ -6,6 +6,6 @@ from stripectl.workers.worker_group import WorkerError
 
 
 def failure_reason(failure: WorkerError) -> tuple[str, Literal["failed", "refused"]]:
-    """(reason, status) of a plan that was not compiled."""
-    hint = ". Give it more by --compile-timeout" if failure.late else ""
-    return f"{failure}{hint}", "refused" if failure.refused else "failed"
+    """(reason, status) of a plan that failed to compile."""
+    hint = ". Try a longer --compile-timeout" if failure.timed_out else ""
+    return f"{failure}{hint}", "refused" if failure.unsupported else "failed"

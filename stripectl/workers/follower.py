@@ -1,4 +1,4 @@
-"""What every host but host 0 does: start and end workers as host 0 says, until it is done."""
+"""Every host except host 0: it starts and ends workers on host 0's orders until the command is done."""
 
 import socket
 import time
@@ -13,11 +13,11 @@ from stripectl.workers.process import Process
 
 
 def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping[str, Any]:
-    """Start and end workers as host 0 says until it is done: its exit `code`, the plan that is `recommended` if any,
-    and, where something went wrong, what was `said`.
+    """Start and end workers on host 0's orders until the command is done. Returns its exit `code`, the `recommended`
+    plan, if any, and, where something went wrong, the message `said`.
 
     Raises:
-        Missing: no host 0. BadInput: it refuses. HostLost: it is gone.
+        Missing: host 0 does not answer. BadInput: it refuses this host. HostLost: it is gone.
     """
     link, workers = connected(hosts, waiting, limit_s), dict[int, Process]()
     orders = Orders(hosts, workers)
@@ -31,12 +31,12 @@ def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping
             if order["do"] != "welcome":
                 link.send({"result": getattr(orders, order.pop("do"))(**order)})
     except (OSError, ValueError) as error:
-        raise HostLost(f"host 0 at {hosts.coordinator} is gone: {error}. What it measured lies there.") from error
+        raise HostLost(f"host 0 at {hosts.coordinator} is gone: {error}. Its results are saved there.") from error
     finally:
         link.close()
         for worker in workers.values():
             worker.stop()
-    raise HostLost(f"host 0 at {hosts.coordinator} is gone. What it measured lies there.")
+    raise HostLost(f"host 0 at {hosts.coordinator} is gone. Its results are saved there.")
 
 
 def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> HostConnection:
@@ -57,7 +57,7 @@ def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> HostConnection:
 
 @dataclass
 class Orders:
-    """What host 0 may ask of another host."""
+    """The orders that host 0 may give another host."""
 
     hosts: Hosts
     workers: dict[int, Process]
@@ -67,7 +67,7 @@ class Orders:
         channel.settimeout(None)
         HostConnection(channel).send({"worker": worker})
         self.workers[worker] = Process.start(config, variables, channel.fileno())
-        channel.close()  # the worker's alone: when it ends, host 0 sees the end of it
+        channel.close()  # only the worker holds it now, so host 0 notices when the worker ends
 
     def end(self, worker: int) -> str:
         return self.workers[worker].end()

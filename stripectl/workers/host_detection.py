@@ -1,4 +1,4 @@
-"""What a worker does that asks where it runs: JAX knows the hosts of TPU pods, SLURM, Open MPI and Kubernetes."""
+"""The worker that finds out where it runs: JAX detects the hosts of TPU pods, SLURM, Open MPI and Kubernetes."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ LIMIT_S = 60
 
 
 class Session:
-    """The request it answers."""
+    """The request that it answers."""
 
     def hosts(self) -> dict[str, Any] | None:
-        """The address of host 0, how many hosts run this, and which of them this is; None where nothing says so."""
+        """The address of host 0, the number of hosts, and the number of this host; None where nothing says so."""
         coordinator, count, index, *_ = compat.cluster()(LIMIT_S)
         if coordinator is None or count is None or index is None:
             return None

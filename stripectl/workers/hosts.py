@@ -1,10 +1,10 @@
-"""One command on many hosts: host 0 decides, saves and draws; the others start workers for it.
+"""One command on many hosts: host 0 decides, saves and reports; the others start workers for it.
 
-Every host runs the same command. Host 0 (`cluster`) listens at the coordinator's address; the others (`follow`)
-connect to it, say what they are, and start and end workers as they are told. A worker of theirs has a connection to
-host 0 in place of pipes, so host 0 drives all workers alike, and whatever depends on a measurement (which plans are
-left, how many samples) is decided once. A host that dies closes its connections, or stops answering the kernel's probes
-of them; either way the others know within half a minute.
+Every host runs the same command. Host 0 (`coordinator`) listens at its address; the others (`follower`) connect to it,
+describe themselves, and start and end workers on its orders. A worker of another host has a connection to host 0 in
+place of pipes, so host 0 drives all workers in the same way, and decisions that depend on a measurement (which plans
+are left, how many samples) are made once. A host that dies closes its connections, or stops answering the kernel's
+keep-alive probes; in either case the others notice within half a minute.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from typing import Any
 from stripectl.errors import BadInput, StripectlError
 from stripectl.results.environment import cores, environment
 
-GATHER_S = 300.0  # for all hosts to be there
+GATHER_S = 300.0  # for all hosts to connect
 ANSWER_S = 30.0
 PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 COMPARED = ("versions", "flags", "host")
 
-Waiting = Callable[[int, int], None]  # how many hosts are there, of how many
+Waiting = Callable[[int, int], None]  # called with the number of connected hosts, and of all hosts
 
 
 class HostLost(StripectlError, KeyboardInterrupt):
-    """A host is gone. As an interrupt does, it ends a run and keeps what was measured."""
+    """A host is gone. As an interrupt does, this ends a run and keeps its results."""
 
 
 def raise_host_lost(error: BaseException | None) -> HostLost | None:
-    """The loss of a host that an error comes from."""
+    """The lost host that caused an error, or None."""
     while error is not None and not isinstance(error, HostLost):
         error = error.__cause__
     return error
@@ -40,7 +40,7 @@ def raise_host_lost(error: BaseException | None) -> HostLost | None:
 
 @dataclass(frozen=True)
 class Hosts:
-    """Where this host stands among those that run the command."""
+    """The hosts that run the command, and this host's place among them."""
 
     coordinator: str  # address:port of host 0
     count: int
@@ -51,7 +51,7 @@ class Hosts:
             raise BadInput(f"--coordinator {self.coordinator!r} is not ADDRESS:PORT of host 0. Try 10.0.0.1:8476.")
         if not 0 <= self.index < self.count:
             raise BadInput(
-                f"--process-id {self.index} is not one of {self.count} hosts. They are 0 to {self.count - 1}."
+                f"--process-id {self.index} is not the number of a host. Hosts have the numbers 0 to {self.count - 1}."
             )
 
     @property
@@ -61,7 +61,7 @@ class Hosts:
 
 
 class HostConnection:
-    """A connection to another host: JSON, a line a message."""
+    """A connection to another host: JSON, one message per line."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection, self.buffer = connection, bytearray()
@@ -77,7 +77,7 @@ class HostConnection:
         self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """The next message, or None at the end of them."""
+        """The next message, or None after the last."""
         self.connection.settimeout(limit_s)
         while b"\n" not in self.buffer:
             data = self.connection.recv(2**16)
@@ -95,6 +95,6 @@ class HostConnection:
 
 
 def host_facts() -> dict[str, Any]:
-    """What a host says of itself."""
+    """The description that a host gives of itself."""
     known = environment([])
     return {"name": platform.node(), "cores": cores()} | {name: known[name] for name in COMPARED}

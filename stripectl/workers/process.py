@@ -1,6 +1,6 @@
-"""A worker process: started with its pipes, and how it ended, in words. Never imports JAX.
+"""A worker process: how it starts, and how it ended, in words. Never imports JAX.
 
-What it reads requests from and writes answers to is a pipe of the one who started it, or a connection to another host.
+It reads requests from and writes answers to a pipe of its parent, or a connection to another host.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from stripectl.workers.stderr_tail import StderrTail
 
 VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every pinned process several devices
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
-WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # at XLA's own 256 an exponential takes a quarter longer
-END_S = 10.0  # for a process whose pipe is closed to be gone
+WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # with XLA's default of 256 an exponential takes a quarter longer
+END_S = 10.0  # for a process to end after its pipe was closed
 
 
 class Worker(Protocol):
-    """What drives devices: a process here, or one on another host."""
+    """A process that drives devices, here or on another host."""
 
-    buffer: bytearray  # of an answer that has not come whole
+    buffer: bytearray  # of an incomplete answer
 
     def fileno(self) -> int:
-        """Of what its answers come from; at the end of it the worker is gone."""
+        """The file descriptor of its answers; end of file means that the worker is gone."""
         ...
 
     def send(self, message: bytes) -> None:
-        """Raises OSError where it is gone."""
+        """Send a message. Raises OSError where the worker is gone."""
         ...
 
     def end(self) -> str:
@@ -44,14 +44,14 @@ class Worker(Protocol):
 
 
 def worker_environment(variables: Mapping[str, str], pinned: bool) -> dict[str, str]:
-    """The environment of a worker: this process's own, `variables`, and what keeps one that is pinned to its core."""
+    """The environment of a worker: this process's own, `variables`, and flags that keep a pinned worker on its core."""
     environment = dict(os.environ)
     environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     environment |= variables
     if pinned:
         environment["JAX_PLATFORMS"] = "cpu"
         own = (flag for flag in os.environ.get("XLA_FLAGS", "").split() if VIRTUAL_DEVICES not in flag)
-        environment["XLA_FLAGS"] = " ".join([WIDE_VECTORS, *own, ONE_THREAD])  # the last of a flag's settings holds
+        environment["XLA_FLAGS"] = " ".join([WIDE_VECTORS, *own, ONE_THREAD])  # the last setting of a flag counts
     return environment
 
 
@@ -64,7 +64,7 @@ def signal_name(number: int) -> str:
 
 @dataclass
 class Process:
-    """A worker here."""
+    """A worker on this host."""
 
     process: "subprocess.Popen[bytes]"
     log: StderrTail
@@ -80,7 +80,7 @@ class Process:
             stdout=ends,
             stderr=subprocess.PIPE,
             env=worker_environment(variables, config.get("core") is not None),
-            start_new_session=True,  # Ctrl-C is for the parent, which decides what is kept
+            start_new_session=True,  # Ctrl-C goes to the parent, which decides what is kept
         )
         assert process.stderr
         return cls(process, StderrTail(process.stderr), bytearray())
@@ -99,9 +99,9 @@ class Process:
             code = self.process.wait(END_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return "closed its pipe and stayed"
+            return "closed its pipe but did not exit"
         if code == -signal.SIGKILL:
-            return "was killed by SIGKILL, as Linux does where memory runs out"
+            return "was killed by SIGKILL, which Linux sends when memory runs out"
         ended = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
         return ended + (f": {words}" if (words := self.log.last_line()) else "")
 

@@ -1,14 +1,14 @@
-"""The last words of a process: what its standard error ends with, however much that is, and on no disk."""
+"""The end of a process's standard error, however long that is, without a file on disk."""
 
 import threading
 from typing import IO
 
 MAX_TAIL_BYTES = 4000
-END_S = 1.0  # for what is on its way when the process has ended; a process of its own may keep the pipe open
+END_S = 1.0  # for output that is still on its way after the process has ended; its own children may keep the pipe open
 
 
 class StderrTail:
-    """Reads a pipe to its end in a thread, and keeps the end."""
+    """Reads a pipe to its end in a thread, and keeps the last part."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.pipe, self.kept = pipe, b""
@@ -21,7 +21,7 @@ class StderrTail:
         self.pipe.close()
 
     def last_line(self) -> str:
-        """The last line that says something, of a process that has ended."""
+        """The last meaningful line of a process that has ended."""
         self.thread.join(END_S)
         lines = [line.strip() for line in self.kept.decode(errors="replace").splitlines()]
         return next((line[:300] for line in reversed(lines) if line and not line.startswith("*** ")), "")

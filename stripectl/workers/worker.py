@@ -1,7 +1,7 @@
-"""The only process that imports JAX: answers requests of its parent, one JSON line each way, until end of input.
+"""The only process that imports JAX: it answers its parent's requests, one JSON line each, until end of input.
 
-Started by `worker_group` as `python -m stripectl.workers.worker CONFIG`. A parent that dies closes the pipe, and the
-worker goes with it, whatever it is doing; Linux sees to it where the worker cannot.
+`worker_group` starts it as `python -m stripectl.workers.worker CONFIG`. When the parent dies, its pipe closes and the
+worker ends, whatever it is doing; where the worker cannot notice, Linux ends it.
 """
 
 import contextlib
@@ -23,36 +23,34 @@ MAX_HALF_CHARACTERS = 300  # characters of a long reason, at either end
 
 
 def end_with_parent() -> None:
-    """Have Linux kill this process when its parent ends: one that is stopped, or whose program never gives the
-    interpreter back, does not see the end of its input."""
+    """Have Linux kill this process when its parent ends, because a worker that is stopped, or whose program never
+    returns to the interpreter, does not notice the end of its input."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def claim_stdout() -> TextIO:
-    """Standard output for answers alone: whatever a library prints goes to standard error."""
+    """Standard output, reserved for answers: anything that a library prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers
 
 
 def read_requests(requests: "queue.Queue[dict[str, Any]]") -> None:
-    """Requests as they come; the end of input is the end of the process, at once."""
+    """Queue requests as they arrive; end of input ends the process at once."""
     for line in sys.stdin:
         requests.put(json.loads(line))
     os._exit(0)
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """The answer to a request that raised: the reason in a line, and whether the request itself was bad. Of a long one
-    the middle is left out: what a callback raised stands in the end."""
-    said, refused = " ".join(str(error).split()), isinstance(error, BadInput)
-    said = (
-        said
-        if len(said) <= 2 * MAX_HALF_CHARACTERS
-        else f"{said[:MAX_HALF_CHARACTERS]} … {said[-MAX_HALF_CHARACTERS:]}"
-    )
-    return {"reason": said if refused else ": ".join(filter(None, (type(error).__name__, said))), "refused": refused}
+    """The answer to a request that raised: the reason in one line, and whether the request itself was bad. A long
+    reason loses its middle, because the error of a callback is at its end."""
+    text, unsupported = " ".join(str(error).split()), isinstance(error, BadInput)
+    if len(text) > 2 * MAX_HALF_CHARACTERS:
+        text = f"{text[:MAX_HALF_CHARACTERS]} … {text[-MAX_HALF_CHARACTERS:]}"
+    reason = text if unsupported else ": ".join(filter(None, (type(error).__name__, text)))
+    return {"reason": reason, "unsupported": unsupported}
 
 
 def main() -> None:
@@ -76,7 +74,7 @@ def main() -> None:
         try:
             result = getattr(session, request["do"])(**request["with"])
             answer = {"result": result}
-        except Exception as error:  # whatever a plan's program raises is that plan's result, not this worker's end
+        except Exception as error:  # an error in a plan's program is the plan's result, not this worker's end
             answer = failure(error)
         answers.write(json.dumps(answer | {"to": request["number"]}) + "\n")
 

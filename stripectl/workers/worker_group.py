@@ -1,8 +1,8 @@
-"""Starts and drives the processes that touch devices, and outlives whatever happens to them. Never imports JAX.
+"""Starts and drives the processes that touch devices, and survives their failures. Never imports JAX.
 
-A device set is one worker with every device of a host, or, for `cpu:N`, N single-thread workers pinned to a core each;
-where there are several, on one host or on many, they are joined by `jax.distributed`. Virtual devices of one process
-would share cores, and hide the imbalance that this tool exists to show.
+A group is one worker with all devices of a host, or, for `cpu:N`, N single-thread workers pinned to one core each.
+Several workers, on one host or on many, are joined by `jax.distributed`. Virtual devices of one process would share
+cores, and hide the imbalance that stripectl exists to show.
 """
 
 import contextlib
@@ -23,24 +23,24 @@ from stripectl.results.environment import cores, version
 from stripectl.workers.coordinator import Cluster, Follower
 from stripectl.workers.process import Process, Worker
 
-GRACE_S = 5.0  # after one process of a set has failed: how long the others may take to say so too
-MAX_ANSWER_BYTES = 2**30  # of an answer: profiles come in one
+GRACE_S = 5.0  # after one process of a group has failed: for the others to report their failures
+MAX_ANSWER_BYTES = 2**30  # of an answer: a profile is one answer
 START_S = 120.0
 
 
 class UnknownFlag(StripectlError):
-    """A variable of the environment holds a flag that XLA does not know: every process that reads it ends."""
+    """An environment variable holds a flag that XLA does not know: every process that reads it ends."""
 
     exit_code = BadInput.exit_code
 
 
-# How XLA (xla/parse_flags_from_env.cc) and libtpu say that they do not know a flag before they end the process.
+# The messages of XLA (xla/parse_flags_from_env.cc) and libtpu about an unknown flag, before they end the process.
 IN_XLA_FLAGS = re.compile(r"Unknown flags? in XLA_FLAGS: (.+)")
 IN_LIBTPU_ARGS = re.compile(r"Unknown command line flag '([^']*)'")
 
 
 def ended_by_flag(last_words: str) -> UnknownFlag | None:
-    """What to say of a process that ended because it was given a flag that XLA does not know; None of any other."""
+    """The error for a process that ended because of an unknown XLA flag; None for any other."""
     for variable, pattern in (("XLA_FLAGS", IN_XLA_FLAGS), ("LIBTPU_INIT_ARGS", IN_LIBTPU_ARGS)):
         if found := pattern.search(last_words):
             flags = " ".join(f"--{flag.lstrip('-')}" for flag in found[1].split())
@@ -52,17 +52,17 @@ def ended_by_flag(last_words: str) -> UnknownFlag | None:
 
 
 class WorkerError(StripectlError):
-    """A request that the workers could not do; the message is the reason. `alive` says whether the set still works,
-    `refused` that what was asked cannot be done by anybody, `late` that it took longer than its limit."""
+    """A request that failed; the message is the reason. `group_alive` says whether the workers can take another
+    request, `unsupported` that no worker could do it, `timed_out` that it took longer than its limit."""
 
-    def __init__(self, reason: str, *, alive: bool, refused: bool = False, late: bool = False) -> None:
+    def __init__(self, reason: str, *, group_alive: bool, unsupported: bool = False, timed_out: bool = False) -> None:
         super().__init__(reason)
-        self.alive, self.refused, self.late = alive, refused, late
+        self.group_alive, self.unsupported, self.timed_out = group_alive, unsupported, timed_out
 
 
 def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
-    """What a worker answered to the request of a number: its result, or why it has none; None where a line is no
-    answer."""
+    """A worker's answer to the request with this number: its result, or the reason why it has none; None where a line
+    is not an answer."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -70,7 +70,7 @@ def answer_of(line: bytes | bytearray, number: int) -> Mapping[str, Any] | None:
     if not isinstance(content, dict) or content.get("to") != number:
         return None
     if isinstance(content.get("reason"), str):
-        return {"reason": content["reason"], "refused": bool(content.get("refused"))}
+        return {"reason": content["reason"], "unsupported": bool(content.get("unsupported"))}
     return content if "result" in content else None
 
 
@@ -82,14 +82,14 @@ def free_port() -> int:
 
 @dataclass
 class WorkerGroup:
-    """The workers of a target, started when first asked and started anew after one died. Use it with `with`: however
-    the block ends, no worker is left behind."""
+    """The workers of a target, started when first asked and started again after one died. Use it with `with`: no worker
+    survives the block."""
 
-    processes: int | None = None  # N: pinned CPU processes; None: one process a host, with every device there
+    processes: int | None = None  # N: pinned CPU processes; None: one process per host, with all its devices
     session: str = "measure.session"  # the module of this package whose Session answers
     variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
-    memory_bytes: int | None = None  # that each may allocate; None: no limit but the machine's
-    cluster: Cluster | None = None  # of the hosts that have a part of it; None: this one alone
+    memory_bytes: int | None = None  # that each may allocate; None: only the machine's limit
+    cluster: Cluster | None = None  # the hosts that take part; None: only this host
     workers: list[Worker] = field(default_factory=list)
     starts: int = 0
     asked: int = 0
@@ -108,18 +108,18 @@ class WorkerGroup:
                 where = "this machine" if self.cluster is None else f"host {host}"
                 most = sum(map(len, self.cores))
                 raise Missing(
-                    f"cpu:{self.processes} needs {count} cores, one a process, and {where} has {len(available)}. "
+                    f"cpu:{self.processes} needs {count} cores, one per process, but {where} has {len(available)}. "
                     f"Try --target cpu:{most}, or --method simulated."
                 )
 
     @property
     def cores(self) -> list[list[int]]:
-        """Of each host."""
+        """The cores of each host."""
         return self.cluster.cores if self.cluster else [cores()]
 
     @property
     def on_hosts(self) -> list[int]:
-        """How many workers each host has."""
+        """The number of workers on each host."""
         hosts = len(self.cores)
         if self.processes is None:
             return [1] * hosts
@@ -149,9 +149,9 @@ class WorkerGroup:
         """Every worker's answer to a request, in the order of their ranks.
 
         Raises:
-            UnknownFlag: one ended because of a flag in its environment.
-            WorkerError: one answered with an error, died, or took longer than `limit_s`. Where the others cannot go on
-                without it the set is stopped, and the next request starts it anew.
+            UnknownFlag: a worker ended because of a flag in its environment.
+            WorkerError: a worker answered with an error, died, or took longer than `limit_s`. Where the others cannot
+                continue without it the group is stopped, and the next request starts it again.
         """
         if not self.workers:
             try:
@@ -179,10 +179,10 @@ class WorkerGroup:
             while len(answers) < len(self.workers):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    late = {"reason": f"took longer than its limit of {limit_s:g} s", "late": True}
-                    self._fail(**(failed or late))
+                    timeout = {"reason": f"took longer than its limit of {limit_s:g} s", "timed_out": True}
+                    self._fail(**(failed or timeout))
                 for key, _ in selector.select(left_s):
-                    if isinstance(key.data, Follower):  # which speaks when it is asked, so this is its end
+                    if isinstance(key.data, Follower):  # a follower speaks only when asked, so this is its end
                         self.stop()
                         raise key.data.lost()
                     answer = self._read(key.data)
@@ -192,11 +192,11 @@ class WorkerGroup:
                     if "reason" in answer and failed is None:
                         failed, deadline = answer, min(deadline, time.monotonic() + GRACE_S)
         if failed is not None:
-            raise WorkerError(**failed, alive=True)
+            raise WorkerError(**failed, group_alive=True)
         return [answers[rank]["result"] for rank in range(len(self.workers))]
 
     def _read(self, rank: int) -> Mapping[str, Any] | None:
-        """A whole answer of a worker, or None while there is only a part of it."""
+        """A complete answer of a worker, or None while only a part has arrived."""
         worker = self.workers[rank]
         try:
             data = os.read(worker.fileno(), 2**16)
@@ -210,8 +210,8 @@ class WorkerGroup:
         line, _, more = worker.buffer.partition(b"\n")
         worker.buffer.clear()
         answer = answer_of(line, self.asked)
-        if answer is None or more:  # then nobody knows what the next answer is of
-            self._fail(f"process {rank} wrote something else than its answer: {line[:80].decode(errors='replace')!r}")
+        if answer is None or more:  # then it is unknown which request the next answer belongs to
+            self._fail(f"process {rank} wrote something other than an answer: {line[:80].decode(errors='replace')!r}")
         return answer
 
     def _ended(self, rank: int) -> NoReturn:
@@ -222,17 +222,17 @@ class WorkerGroup:
             self.stop()
         if flag := ended_by_flag(ended):
             raise flag
-        raise WorkerError(f"process {rank} {ended}", alive=False)
+        raise WorkerError(f"process {rank} {ended}", group_alive=False)
 
-    def _fail(self, reason: str, *, refused: bool = False, late: bool = False) -> None:
+    def _fail(self, reason: str, *, unsupported: bool = False, timed_out: bool = False) -> None:
         self.stop()
-        raise WorkerError(reason, alive=False, refused=refused, late=late)
+        raise WorkerError(reason, group_alive=False, unsupported=unsupported, timed_out=timed_out)
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Make a polite kill behave like Ctrl-C, so that workers are ended and what was measured is kept. Ctrl-C too: a
-    shell may have started us with it ignored."""
+    """Make SIGTERM behave like Ctrl-C, so that workers end and results are kept. Ctrl-C as well, because a shell may
+    have started this process with it ignored."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

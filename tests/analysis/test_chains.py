@@ -19,7 +19,7 @@ def test_a_bench_of_both_says_which_wins_at_which_length_and_why(tmp_path: Path,
     (said,) = chain_and_gather(Run.load(tmp_path / "run").measurements)
     assert said in printed and said in " ".join((tmp_path / "run" / "report.html").read_text().split())
     assert "at 2k lasp2 is faster, by up to" in said and "lasp is faster" not in said
-    assert "lasp makes 7 hops of 1.00 MiB, whatever the length, each after the one before it (170 us" in said
+    assert "lasp makes 7 hops of 1.00 MiB, independent of the length, one after the other (170 us" in said
     assert "at 1M they are too close to tell" in said
     times = {(m.workload.seq_len, str(m.plan)[:5]): m.median_s for m in Run.load(tmp_path / "run").measurements}
     assert times[2**11, "lasp/"] > 1.2 * times[2**11, "lasp2"]

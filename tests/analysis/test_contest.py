@@ -32,7 +32,7 @@ from tests.support.parts import with_parts
 
 WORK = Workload(seq_len=2**14, heads=16, kv_heads=16, head_dim=128, model="1b")
 CUT, WHOLE = "ring=16,tile=1024", "tensor=16,tile=1024"
-FULL = "does not fit: 2.00 GiB more than there is. Out of memory."
+FULL = "does not fit: needs 2.00 GiB more memory. Out of memory."
 
 
 def timed(scheme: str, tokens_k: int, seconds: float | None, on: str = CUT, **given: Any) -> Measurement:
@@ -66,7 +66,7 @@ def test_the_winner_of_each_length_and_who_follows() -> None:
     assert answer_line(found) == "all_gather from 16k to 64k; ring at 256k."
     assert winner_rows(found)[1] | {"plan": "", "next": ""} == {
         **{"tokens": "64k", "winner": "all_gather", "plan": "", "time": "2.00 s ◇"},
-        **{"margin": "10.0% before ring", "next": "", "refused": "0"},
+        **{"margin": "10.0% ahead of ring", "next": "", "refused": "0"},
     }
     assert matrix_row(found, "ring") == {"16k": "1.50x 1.50 s ◇", "64k": "1.10x 2.20 s ◇", "256k": "best 4.00 s ◇"}
     assert list(found.schemes) == ["all_gather", "ring"]
@@ -81,7 +81,7 @@ def test_what_clocks_cannot_tell_apart_is_a_tie() -> None:
     assert found.lengths[2].leaders == ("ring", "all_gather")
     assert answer_line(found).endswith("; ring or all_gather (too close to tell) at 256k.")
     assert cell_words(found.lengths[2], "all_gather") == ("1.00x tie", "4.01 s", "◇")
-    assert winner_rows(found)[2]["margin"] == "0.2%, too close, before all_gather"
+    assert winner_rows(found)[2]["margin"] == "0.2% ahead of all_gather, too close"
 
 
 def test_the_best_plan_of_a_scheme_and_the_memory_it_needs() -> None:
@@ -124,7 +124,7 @@ def test_a_plan_that_does_not_cut_the_sequence_stands_for_no_scheme() -> None:
     found = contest(*crossing(), *whole)
     assert list(found.schemes) == [UNSHARDED, "ring", "all_gather"]
     assert found.lengths[0].winner == UNSHARDED and found.lengths[0].cells["ring"].ratio == pytest.approx(1.5 / 0.9)
-    assert matrix_notes(found) == ["unsharded: the sequence stays whole, and devices share out batch and heads alone"]
+    assert matrix_notes(found) == ["unsharded: each sequence stays on one device; devices share only batch and heads"]
     assert not schemes_by_length(whole) and not schemes_by_length([*whole, *crossing()[:3]])
 
 

@@ -110,7 +110,7 @@ def test_the_fastest_with_its_gain_margin_and_what_bounds_it() -> None:
     assert answer["tokens_per_s"] == pytest.approx(2**16 / 1.5)
     assert answer["headline"] == "zigzag is fastest"
     assert answer["confidence"]["word"] == "datasheet"
-    assert any("would save 40% of the time (simulated)" in reason for reason in answer["reasons"])
+    assert any("would take 40% less time if" in reason for reason in answer["reasons"])
 
 
 def test_reasons_hold_the_figures_of_the_run() -> None:
@@ -150,7 +150,7 @@ def test_measured_but_ambiguous() -> None:
     answer = found(timed("contiguous", around(3.0)), timed("striped", noisy[::-1]), timed("zigzag", noisy))
     assert answer["too_close"]
     assert answer["confidence"]["word"] == "ambiguous"
-    assert answer["confidence"]["sentence"].endswith("has an interval that holds zero.")
+    assert answer["confidence"]["sentence"].endswith("has an interval that contains zero.")
     assert answer["headline"].endswith("equally fast, as far as the run can tell")
 
 
@@ -334,7 +334,7 @@ def test_a_step_stands_before_its_attention() -> None:
 def test_parts_of_a_step_are_shares_of_it() -> None:
     parts = {"attention": 0.6, "feed_forward": 0.3, "communication": 0.0, "optimizer": 0.1}
     answer = found(*(plans := (clocked("zigzag", 1.0, step_parts=parts), clocked("striped", 1.5))))
-    assert "Of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
+    assert "Parts of the step: attention 60%, feed forward 30%, optimizer 10%." in answer["reasons"]
     assert "attention 60%" in shown(recommended(*plans), 100)
 
 
@@ -366,7 +366,7 @@ def test_the_card_fits_the_screen(width: int) -> None:
     lines = shown(several(), width).splitlines()
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).replace("│", " ").split())
-    assert "bound by compute: twice as fast it would save 45% of the time (simulated)" in text
+    assert "bound by compute: 45% less time if it were twice as fast (simulated)" in text
     assert "margin 100.0% before" in text
     assert "3 more in the report" in text
 
@@ -507,4 +507,4 @@ def test_a_runner_up_may_take_less_where_the_default_tile_is_kept(margin: float,
         explanation.runner_up_sentence(answer, ranking)
         == f"The runner-up, ring@ring=4, {said}, which is too close to tell."
     )
-    assert margin_statement(answer).text == f"{max(0, margin):.1%} before ring@ring=4, too close to tell"
+    assert margin_statement(answer).text == f"{max(0, margin):.1%} ahead of ring@ring=4, too close to tell"

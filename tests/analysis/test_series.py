@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stripectl.analysis.history_metrics import METRICS
+from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.series import Series, series_of
-from stripectl.cli.history import METRICS as NAMES
+from stripectl.cli.history import METRICS as FOLLOWED
 from stripectl.core.plan import read_plan
 from stripectl.hardware.target import read_target
 from stripectl.reporters import history_text
@@ -44,8 +44,8 @@ def only(runs: Sequence[Run], metric: str = "time") -> Series:
     return found
 
 
-def test_the_command_has_every_metric() -> None:
-    assert tuple(METRICS) == NAMES
+def test_the_command_follows_every_metric_that_is_a_number() -> None:
+    assert tuple(name for name in METRICS if name != "fits") == FOLLOWED
 
 
 def test_a_change_is_told_with_its_commit_date_and_size() -> None:
@@ -131,20 +131,21 @@ def test_metrics_read_what_a_measurement_says() -> None:
         speedup={"over": "base", "value": 1.5, "ci95": [1.4, 1.6]},
         overlap={"ratio": 0.25},
     )
-    said = {name: history_text.point_value(only(nights(m), name).newest, only(nights(m), name)) for name in METRICS}
+    said = {name: history_text.point_value(only(nights(m), name).newest, only(nights(m), name)) for name in FOLLOWED}
     rate = FORWARD.flops / 0.5 / 4
     assert said == {
         "time": "500 ms ±1.0%",
-        "tokens": "1.02 ktokens/s ±1.0%",
-        "tflops": f"{rate / 1e6:.1f} MFLOP/s ±1.0%",
+        "tokens_per_s": "1.02 ktokens/s ±1.0%",
+        "tflops_per_s_per_device": f"{rate / 1e6:.1f} MFLOP/s ±1.0%",
         "mfu": f"{rate / 1e9:.1%} ±1.0%",
         "speedup": "1.50x ±6.7%",
         "overlap": "25.0%",
-        "memory": "1.00 GiB",
+        "peak": "1.00 GiB",
         "sent": "1.00 MiB",
-        "error": "2.0e-07",
+        "max_rel_error": "2e-07",
+        "tiles": "90.0%",
     }
-    assert [METRICS[name].better for name in METRICS] == [-1, 1, 1, 1, 1, 1, -1, -1, -1]
+    assert [METRICS[name].better for name in FOLLOWED] == [-1, 1, 1, 1, 1, 1, -1, -1, -1, 1]
 
 
 def test_speed_ups_over_different_plans_are_different_series() -> None:
@@ -206,10 +207,10 @@ def test_the_newest_runs_alone(kept: History, capsys) -> None:
 
 def test_the_series_as_json(kept: History, capsys, monkeypatch) -> None:
     monkeypatch.setenv("STRIPECTL_HISTORY", "kept")
-    assert stripectl("history", "--json", "--metric", "tokens", "--plan", "striped", "--pass", "forward") == 0
+    assert stripectl("history", "--json", "--metric", "tokens_per_s", "--plan", "striped", "--pass", "forward") == 0
     content = json.loads(capsys.readouterr().out)
     (series,) = content["series"]
-    assert content["metric"] == "tokens" and len(series["points"]) == 18
+    assert content["metric"] == "tokens_per_s" and len(series["points"]) == 18
     (change,) = series["changes"]
     assert (change["run"], change["better"]) == ("night 12", False)
     assert change["ratio"] == pytest.approx(change["after"] / change["before"] - 1)
@@ -233,7 +234,7 @@ def test_many_series_stay_readable(tmp_path: Path, monkeypatch, capsys) -> None:
     shown = capsys.readouterr().out.splitlines()
     rows = [line for line in shown if line.startswith("ring/")]
     assert len(rows) == 40 and "tile=3200" in rows[0]
-    assert "  20 more series, 0 with a change: narrow them down by --plan, --pass or --method." in shown
+    assert "  20 more series, 0 with a change. To see them, narrow with --plan, --pass or --method." in shown
 
 
 @pytest.mark.parametrize("text", EVIL)

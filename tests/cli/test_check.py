@@ -58,7 +58,7 @@ def test_everything_is_written(folder: Path, capsys, monkeypatch) -> None:
     content = json.loads(told.out)
     assert [each["verdict"] for each in content["claims"]] == ["HOLDS", "UNSURE", "FAILS"] and not content["holds"]
     assert content["claims"][2]["findings"][0]["value"] == pytest.approx(2.0, rel=0.05)
-    assert "1 holds, 1 is unsure, 1 fails" in told.err
+    assert "1 holds, 1 is inconclusive, 1 fails" in told.err
     (suite,) = JUnitXml.fromfile("out/j.xml")
     assert (suite.tests, suite.failures, suite.skipped) == (3, 1, 1)
     markdown = (folder / "c.md").read_text()

@@ -57,7 +57,7 @@ def test_a_compiler_that_does_not_compile_says_why_and_what_to_run(tmp_path: Pat
     """It finds its files, and they are empty."""
     test_a_folder_of_the_users_goes_first(tmp_path, monkeypatch)
     said = failure_of(GPU)
-    assert said and said.startswith("it does not compile a line for h100:1: ") and "Run: pip install 'jax[" in said
+    assert said and said.startswith("it does not compile one line for h100:1: ") and "Run: pip install 'jax[" in said
 
 
 def test_files_that_no_folder_has_are_named_with_their_wheels() -> None:

@@ -21,7 +21,7 @@ from stripectl.core.kernel import kernels
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import parse_plan
 from stripectl.core.workload import Workload
-from stripectl.execute.xla_flags import unknown_flag
+from stripectl.execute.xla_flags import why_flag_unknown
 from stripectl.hardware.target import parse_target, read_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.compiled_program import CompiledProgram, LoopCopies
@@ -127,7 +127,7 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
     assert found.compiled_program.copies == LoopCopies(
         per_round=4, bytes_per_round=copied, s_per_round=2 * copied / rate
     )
-    assert "copies 8.00 MiB of what it sends on, about 20.5 us; try unroll=2." in schedule_sentence(found)
+    assert "copies 8.00 MiB of the data that it sends, about 20.5 us; try unroll=2." in schedule_sentence(found)
     unrolled = compile_case(case(f"{RING},unroll=2", "v5e:2x4", BOTH), parse_target("v5e:2x4"), compilers)
     assert (
         unrolled.compiled_program
@@ -138,7 +138,7 @@ def test_a_tpu_hides_both_passes_of_a_rolled_ring_and_predicts_by_estimated_cycl
         replace(found, compiled_program=CompiledProgram(collectives=(replace(loops[0], asynchronous=False),)))
     )
     size = nbytes(14 * loops[0].sent_bytes)
-    assert late == f"14 of its transfers ({size} a device) run synchronously: nothing hides them."
+    assert late == f"14 of its transfers ({size} per device) run synchronously, so nothing hides them."
     assert found.median_s and found.overlap and found.overlap.source.startswith("predicted")
     assert found.bottleneck_shares and found.bottleneck_shares["compute"] > found.bottleneck_shares["communication"]
     assert [each.median_s for each in found.scaling or () if each.seq_len == found.workload.seq_len] == [found.median_s]
@@ -170,7 +170,7 @@ def test_a_gpu_has_no_cycles_and_its_prediction_says_so(compilers: CompilerPool)
 
 
 @needs
-def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_meant(compilers: CompilerPool) -> None:
+def test_flags_change_the_schedule_and_an_unknown_flag_is_refused(compilers: CompilerPool) -> None:
     target, flag = parse_target("v5e:2x2"), "xla_enable_async_collective_permute"
     plan = "ring/striped/xla@ring=4,tile=512"
     with_flag = case(plan, "v5e:2x2", FORWARD, flags=[{flag: "false"}])
@@ -180,13 +180,14 @@ def test_flags_change_the_schedule_and_unknown_ones_are_told_what_they_may_have_
     wrong = compile_case(
         case(plan, "v5e:2x2", FORWARD, flags=[{flag.replace("permute", "premute"): "1"}]), target, compilers
     )
-    assert wrong.status == "refused" and wrong.reason and f"Did you mean {flag}" in wrong.reason
+    assert wrong.status == "refused"
+    assert "does not know the flag 'xla_enable_async_collective_premute'" in str(wrong.reason)
 
 
-def test_a_flag_of_a_compiler_that_nobody_has_listed_is_unknown_without_a_hint() -> None:
+def test_only_the_message_about_an_unknown_flag_is_rewritten() -> None:
     said = "INVALID_ARGUMENT: No such compile option: 'xla_x'"
-    assert unknown_flag(said, "rocm") == "the ROCM compiler knows no flag 'xla_x'."
-    assert unknown_flag("INTERNAL: something else", "rocm") is None
+    assert "the ROCM compiler does not know the flag 'xla_x'." in str(why_flag_unknown(said, "rocm"))
+    assert why_flag_unknown("INTERNAL: something else", "rocm") is None
 
 
 @needs
@@ -327,7 +328,7 @@ def test_a_compile_that_takes_too_long_is_a_failed_plan(tmp_path: Path) -> None:
     done = bench(*SMALL, "--target", "v5e:2x2", "--layout", "striped", "--compile-timeout", "0.2s", folder=tmp_path)
     assert done.returncode == 1
     reason = json.loads((tmp_path / "run/run.json").read_text())["measurements"][0]["reason"]
-    assert reason == "the compiler took longer than its limit of 0.2 s. Give it more by --compile-timeout"
+    assert reason == "the compiler took longer than its limit of 0.2 s. Try a longer --compile-timeout"
 
 
 def test_a_compiler_of_the_wrong_version_is_one_line_with_the_remedy(tmp_path: Path) -> None:

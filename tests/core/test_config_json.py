@@ -107,22 +107,25 @@ def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (GOOD | {"hidden_size": 10**30}, "says hidden_size: 1000"),
-        (GOOD | {"hidden_size": "4096"}, "says hidden_size: '4096'; it must be an integer from 1"),
-        (GOOD | {"hidden_size": 4096.0}, "says hidden_size: 4096.0"),
-        (GOOD | {"hidden_size": True}, "says hidden_size: True"),
-        (GOOD | {"hidden_size": None}, "says hidden_size: None"),
-        (GOOD | {"num_hidden_layers": 2**20}, "says num_hidden_layers: 1048576; it must be an integer from 1 to 4096"),
+        (GOOD | {"hidden_size": 10**30}, "has hidden_size: 1000"),
+        (GOOD | {"hidden_size": "4096"}, "has hidden_size: '4096', but it must be an integer from 1"),
+        (GOOD | {"hidden_size": 4096.0}, "has hidden_size: 4096.0"),
+        (GOOD | {"hidden_size": True}, "has hidden_size: True"),
+        (GOOD | {"hidden_size": None}, "has hidden_size: None"),
+        (
+            GOOD | {"num_hidden_layers": 2**20},
+            "has num_hidden_layers: 1048576, but it must be an integer from 1 to 4096",
+        ),
         (GOOD | {"num_attention_heads": 5000}, "at most hidden_size"),
-        (GOOD | {"num_attention_heads": 2**20, "head_dim": 1}, "says heads: 1048576"),
-        (GOOD | {"tie_word_embeddings": 1}, "says tie_word_embeddings: 1; it must be true or false"),
+        (GOOD | {"num_attention_heads": 2**20, "head_dim": 1}, "has heads: 1048576"),
+        (GOOD | {"tie_word_embeddings": 1}, "has tie_word_embeddings: 1, but it must be true or false"),
         (PUBLISHED["Gemma-2-9B"].config | {"attn_logit_softcapping": "x"}, "must be a number or null"),
         (
             PUBLISHED["gpt-oss-20b"].config | {"layer_types": ["full_attention"]},
-            "it must be a list of 24, a layer each",
+            "it must be a list of 24 values, one per layer, each",
         ),
-        (PUBLISHED["gpt-oss-20b"].config | {"layer_types": [[]] * 24}, "of full_attention or"),
-        ({"model_type": "gemma3", "text_config": [1]}, "says text_config: .*a mapping"),
+        (PUBLISHED["gpt-oss-20b"].config | {"layer_types": [[]] * 24}, "one per layer, each full_attention or"),
+        ({"model_type": "gemma3", "text_config": [1]}, "has text_config: .*a mapping"),
         (
             PUBLISHED["Kimi-Linear-48B-A3B"].config | {"linear_attn_config": {"full_attn_layers": 4, "kda_layers": []}},
             "lists",
@@ -132,12 +135,12 @@ def test_keys_that_are_left_out_have_the_defaults_of_the_family(tmp_path: Path) 
             | {"linear_attn_config": {"full_attn_layers": [4, 4], "kda_layers": [1]}},
             "each of the 27 layers once",
         ),
-        (PUBLISHED["Mamba-Codestral-7B"].config | {"num_heads": 3}, "says num_heads: 3"),
+        (PUBLISHED["Mamba-Codestral-7B"].config | {"num_heads": 3}, "has num_heads: 3"),
         (GOOD | {"model_type": ["llama"]}, r"model_type \['llama'\] is not known"),
-        ({}, "model_type None is not known .*has no hidden_size, intermediate_size"),
+        ({}, "model_type None is not known .*lacks hidden_size, intermediate_size"),
         (
             {"model_type": "falcon", "hidden_size": 64, "n_head": 4, "vocab_size": 9},
-            r"It has no intermediate_size, num_hidden_layers. Try a YAML file: \{hidden: 64, feed_forward: \?, "
+            r"The file lacks intermediate_size, num_hidden_layers. Try a YAML file: \{hidden: 64, feed_forward: \?, "
             r"layers: \?, heads: 4, kv_heads: 4, head_dim: 16, vocabulary: 9\}",
         ),
         ({str(i): i for i in range(10**6)}, "larger than 256 KiB"),
@@ -183,10 +186,10 @@ def test_a_command_names_the_parts_that_are_replaced(tmp_path: Path, monkeypatch
     for model in (str(tmp_path), "gpt-oss-120b"):
         found = asked(*words, "--model", model)
         assert found.code == 0 and len(found.err.splitlines()) == 1
-        assert "128 experts of 2880, 4 per token (a feed-forward of 11520); attention sinks (left out)" in found.err
+        assert "128 experts of size 2880, 4 per token (a feed-forward of size 11520); attention sinks (" in found.err
     assert asked(*words, "--model", "llama3-8b").err == ""
     written(tmp_path, {"model_type": "falcon"})
     refusal = asked(*words, "--model", str(tmp_path))
     assert refusal.code == 2 and len(refusal.err.splitlines()) == 1
     listed = asked("list", "models").out
-    assert all(name in listed for name in profile_names("models")) and "attention sinks (left out)" in listed
+    assert all(name in listed for name in profile_names("models")) and "attention sinks (omitted)" in listed

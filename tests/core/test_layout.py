@@ -99,8 +99,8 @@ def test_tiles_are_counted_by_what_they_hold(
 @pytest.mark.parametrize("mask", MASKS)
 def test_pairs_of_all_shards_are_the_mask(name: str, mask: str) -> None:
     shards, rows = 4, 16
-    me, pairing = np.arange(shards), SequenceSharding.square(layouts[name], MASKS[mask], shards, rows)
-    total = sum(int(np.broadcast_to(count_pairs(pairing.bands(me, src)), shards).sum()) for src in range(shards))
+    me, sharding = np.arange(shards), SequenceSharding.square(layouts[name], MASKS[mask], shards, rows)
+    total = sum(int(np.broadcast_to(count_pairs(sharding.bands(me, src)), shards).sum()) for src in range(shards))
     length = shards * rows
     assert total == (length * (length + 1) // 2 if mask == "causal" else length**2)
 

@@ -98,7 +98,7 @@ def test_garbage_is_refused(text: str) -> None:
         ("ring@ring=3", "rows that divide evenly"),
         ("ring/zigzag@ring=8,tile=1024", "larger than the 512 rows of a piece of a zigzag shard"),
         ("ring@ring=8,tile=512,backward=2048", "the backward tile 2048x2048 is larger than the 1024 rows of a shard"),
-        ("ring@ring=2,data=2", "1 batch do not divide over data=2"),
+        ("ring@ring=2,data=2", "a batch of 1 does not divide over data=2"),
         ("ring@ring=4,chunk=500", "chunk=500 does not divide the 2048 rows of a device. Try chunk=256"),
         ("ring@tensor=8", "4 kv_heads do not divide over tensor=8. Try tensor=4"),
     ],
@@ -160,7 +160,7 @@ def test_layers_of_two_kinds_are_refused_where_they_cannot_meet() -> None:
     for plan, hint in (("megatron_sp/contiguous/chunked", "megatron_sp"), ("lasp", "all_gather")):
         other = "ring" if plan != "lasp" else "megatron_sp"
         reason = why_unsupported(parse_plan(f"{plan}@tensor=4,softmax={other}"), hybrid, "cpu", 8)
-        assert reason and "lay hidden states out differently" in reason and f"Try softmax={hint}." in reason
+        assert reason and "shard hidden states differently" in reason and f"Try softmax={hint}." in reason
     assert "Leave softmax=ring/xla out" in (
         why_unsupported(parse_plan("lasp2@ring=8,softmax=ring"), hybrid.with_attention("linear"), "cpu", 8) or ""
     )

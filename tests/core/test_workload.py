@@ -26,7 +26,7 @@ def test_lengths_that_are_refused(text: str) -> None:
 def test_grids_of_lengths() -> None:
     assert parse_lengths("16k..128k") == [2**14, 2**15, 2**16, 2**17]
     assert parse_lengths("1k,4k,1k") == [1024, 4096]
-    with pytest.raises(BadInput, match="backwards"):
+    with pytest.raises(BadInput, match="descending"):
         parse_lengths("64k..16k")
 
 
@@ -60,8 +60,8 @@ def test_a_pattern_is_of_layers_again_and_again() -> None:
     [
         ({"attention": "LLLS"}, "Add --pass step"),
         ({"attention": "LLS", "passes": "step", **SIZES}, "Try --layers 9"),
-        ({"attention": "LLX"}, "a letter a layer of both"),
-        ({"attention": "LL"}, "a letter a layer of both"),
+        ({"attention": "LLX"}, "one letter per layer"),
+        ({"attention": "LL"}, "one letter per layer"),
         ({"attention": "softmax", "decay": "tnl"}, "Add --attention linear"),
         ({"attention": "linear", "features": "relu"}, "unknown feature map"),
     ],
@@ -77,7 +77,7 @@ def test_a_models_profile_says_its_attention(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     sizes = "".join(f"{name}: {size}\n" for name, size in {**SHAPE, **SIZES}.items() if name != "seq_len")
     own.write_text(f"{sizes}attention: LLS\n")
-    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are no whole number of LLS\. Try --layers 9"):
+    with pytest.raises(BadInput, match=r"own.yaml: 8 layers are not a multiple of the pattern LLS\. Try --layers 9"):
         Model.load(str(own))
 
 
@@ -122,7 +122,7 @@ GOOD = "hidden: 64\nfeed_forward: 128\nlayers: 2\nheads: 4\nkv_heads: 4\nhead_di
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (GOOD.replace("heads: 4\nkv", "heads: x\nkv"), "says heads: 'x'"),
+        (GOOD.replace("heads: 4\nkv", "heads: x\nkv"), "has heads: 'x'"),
         (GOOD.replace("layers: 2\n", ""), "has no 'layers'"),
         (GOOD + "hiden: 3\n", "Did you mean hidden"),
         ("a: [1,\n", "is not YAML"),

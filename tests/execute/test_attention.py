@@ -139,8 +139,8 @@ def test_positions_are_the_layouts() -> None:
         ("ring@ring=2", {"ring": 4}, "ring/striped/xla@ring=2 is not for the mesh ring=4"),
         ("ring", {"ring": 4, "model": 2}, "the mesh has an axis model"),
         ("ring", {"tensor": 8}, "4 heads do not divide over tensor=8"),
-        ("ring", None, "says no sizes and there is no mesh"),
-        ("ring@ring=4", None, "no shard_map with an axis ring is around this"),
+        ("ring", None, "names no sizes and there is no mesh"),
+        ("ring@ring=4", None, "the surrounding shard_map has no axis ring"),
         ("ring@ring=2,tile=999", {"ring": 2}, "larger than the 48 rows"),
         ("rong", {"ring": 2}, "Did you mean ring"),
     ],
@@ -158,5 +158,5 @@ def test_shapes_that_do_not_go_together_are_refused() -> None:
             sequence_parallel_attention(*wrong, "ring", mesh_of(ring=2))
     with pytest.raises(BadInput, match="4 heads cannot share 3"):
         sequence_parallel_attention(q, *(np.concatenate([x, x[:, :, :1]], 2) for x in (k, v)), "ring", mesh_of(ring=2))
-    with pytest.raises(BadInput, match="do not divide over fsdp=8"):
+    with pytest.raises(BadInput, match="does not divide over fsdp=8"):
         sequence_parallel_attention(q, k, v, "ring", mesh_of(fsdp=8))

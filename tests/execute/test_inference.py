@@ -131,10 +131,10 @@ def test_the_published_rule(queries: int, seq_len: int, flops_per_s: float | Non
 @pytest.mark.parametrize(
     ("plan", "change", "why"),
     [
-        ("ring@ring=8", {}, "ring has as many queries as keys. Try --scheme pass_kv,pass_q,tree"),
+        ("ring@ring=8", {}, "ring needs as many queries as keys. Try --scheme pass_kv,pass_q,tree"),
         ("tree@ring=8", {"queries": None}, "Add --query-len 1"),
         ("pass_q@ring=8", {"batch": 3}, "1 queries of 3 requests do not divide over 8 devices. Try --batch 8"),
-        ("pass_q/striped@ring=8", {"queries": 4}, "need keys in their order"),
+        ("pass_q/striped@ring=8", {"queries": 4}, "need keys in order"),
         ("pass_kv@ring=8", {"queries": None, "passes": "forward-backward"}, "is for inference"),
         ("tree/contiguous/splash@ring=8", {}, "splash runs on TPUs"),
     ],

@@ -226,9 +226,9 @@ def test_the_program_computes_the_tiles_that_are_counted(name: str, tile: str, m
 @pytest.mark.parametrize(
     ("plan", "change", "why"),
     [
-        ("ring/striped/chunked@ring=8", {"decay": "0.9"}, "which striped deals to all shards"),
+        ("ring/striped/chunked@ring=8", {"decay": "0.9"}, "but striped spreads them"),
         ("lasp@ring=8", {"decay": "0.9", "mask": "full"}, "Try --decay 1"),
-        ("lasp@ring=8", {"mask": "sliding:32"}, "a state does not forget a key"),
+        ("lasp@ring=8", {"mask": "sliding:32"}, "a state cannot forget a key"),
         ("lasp@ring=8", {"documents": (7,)}, "of one document"),
         ("lasp/striped@ring=8", {}, "does not run on the striped layout"),
         ("ring@ring=8", {}, "Try --kernel chunked"),
@@ -255,9 +255,9 @@ def test_shares_of_the_heads_are_a_round_of_the_report_together() -> None:
 
 def test_chunks_are_counted_once_a_state() -> None:
     """A shard of 6 chunks with its own keys: 5 go into the state, and 6 have scores; with earlier ones, all go in."""
-    pairing = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
+    sharding = parse_plan("ring/contiguous/chunked@ring=2,tile=8")
     work, _ = planned("ring", 2)
-    own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), pairing, COUNTING).rounds
+    own, *earlier = simulate(Workload(**vars(work) | {"passes": "forward"}), sharding, COUNTING).rounds
     assert [int(kind[1]) for kind in own.tiles[:4]] == [5, 6, 0, 6]
     assert [int(kind[1]) for kind in earlier[0].tiles[:4]] == [6, 0, 0, 6]
     assert kernels["chunked"].family == "linear"

@@ -83,10 +83,10 @@ def test_a_snippet_or_a_reason(m: Measurement) -> None:
     for name in FRAMEWORKS:
         given, each = usage_of(m)[name], integrations[name]
         if given["text"]:
-            assert given["version"] and given["notes"][0].startswith("What was timed")
+            assert given["version"] and given["notes"][0].startswith("Timed (")
             continue
         reason, *offers = given["notes"]
-        assert reason.endswith(".") and re.match(f"{each.title}|A sequence", reason)
+        assert reason.endswith(".") and re.match(f"{each.title}|Each sequence", reason)
         for offer in offers:
             near = parse_plan(offer.rstrip(".").rsplit(" ", 1)[1])
             job = Job(m.workload, near, m.target)
@@ -147,7 +147,7 @@ def test_flags_of_maxtext_on_tpus() -> None:
     ("name", "plan", "target", "changes", "said"),
     [
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "fuses its backward pass (5 matmuls"),
-        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops, and the timed plan has one less"),
+        ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "16 hops; the timed plan has one hop less"),
         ("maxtext", "ring/zigzag/splash@ring=16,tile=512", "v5p:2x2x4", {}, "dq_reduction_steps=3"),
         ("maxtext", "ring/zigzag/xla@ring=8", "h100:8", {}, "2.12 and 2.13 break"),
         (
@@ -170,7 +170,7 @@ def test_flags_of_maxtext_on_tpus() -> None:
             "ring/zigzag/xla@ring=8",
             "h100:8",
             {"seq_len": 65544},
-            "a length that 16 divides",
+            "a length that is a multiple of 16",
         ),
         ("transformer_engine", "ring/zigzag/xla@ring=3", "h100:3", {"seq_len": 3 * 2**14}, "ring=3 is odd"),
         ("transformer_engine", "ring/zigzag/xla@ring=8", "h100:8", {"kind": "sliding"}, "ring/striped/xla"),

@@ -78,10 +78,10 @@ def test_other_names_of_a_target(text: str, printed: str) -> None:
         ("nothing:3", "unknown hardware"),
         ("v5e:3x5", "whole hosts. Nearest: v5e:4x4 .v5e-16., v5e:2x4"),
         ("v5e:2x2x2", "has 2 axes"),
-        ("v5e:16x32", "a pod has 16x16 chips"),
-        ("v5p:2x2x32", "a pod has 16x20x28"),
+        ("v5e:16x32", "a pod has only 16x16 chips"),
+        ("v5p:2x2x32", "a pod has only 16x20x28"),
         ("v5p:2x0x2", "at least one chip"),
-        ("v5p:12", "name its shape. Nearest: v5p:2x2x4 .v5p-32."),
+        ("v5p:12", "name a shape. Nearest: v5p:2x2x4 .v5p-32."),
         ("v5e-12", "Nearest: v5e:4x4 .v5e-16."),
         ("9999*v5e:4x4", "not 1 to"),
     ],
@@ -132,5 +132,5 @@ def test_positions_are_in_the_order_of_jax() -> None:
 
 
 def test_only_tpu_slices_are_described() -> None:
-    with pytest.raises(BadInput, match="no TPU slice"):
+    with pytest.raises(BadInput, match="not a TPU slice"):
         _ = parse_target("h100:8").topology_arguments

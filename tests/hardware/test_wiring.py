@@ -41,13 +41,13 @@ def hops(target: str, mesh: str, axis: str = "ring") -> HopPath:
 
 @pytest.mark.parametrize("target", SLICES, ids=str)
 def test_a_ring_over_a_whole_slice_is_a_cycle_of_single_links(target: Target) -> None:
-    wiring = place_mesh(target, (("ring", target.devices),))
-    for crossed in (wiring.forward["ring"], wiring.backward["ring"]):
+    placement = place_mesh(target, (("ring", target.devices),))
+    for crossed in (placement.forward["ring"], placement.backward["ring"]):
         assert crossed.links.max() <= 1 and crossed.sharing.max() == 1 and not crossed.network.any()
-    chips = {target.positions[k][:2] for k in wiring.order}
-    assert len(chips) == math.prod(target.shape) and sorted(wiring.order) == list(range(target.devices))
+    chips = {target.positions[k][:2] for k in placement.order}
+    assert len(chips) == math.prod(target.shape) and sorted(placement.order) == list(range(target.devices))
     # a chip is left once: its cores are neighbours
-    assert wiring.forward["ring"].links.sum() in (len(chips), 0 if len(chips) == 1 else len(chips))
+    assert placement.forward["ring"].links.sum() in (len(chips), 0 if len(chips) == 1 else len(chips))
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_any_mesh_that_fits_has_every_device_once(target: str, sizes: list[int],
         with pytest.raises(BadInput, match="mesh"):
             place_mesh(machine, mesh)
         return
-    wiring = place_mesh(machine, mesh)
-    assert len(set(wiring.order)) == len(wiring.order) == devices
-    assert set(wiring.order) <= set(range(machine.devices))
-    for crossed in (*wiring.forward.values(), *wiring.backward.values()):
+    placement = place_mesh(machine, mesh)
+    assert len(set(placement.order)) == len(placement.order) == devices
+    assert set(placement.order) <= set(range(machine.devices))
+    for crossed in (*placement.forward.values(), *placement.backward.values()):
         assert (crossed.links >= 0).all() and (crossed.sharing >= 1).all()
         assert not (crossed.network & (crossed.links > 0)).any() or machine.slices > 1
     for axis, size in mesh:
-        assert len(wiring.forward[axis].links) == size
+        assert len(placement.forward[axis].links) == size
 
 
 def test_a_line_without_wrap_around_has_one_long_hop_home() -> None:
@@ -111,9 +111,9 @@ def test_a_line_without_wrap_around_has_one_long_hop_home() -> None:
     ],
 )
 def test_axes_lie_on_compact_boxes(target: str, mesh: str, ring: int, tensor: int) -> None:
-    wiring = wired(target, mesh)
-    assert [wiring.forward[axis].links.max() for axis in ("ring", "tensor")] == [ring, tensor]
-    assert [wiring.forward[axis].sharing.max() for axis in ("ring", "tensor")] == [ring, tensor]
+    placement = wired(target, mesh)
+    assert [placement.forward[axis].links.max() for axis in ("ring", "tensor")] == [ring, tensor]
+    assert [placement.forward[axis].sharing.max() for axis in ("ring", "tensor")] == [ring, tensor]
 
 
 def test_parallel_rings_of_cores_do_not_share_links() -> None:
@@ -122,8 +122,8 @@ def test_parallel_rings_of_cores_do_not_share_links() -> None:
 
 
 def test_the_outermost_axis_crosses_the_network() -> None:
-    wiring = wired("2*v5e:4x4", "data=2,ring=16")
-    assert wiring.forward["data"].network.all() and not wiring.forward["ring"].network.any()
+    placement = wired("2*v5e:4x4", "data=2,ring=16")
+    assert placement.forward["data"].network.all() and not placement.forward["ring"].network.any()
     assert hops("2*h100:8", "ring=16").network.tolist() == ([False] * 7 + [True]) * 2
     assert not hops("2*h100:8", "ring=8").network.any()
     assert hops("4*v5e:2x2", "data=2,ring=8", "data").network.all()
@@ -131,8 +131,8 @@ def test_the_outermost_axis_crosses_the_network() -> None:
 
 
 def test_the_order_is_row_major_in_the_axes_of_the_mesh() -> None:
-    wiring = wired("v4:4x4x4", "ring=16,tensor=4")
-    places = np.array([p.coords for p in wiring.target.positions])[np.array(wiring.order)].reshape(16, 4, 3)
+    placement = wired("v4:4x4x4", "ring=16,tensor=4")
+    places = np.array([p.coords for p in placement.target.positions])[np.array(placement.order)].reshape(16, 4, 3)
     apart = np.abs(np.diff(places, axis=0)).sum(-1)
     assert (apart == 1).all()
     assert (np.ptp(places, axis=0).astype(bool).sum(-1) == 2).all()  # a ring stays in a plane

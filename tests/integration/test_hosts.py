@@ -159,7 +159,7 @@ def test_hosts_run_the_same_plans_and_say_the_same(count: int, made, tmp_path: P
     best = next(line.split()[1] for line in shown.splitlines() if line.startswith("  plan"))
     for host, (code, nothing, said) in enumerate(others, 1):
         assert (code, nothing) == (0, "")
-        assert said == f"host {host} of {count} done: recommended {best}; all is on host 0, {hosts.address}.\n"
+        assert said == f"host {host} of {count} done: recommended {best}; the results are on host 0, {hosts.address}.\n"
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "hosts") == ["run"]
 
 
@@ -273,7 +273,7 @@ def test_a_host_that_is_lost_is_named_at_the_next_request(pair: Cluster) -> None
 
 
 def test_hosts_that_do_not_come_are_named() -> None:
-    absent = pytest.raises(Missing, match="no word of host 1, 2 of 3")
+    absent = pytest.raises(Missing, match="host 1, 2 of 3 did not connect")
     with Cluster(Hosts(f"127.0.0.1:{free_port()}", 3, 0)) as cluster, absent:
         cluster.gather(nobody, 0.1)
     with pytest.raises(Missing, match="host 0 does not answer"):
@@ -292,7 +292,7 @@ def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(Hosts(address, 2, 0)) as cluster:
         thread = threading.Thread(target=other)
         thread.start()
-        with pytest.raises(BadInput, match=r"has stripectl 0\.0\.9, and host 0 has"):
+        with pytest.raises(BadInput, match=r"has stripectl 0\.0\.9, but host 0 has"):
             cluster.gather(nobody, 60)
         thread.join(30)
     assert "Install the same" in said[0]
@@ -356,7 +356,7 @@ def test_an_address_is_checked(coordinator: str) -> None:
 
 
 def test_a_host_beyond_the_last_is_refused() -> None:
-    with pytest.raises(BadInput, match="They are 0 to 1"):
+    with pytest.raises(BadInput, match="Hosts have the numbers 0 to 1"):
         Hosts("host:80", 2, 2)
 
 

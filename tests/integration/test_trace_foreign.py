@@ -134,18 +134,18 @@ def test_every_host_of_a_run_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["host", "cpu"])
 def test_without_a_device_or_a_program_it_says_so(tmp_path: Path, name: str) -> None:
     done = trace(written(tmp_path, (PROFILES / f"{name}.txtpb").read_text()))
-    reason = {"host": "the profile holds no operation of any device", "cpu": "does not hold the program (HLO)"}[name]
+    reason = {"host": "the profile holds no operation of any device", "cpu": "does not contain the program (HLO)"}[name]
     assert done.returncode == 0 and f"overlap n/a: {reason}" in done.stdout.replace("the profile does", "does")
 
 
 BAD = {
-    "cut short": "is not an XLA profile (xplane.pb), or was cut short",
-    "random": "is not an XLA profile (xplane.pb), or was cut short",
-    "text": "is not an XLA profile (xplane.pb), or was cut short",
+    "cut short": "is not an XLA profile (xplane.pb), or is truncated",
+    "random": "is not an XLA profile (xplane.pb), or is truncated",
+    "text": "is not an XLA profile (xplane.pb), or is truncated",
     "empty": "is empty",
     "empty folder": "holds no profile (*.xplane.pb)",
     "folder of others": "holds no profile (*.xplane.pb)",
-    "missing": "there is no file or folder",
+    "missing": "does not exist",
     "folder with one bad file": "is not an XLA profile",
 }
 
@@ -184,7 +184,7 @@ def test_a_program_beside_a_profile_that_is_none_is_one_line(tmp_path: Path) -> 
     done = trace(written(tmp_path, (PROFILES / "cpu.txtpb").read_text(), program="no program\n"))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ") and "program.hlo.txt is no program (HLO text): it has no ENTRY" in line
+    assert line.startswith("error: ") and "program.hlo.txt is not a program (HLO text): it has no ENTRY" in line
 
 
 def of_events(count: int) -> bytes:
@@ -212,7 +212,7 @@ def test_a_profile_that_takes_all_memory_is_refused_at_a_limit(tmp_path: Path) -
     reader = WorkerGroup(session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=2**29)
     said = refused(Tracer(tmp_path, reader=reader), profile)
     assert (
-        said == f"cannot read {profile}: its reader needs more than 512 MiB of memory, its limit. Capture fewer steps."
+        said == f"cannot read {profile}: its reader needs more memory than its limit of 512 MiB. Capture fewer steps."
     )
 
 

@@ -90,7 +90,7 @@ def test_a_bench_with_profiles_keeps_them_whole(tmp_path: Path) -> None:
     assert [[hop[name] for name in told] for hop in foreign["hops"]] == expected
     assert [hop[:2] for hop in expected] == [["forward", "kv"], ["backward", "dkv"], ["backward", "dkv"]]
     wrong = stripectl("trace", "--read", str(alone), "--mesh", "ring=3")
-    assert wrong.returncode == 2 and "the mesh has 3 devices, and the program runs on 2" in wrong.stderr
+    assert wrong.returncode == 2 and "the mesh has 3 devices, but the program runs on 2" in wrong.stderr
 
 
 @pytest.mark.hosts
@@ -117,8 +117,8 @@ BAD = {
     "both": (["ring/striped/xla@ring=2", "--read", "x"], "name a plan to run"),
     "no plan": (["ring/stripes/xla@ring=2"], "unknown layout 'stripes'"),
     "a mesh beside a plan": (["ring/striped/xla@ring=2", "--mesh", "ring=2"], "--mesh names the axes"),
-    "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps says how a plan runs"),
-    "no such profile": (["--read", "nowhere"], "there is no file or folder"),
+    "an option that reading does not heed": (["--read", "x", "--steps", "2"], "--steps is for running a plan"),
+    "no such profile": (["--read", "nowhere"], "nowhere does not exist"),
 }
 
 

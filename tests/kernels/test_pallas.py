@@ -200,7 +200,7 @@ def test_dead_tiles_are_no_steps(monkeypatch, scores: str, share: float) -> None
 def test_a_window_is_refused() -> None:
     module, x = kernels["splash"].load(), jnp.zeros((1, 1, 128, 8))
     state = x, x[..., 0], x[..., 0]
-    with pytest.raises(BadInput, match="no windows"):
+    with pytest.raises(BadInput, match="but no windows"):
         module.forward(x, x, x, state, [MaskBlock(0, 0, 128, 128, -5, 0)], Tile(128, 128))
     workload = SimpleNamespace(window=Window(5, 0))
     assert "Try --kernel pallas_tpu." in kernels["splash"].why_unsupported(workload, None, "tpu")
@@ -248,7 +248,7 @@ def test_refusals_have_reasons(plan: str, kind: str, why: str | None) -> None:
 def test_a_shard_has_no_more_tiles_a_side_than_a_list_tells_apart(kernel: str) -> None:
     work = Workload(seq_len=2**25, heads=2, kv_heads=2, head_dim=64)
     few, many = (parse_plan(f"ring/striped/{kernel}@ring=8,tile={tile}") for tile in ("256", "256,backward=1024x128"))
-    reason = f"{kernel} lists at most 16,384 tiles a side of a shard, which has 4,194,304 rows. Try larger tiles."
+    reason = f"{kernel} lists at most 16,384 tiles per side of a shard; this one has 4,194,304 rows. Try larger tiles."
     assert why_unsupported(few, work, "tpu") is None and why_unsupported(many, work, "tpu") == reason
 
 

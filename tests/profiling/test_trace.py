@@ -95,7 +95,7 @@ def test_bare_names_without_their_program_say_nothing(tmp_path: Path) -> None:
     """Nothing tells what fusion.1 is, so nothing is claimed of it: no 0 % and no 0 seconds."""
     found = one(tmp_path, RING, program=None)
     assert found["overlap"] is None and found["devices"] == []
-    assert "does not hold the program" in found["reason"]
+    assert "does not contain the program" in found["reason"]
 
 
 def test_windows_alone_suffice(tmp_path: Path) -> None:

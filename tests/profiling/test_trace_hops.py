@@ -56,7 +56,7 @@ def test_a_device_waits_in_a_hop_and_at_the_end(tmp_path: Path) -> None:
     }
     assert (hop["cause"], hop["why"].partition(";")[0]) == (
         "skew",
-        "6.00 us of 10.0 us exposed are waiting for a slower peer",
+        "of 10.0 us exposed, 6.00 us are a wait for a slower device",
     )
 
 
@@ -204,7 +204,7 @@ def test_cause_link(tmp_path: Path) -> None:
     hop = caused(tmp_path, drawing, **LINKS)
     assert hop["cause"] == "link"
     assert hop["why"].startswith(
-        "it moves 1.91 MiB in 14.0 us (143 GB/s, a link has 200 GB/s), longer than the compute"
+        "it moves 1.91 MiB in 14.0 us (143 GB/s, a link has 200 GB/s), which is longer than the compute"
     )
     assert "8.00 us of compute follow it in its round" in hop["why"]
 
@@ -266,7 +266,7 @@ BESIDE, ALONE = BLOCKING._replace(asynchronous=True, beside_compute=True), BLOCK
 @pytest.mark.parametrize(
     ("site", "exposed_us", "skew_us", "round_us", "told", "expected"),
     [
-        (BESIDE, 10, 6, 0, {}, ("skew", "even out what the devices compute")),
+        (BESIDE, 10, 6, 0, {}, ("skew", "balance the work of the devices")),
         (BESIDE, 10, 6, 0, {"layout": "contiguous", "mask": "causal"}, ("skew", "a layout that balances")),
         (BESIDE, 10, 5, 0, {}, ("late", "start it earlier")),  # half of it is not most of it
         (BLOCKING, 10, 0, 0.4, {}, ("late", "start it earlier")),  # less than 5 % of 10 us
@@ -277,7 +277,7 @@ BESIDE, ALONE = BLOCKING._replace(asynchronous=True, beside_compute=True), BLOCK
         (BLOCKING, 10, 0, 11, {"platform": "cpu", "unroll": 1, "turns": 7}, ("synchronous", "unroll=7 in the plan")),
         (BLOCKING, 10, 0, 11, {"platform": "gpu"}, ("synchronous", "--xla-flag xla_gpu_enable_latency")),
         (BLOCKING, 10, 0, 11, {"platform": "tpu"}, ("synchronous", "--xla-flag xla_enable_async_collective_perm")),
-        (ALONE, 10, 0, 11, {}, ("late", "issue it before the compute")),
+        (ALONE, 10, 0, 11, {}, ("late", "start it before the compute")),
         (BESIDE, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("short", "a longer block")),  # a link needs 8 us
         (BESIDE, 10, 0, 7, {"link_bytes_per_s": 250e9}, ("link", "send less")),
         (BLOCKING, 10, 0, 9, {"link_bytes_per_s": 250e9}, ("link", "send less")),  # no window to hide in: what it took
@@ -330,5 +330,5 @@ def test_of_a_hop_inside_a_kernel_a_profile_shows_nothing(tmp_path: Path) -> Non
         XLA Ops        aaaaaabbbbbbllll
     """
     found = analysed(tmp_path, tpus(drawing, drawing, legend=legend), program, axes={"ring": 2})
-    assert found["overlap"] is None and not found["hops"] and "hops inside kernels" in found["reason"]
+    assert found["overlap"] is None and not found["hops"] and "kernels of the program send its hops" in found["reason"]
     assert us(found["devices"][0])["compute"] == 16

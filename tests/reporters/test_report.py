@@ -160,7 +160,7 @@ def test_card_names_the_fastest_with_its_interval_and_bound() -> None:
     )
     assert (found["time"].method, found["time"].value) == ("measured", "500 ms ±1.0%")
     said = {each.name: each.text for each in found["statements"]}
-    most = "94% of the 1.70x that the balance of tiles allows"
+    most = "the balance of tiles allows 1.70x"
     assert said["gain"] == f"1.60x (95 % interval 1.60 to 1.60) over {plan_of('contiguous')}; {most}"
     assert found["reasons"][0].startswith("It is 1.60x as fast as contiguous (95 % interval 1.60 to 1.60)")
     assert "94% of the 1.70x that the balance of its tiles allows" in found["reasons"][0]
@@ -230,7 +230,7 @@ def test_confidence_is_lower_the_less_is_known() -> None:
 def test_what_limits_the_best_plan_are_shares_of_the_time_that_each_part_would_save() -> None:
     shares = {"compute": 0.1, "communication": 0.3, "latency": 0.0, "memory": 0.0}
     found = page_context(run_of(made("zigzag", 0.5, bottleneck_shares=shares)))["first"]["limits"]
-    assert found["sentence"] == "twice as fast it would save 30% of the time"
+    assert found["sentence"] == "If communication were twice as fast, the plan would take 30% less time."
     assert [(each["part"], each["low"], each["share"]) for each in found["segments"]] == [
         ("compute", 0.0, pytest.approx(25)),
         ("communication", pytest.approx(25), pytest.approx(75)),
@@ -269,7 +269,7 @@ def test_limits_and_crossover_show_their_method() -> None:
         made("zigzag", 0.5, bottleneck_shares=limits, scaling=scaling[1]),
     )
     limited, _, change = [each for each in found["statements"] if each.name in ("bound by", "margin", "crossover")]
-    assert limited.text.startswith("communication: twice as fast it would save 40% of the time (simulated); compute")
+    assert limited.text.startswith("communication: 40% less time if it were twice as fast (simulated); compute")
     assert limited.method == "simulated"
     assert change.text == (
         f"below about 362, between 256 and 512 tokens, {plan_of('contiguous')} is faster (simulated)"
@@ -387,7 +387,7 @@ def test_a_large_run_is_carried_without_what_was_refused(
     monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", 100)
     text = render(bench)
     assert {m.status for m in carried_by(text, tmp_path).measurements} == {"ok"}
-    assert "run.json.gz, without what has no time" in text
+    assert "run.json.gz, without plans that have no time" in text
 
 
 def test_same_run_same_page(bench: Run, page_text: str) -> None:

@@ -196,15 +196,15 @@ def test_bytes_of_a_compiled_step_are_shared_out_over_its_axes() -> None:
 
 
 def test_an_all_to_all_counts_on_every_link_between() -> None:
-    wiring = place_mesh(parse_target("v5e:2x2"), (("ulysses", 4),))
-    carried = carried_bytes(wiring, {("ulysses", "all-to-all"): 300.0})
+    placement = place_mesh(parse_target("v5e:2x2"), (("ulysses", 4),))
+    carried = carried_bytes(placement, {("ulysses", "all-to-all"): 300.0})
     assert set(carried.links.values()) == {300 * (1 + 2 + 1) / 3}
 
 
 def test_an_all_to_all_between_nodes_crosses_the_network_from_every_device_to_every_other() -> None:
-    wiring = place_mesh(parse_target("2*h100:8"), (("ulysses", 16),))
-    assert carried_bytes(wiring, {("ulysses", "all-to-all"): 15.0}).network == pytest.approx(16 * 8)
-    assert carried_bytes(wiring, {("ulysses", "collective-permute"): 15.0}).network == 2 * 15
+    placement = place_mesh(parse_target("2*h100:8"), (("ulysses", 16),))
+    assert carried_bytes(placement, {("ulysses", "all-to-all"): 15.0}).network == pytest.approx(16 * 8)
+    assert carried_bytes(placement, {("ulysses", "collective-permute"): 15.0}).network == 2 * 15
 
 
 def test_bars_are_those_of_the_strongest_method_first_without_what_it_refuses() -> None:

@@ -156,7 +156,7 @@ def test_other_forms_do_not_draw_it(more: list[str], tmp_path: Path, monkeypatch
     path = night(0).save(tmp_path)
     History(tmp_path / "kept").add(night(0))
     words = [path, *(each.format(run=path) for each in more), "--quiet", "--no-open"]
-    assert "--history is drawn in the page of one run" in str(invoke(*words, "--history", tmp_path / "kept")[2])
+    assert "--history is for the HTML page of one run" in str(invoke(*words, "--history", tmp_path / "kept")[2])
     monkeypatch.setenv("STRIPECTL_HISTORY", str(tmp_path / "kept"))
     assert invoke(*words)[2] is None
 

@@ -68,7 +68,13 @@ def test_a_trace_is_headed_by_its_share_and_the_prediction() -> None:
     assert found["what"].endswith("on cpu:4; 3 steps of jit_step, 233% slower than without the profile")
     assert found["open"] == "xprof --logdir 'profiles/8k ring; rm -rf x' --port 8791"
     text = " ".join(Page(render(run_of(plan, compiled))).text)
-    for words in ("Where does the time of a step go?", "Try: a longer block", PROFILE, "Overlap", "Which hops show?"):
+    for words in (
+        "Where does the time of a step go?",
+        "Try: a longer block",
+        PROFILE,
+        "Overlap",
+        "Which hops are exposed?",
+    ):
         assert words in text
     unread = json.loads(json.dumps(run_of(plan, replace(compiled, overlap={"ratio": "half"})).to_json()))
     with pytest.raises(BadInput, match="not an overlap"):
@@ -201,7 +207,7 @@ def test_of_too_large_a_run_profiles_are_left_out(monkeypatch: pytest.MonkeyPatc
         (10**6, {*TRACE}, ""),
         (15_000, {*TRACE} - {"timeline"}, ", without the timelines of its profiles"),
         (3_000, set(), ", without its profiles"),
-        (10, set(), ", without its profiles, without what has no time"),
+        (10, set(), ", without its profiles, without plans that have no time"),
     ):
         monkeypatch.setattr(run_archive, "MAX_ARCHIVE_BYTES", limit)
         content, left_out = run_archive.data_link(run)

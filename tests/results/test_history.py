@@ -177,7 +177,7 @@ def test_a_writer_that_does_not_end_is_told(history: History, monkeypatch) -> No
     other = sqlite3.connect(history.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     for attempt in (lambda: history.add(night(1)), history.check_writable):
-        with pytest.raises(BadInput, match="another program has kept"):
+        with pytest.raises(BadInput, match="another program has held"):
             attempt()
     assert [run.id for run in history.runs()] == ["night 0"]  # readers need not wait
     other.close()
@@ -220,7 +220,7 @@ def test_a_newer_schema_is_refused(history: History) -> None:
     [
         ("CREATE TABLE runs (a, b)", "a database of another program"),
         (f"PRAGMA application_id={APPLICATION + 1}", "a database of another program"),
-        (f"PRAGMA application_id={APPLICATION}", "other tables than stripectl makes"),
+        (f"PRAGMA application_id={APPLICATION}", "tables that stripectl does not make"),
     ],
 )
 def test_a_database_that_is_no_history_is_left_alone(history: History, statement: str, why: str) -> None:
@@ -242,7 +242,7 @@ def test_nothing_in_a_database_runs(history: History, statement: str) -> None:
     history.add(night(0))
     sql(history, statement)
     for attempt in (history.runs, history.check_writable, lambda: history.add(night(1))):
-        with pytest.raises(BadInput, match="other tables than stripectl makes"):
+        with pytest.raises(BadInput, match="tables that stripectl does not make"):
             attempt()
 
 
@@ -427,10 +427,10 @@ def test_runs_from_elsewhere_are_added(here: Path, capsys) -> None:
     [
         ([], "name the folder of a history"),
         (["nothing"], "there is no history in nothing/"),
-        (["kept", "run.json"], "To add runs: stripectl history kept --add run.json"),
+        (["kept", "run.json"], "To add runs, write stripectl history kept --add run.json"),
         (["kept", "--add"], "name the runs to add"),
-        (["kept", "--plan", "spiral"], "holds 1 runs, and none has a time of what was asked for"),
-        (["kept", "--metric", "mfu"], "none has a mfu"),
+        (["kept", "--plan", "spiral"], "holds 1 runs, but none that matches has the metric time"),
+        (["kept", "--metric", "mfu"], "none that matches has the metric mfu"),
         (["kept", "--metric", "tiem"], "is not one of"),
         (["kept", "--last", "0"], "not in the range"),
     ],
@@ -450,7 +450,7 @@ def test_a_profile_is_read_whatever_the_environment_names(here: Path, capsys, mo
     assert stripectl("trace", "--read", "nothing") == 2
     assert "--history" not in capsys.readouterr().err
     assert stripectl("trace", "--read", "nothing", "--history", "kept") == 2
-    assert "--history says how a plan runs" in capsys.readouterr().err
+    assert "--history is for running a plan" in capsys.readouterr().err
 
 
 def test_what_is_kept_is_json_and_numbers(history: History) -> None:

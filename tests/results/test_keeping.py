@@ -81,7 +81,7 @@ def test_a_second_writer_is_told_who_writes_there(command: str, capsys: pytest.C
         assert listing(Path("run")) == before
     shown = capsys.readouterr()
     (line,) = shown.err.splitlines()
-    assert f"another stripectl writes in run: process {os.getpid()} on {os.uname().nodename}, since 20" in line
+    assert f"another stripectl process writes in run: process {os.getpid()} on {os.uname().nodename}, since 20" in line
     assert "choose another --output" in line and shown.out == ""
     assert LOCK not in listing(Path("run"))
 
@@ -172,7 +172,7 @@ BROKEN = {
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
     "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
-    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot go on with"),
+    "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot resume"),
     "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
 }
 

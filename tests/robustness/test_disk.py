@@ -153,7 +153,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_measured(bench, tmp_path: Path
     assert "cannot write disk/run/run.json: " in errors[0] and FAULTS[fault] in errors[0]
     assert "Measuring goes on" in warnings[0]
     (rescued,) = (tmp_path / "tmp").glob("stripectl-run-*")
-    assert f"The run is in {rescued} instead: go on with it by --resume --output {rescued}" in errors[0]
+    assert f"The run is in {rescued} instead. To continue it, use --resume --output {rescued}" in errors[0]
     assert numbers(Run.load(rescued)) == every and (rescued / "report.html").exists()
     assert all(f"unroll={int(at) + 1} " in ended.shown for at in every[1:]) and str(rescued) in ended.shown
 
@@ -166,7 +166,7 @@ def test_what_could_not_be_written_is_written_later(bench, tmp_path: Path, fault
     assert ended.plans == measured(ended.said) and len(ended.plans) == len(SEVERAL) + 2
     assert ended.files == ["report.html", "run.json"]
     assert sum(FAULTS[fault] in line for line in ended.said) == 1
-    assert slow or any("disk/run is written again" in line for line in ended.said)
+    assert slow or any("disk/run can be written again" in line for line in ended.said)
     assert not list((tmp_path / "tmp").glob("stripectl-run-*"))
 
 
@@ -189,7 +189,7 @@ def test_where_nothing_can_be_written_all_is_shown(bench) -> None:
     ended = bench(["measure", "fill", "measure"], temporary="disk")
     assert ended.code == 2 and ended.plans == ["0"]
     assert "tile=128x128 " in ended.shown and "unroll=3" in ended.shown
-    assert "What was found since it last could be is not on disk." in ended.said[-1]
+    assert "Results since the last successful save are not on disk." in ended.said[-1]
 
 
 def test_json_is_whole_without_a_disk(bench) -> None:

@@ -149,7 +149,7 @@ def test_models_of_no_size(change: tuple[str, str], why: str) -> None:
     [
         (f"{{kind: tpu, torus_dims: 400, slices: ['{'x'.join(['9999'] * 400)}']}}", "at most 3"),
         ("{kind: tpu, torus_dims: 1, devices_per_chip: 4096, slices: ['4096']}", "from 1 to 8"),
-        ("{kind: tpu, figures: {clock_hz: {value: 1.0e-300, source: none}}}", "no positive number"),
+        ("{kind: tpu, figures: {clock_hz: {value: 1.0e-300, source: none}}}", "must be a positive number"),
     ],
     ids=["dimensions", "devices", "figures"],
 )
@@ -271,7 +271,7 @@ def test_options(random: Random) -> None:
 
 def test_a_ring_of_more_shards_than_can_be_counted_is_refused() -> None:
     done = asked("bench", *SMALL, "--target", "8192*h100:8", "--seqlen", "1G", "--tile", "1024", "--dry-run")
-    assert done.code == 2 and "refused: 65536 shards meet in more pairs than can be counted" in done.out
+    assert done.code == 2 and "refused: 65536 shards form more pairs than can be counted" in done.out
 
 
 def numbered(first: int, last: int) -> str:
@@ -287,7 +287,7 @@ BAD_OPTIONS = {
     "lengths": (["--seqlen", numbered(1, 20_000)], "a grid of 19,999"),
     "lengths and flags": (["--seqlen", numbered(1, 200), "--xla-flag", f"a={numbered(0, 200)}"], "a grid of 39,800"),
     "meshes": (["--target", "4096*h100:8", "--scheme", "all", "--mesh", "auto", "--unroll", "1,2,3,4"], "65,536 plans"),
-    "documents": (["--seqlen", "1G", "--documents", "1k"], "packed in up to 16777216 tokens"),
+    "documents": (["--seqlen", "1G", "--documents", "1k"], "at most 16777216 tokens"),
     "a budget": (["--time-budget", "9" * 400], "not a duration of at most 480 hours"),
     "a limit": (["--compile-timeout", "481h"], "not a duration of at most 480 hours"),
     "a name": (["--model", "x" * 5000], "unknown model"),

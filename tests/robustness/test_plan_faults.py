@@ -76,7 +76,7 @@ def forward(q, kv, attend, comm):
 scheme = Scheme("{name}", paper="https://nowhere.example/", axes=("ring",), forward=forward)
 '''
 TRACED = {  # what each does while it is traced, and what is said of it
-    "sleeps": ("time.sleep(10**6)", f"took longer than its limit of {LIMIT_S:g} s. Give it more by --compile-timeout"),
+    "sleeps": ("time.sleep(10**6)", f"took longer than its limit of {LIMIT_S:g} s. Try a longer --compile-timeout"),
     "aborts": ("jax.process_index() or os.abort()", "process 0 was killed by SIGABRT"),
     "ends": ("sys.exit('it had enough')", "exited with code 1: it had enough"),
     "raises": ("raise ZeroDivisionError('by nothing')", "ZeroDivisionError: by nothing"),
@@ -88,7 +88,7 @@ TRACED = {  # what each does while it is traced, and what is said of it
     "asks_for_too_much": ("with jax.ensure_compile_time_eval(): jnp.ones(2**44)", "RESOURCE_EXHAUSTED"),
     "writes_rubbish": (
         "[os.write(pipe, b'rubbish\\n') for pipe in pipes()]",
-        "something else than its answer: 'rubbish'",
+        "something other than an answer: 'rubbish'",
     ),
 }
 RAN = {  # and while it runs
@@ -165,7 +165,7 @@ def test_each_costs_itself_and_says_why(found: dict[str, Measurement], name: str
 @pytest.mark.skipif(not can_limit_memory(), reason="no memory control group can be made here")
 def test_one_that_linux_kills_for_its_memory_costs_itself(found: dict[str, Measurement]) -> None:
     m = found["is_killed/striped"]
-    assert m.status == "failed" and "was killed by SIGKILL, as Linux does where memory runs out" in (m.reason or "")
+    assert m.status == "failed" and "was killed by SIGKILL, which Linux sends when memory runs out" in (m.reason or "")
 
 
 ENDINGS = {
@@ -173,7 +173,7 @@ ENDINGS = {
     "import sys; sys.exit('it had enough')": "exited with code 1: it had enough",
     "import ctypes; ctypes.string_at(0)": "was killed by SIGSEGV",
     f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 1})": f"was killed by signal {signal.SIGRTMIN + 1}",
-    "import os, time; os.close(1); time.sleep(600)": "closed its pipe and stayed",
+    "import os, time; os.close(1); time.sleep(600)": "closed its pipe but did not exit",
     "import subprocess, sys; subprocess.Popen(['sleep', '5']); sys.exit('bye')": "exited with code 1: bye",
     "import sys; sys.stderr.write('x' * 2**24 + chr(10) + 'the end'); sys.exit(3)": "exited with code 3: the end",
 }
@@ -196,7 +196,7 @@ def test_how_a_process_ended_is_said(code: str, monkeypatch: pytest.MonkeyPatch)
 
 
 ANSWERS = {
-    "out('rubbish' + end)": "process 0 wrote something else than its answer: 'rubbish'",
+    "out('rubbish' + end)": "process 0 wrote something other than an answer: 'rubbish'",
     "out(bytes(range(128, 256)) + end.encode())": "wrote something else than its answer",
     "out('[' * 10**5 + end)": "wrote something else than its answer",
     "out('[]' + end)": "wrote something else than its answer: '[]'",
@@ -231,7 +231,7 @@ def test_whatever_comes_in_place_of_an_answer_is_a_failure(does: str, monkeypatc
     limit_s = 1.0 if "1 s" in ANSWERS[does] else 60.0
     with devices, pytest.raises(WorkerError) as failure:
         devices.ask("anything", limit_s)
-    assert ANSWERS[does] in str(failure.value) and not failure.value.alive
+    assert ANSWERS[does] in str(failure.value) and not failure.value.group_alive
     assert devices.workers == [] and not alive(worker.process.pid)
 
 

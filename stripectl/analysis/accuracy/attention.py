@@ -1,9 +1,9 @@
 """Predictions compared with published times of attention on one device (`profiles/published/attention.csv`).
 
-Each row is a call of a kernel. The prediction is the time of the kernel that was measured or, where we have none, of
-the nearest of ours, at the tile that was measured, and of the copies that the measured call makes: tokamax's flash
-attention transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. Copies of our own plans
-are not in it.
+Each row is a call of a kernel. The prediction is the time of the measured kernel or, where stripectl has no such
+kernel, of the nearest one, at the measured tile, plus the copies of the measured call: tokamax's flash attention
+transposes (batch, rows, heads, head_dim) to (batch, heads, rows, head_dim) and back. Copies of stripectl's own plans
+are not included.
 """
 
 import csv
@@ -51,7 +51,7 @@ class PublishedTime(NamedTuple):
 
     @property
     def measured(self) -> str:
-        """The kernel's name without what it is made with."""
+        """The kernel's name without its implementation."""
         return self.kernel.partition(" (")[0]
 
     @property
@@ -75,14 +75,14 @@ class PublishedTime(NamedTuple):
 
     @property
     def plan(self) -> Plan:
-        """On one device, with the tile that was measured."""
+        """The plan on one device, with the measured tile."""
         kernel = kernels[self.ours]
         tile = kernel.counting_tile or self.tile or kernel.default_tile(Hardware.load(self.hardware).kind)
         return Plan("memory_efficient", "contiguous", kernel.name, mesh=(), tile=tile)
 
 
 class Prediction(NamedTuple):
-    """A row and what is predicted for it, in seconds."""
+    """A row and its prediction, in seconds."""
 
     row: PublishedTime
     predicted: float
@@ -93,12 +93,12 @@ class Prediction(NamedTuple):
 
 
 class AttentionAccuracy(NamedTuple):
-    """How far predictions are off what was measured: the geometric mean over rows, and the worst."""
+    """The error of predictions against measurements: the geometric mean over rows, and the worst."""
 
     rows: int
     mean: float
     worst: float
-    ratio: float  # of predictions over measurements, geometric mean: below 1 they are too fast
+    ratio: float  # predictions over measurements, geometric mean: below 1 predictions are too fast
 
 
 @cache
@@ -140,7 +140,7 @@ def predicted_s(row: PublishedTime) -> float | None:
 
 
 def calls(row: PublishedTime, cost: TileCost) -> list[KernelCall]:
-    """The calls of the kernel in the pass of a row, on a machine where only its tiles take time."""
+    """The calls of the kernel in the pass of a row, on a machine where only tiles take time."""
     machine = CostModel(cost, cost, 0.0, math.inf, True, CostSource(source=CostOrigin.PUBLISHED))
     return [each for each in simulate(row.workload, row.plan, machine).rounds if each.passes == row.passes]
 
@@ -156,7 +156,7 @@ def copied_s(row: PublishedTime, hardware: Hardware) -> float:
 
 
 def attention_predictions(fewest_queries: int = 0) -> list[Prediction]:
-    """Every published row of so many queries, beside what is predicted."""
+    """Every published row with at least `fewest_queries` queries, with its prediction."""
     rows = [row for row in attention_rows() if row.q_len >= fewest_queries]
     return [Prediction(row, seconds) for row in rows if (seconds := predicted_s(row))]
 
@@ -170,8 +170,8 @@ def attention_error(found: Iterable[Prediction]) -> AttentionAccuracy:
 
 
 class AttentionGroup(NamedTuple):
-    """The rows of a device, kernel and pass, and how far their predictions are off. `fitted` are rows that the costs
-    were fitted to, which say how good the fit is and not how good a prediction."""
+    """The rows of a device, kernel and pass, and the error of their predictions. The costs of `fitted` rows were fitted
+    to these rows, so their error shows the quality of the fit and not of a prediction."""
 
     hardware: str
     measured: str
@@ -181,12 +181,12 @@ class AttentionGroup(NamedTuple):
     error: AttentionAccuracy
 
 
-MIN_QUERY_ROWS = 1024  # of a row that is judged: shorter ones are decided by what a call costs
+MIN_QUERY_ROWS = 1024  # of a row that counts: the cost of a call dominates shorter ones
 
 
 @cache
 def attention_groups() -> tuple[AttentionGroup, ...]:
-    """Of every published row of FEWEST_QUERIES queries and more."""
+    """The groups of all published rows with at least MIN_QUERY_ROWS queries."""
     found: dict[tuple[str, str, str, str], list[Prediction]] = {}
     for each in attention_predictions(MIN_QUERY_ROWS):
         row = each.row
@@ -198,7 +198,7 @@ def attention_groups() -> tuple[AttentionGroup, ...]:
 
 
 def known_error(hardware: str, passes: str) -> AttentionGroup | None:
-    """That of a device and the pass that is nearest to what is asked; None where no row is of it."""
+    """The group of a device and the nearest pass; None where it has no row."""
     own = [group for group in attention_groups() if group.hardware == hardware]
     wanted = "forward" if passes == "forward" else "backward"
     return next((group for group in own if group.passes == wanted), own[0] if own else None)

@@ -1,9 +1,10 @@
-"""Speed-ups of striped over contiguous training steps on TPU v4, predicted from compiled programs, beside those that
-Brandon et al. 2023 measured.
+"""Speed-ups of striped over contiguous training steps on TPU v4, predicted from compiled programs and compared with the
+measurements of Brandon et al. 2023.
 
-`profiles/compiled/striped-steps.json` holds what the compiler says of each step beside its attention, and of its
-collectives and their schedule (made by benchmarks/paper_steps.py). Attention is put on clocks with the tiles of our
-kernel, by the table that ships, and with those of the paper's kernel, which also visits tiles without live scores.
+`profiles/compiled/striped-steps.json` holds the compiler's facts about each step outside its attention, and about its
+collectives and their schedule (made by benchmarks/paper_steps.py). Attention is simulated with the tiles of stripectl's
+kernel, from the table that ships, and with the tiles of the paper's kernel, which also visits tiles without live
+scores.
 """
 
 import json
@@ -31,11 +32,11 @@ from stripectl.util.files import data_folder
 FILE = "striped-steps.json"
 HARDWARE, TARGET, KERNEL, TILE = "v4", "v4:2x2x4", "xla", "2048x2048"
 LAYOUTS = ("contiguous", "striped")
-TILES = {"our kernel": False, "the paper's kernel": True}  # whose tiles: whether they take its two constants
+TILES = {"our kernel": False, "the paper's kernel": True}  # whose tiles: whether they use its two constants
 
 
 class MeasuredRow(NamedTuple):
-    """A row of the paper, with the plans whose times make its speed-up."""
+    """A row of the paper, with the two plans whose times give its speed-up."""
 
     model: str
     seq_len: int
@@ -44,7 +45,7 @@ class MeasuredRow(NamedTuple):
 
 
 class CompiledSpeedUpAccuracy(NamedTuple):
-    """How far the speed-ups of compiled steps are off, with the tiles of a kernel: root mean square, mean, worst."""
+    """The error of compiled speed-ups with the tiles of a kernel: root mean square, mean, worst."""
 
     tiles: str
     fitted: bool
@@ -67,13 +68,13 @@ def measured_rows() -> tuple[MeasuredRow, ...]:
 
 @cache
 def programs() -> dict[tuple[str, int], CompiledProgram]:
-    """What the compiler said, by plan and length."""
+    """The compiler's facts, by plan and length."""
     content = json.loads((data_folder("profiles") / "compiled" / FILE).read_text())
     return {(each["plan"], each["seq_len"]): read_record(CompiledProgram, each) for each in content}
 
 
 def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> float:
-    """Seconds of a step; attention takes the tiles of the paper's kernel or of ours."""
+    """Seconds of a step, where attention has the tiles of the paper's kernel or of stripectl's."""
     program, target = programs()[text, seq_len], parse_target(TARGET)
     workload, plan = step_workload(model, seq_len), parse_plan(text)
     assert plan.tile
@@ -90,7 +91,7 @@ def compiled_step_s(model: str, seq_len: int, text: str, as_paper: bool) -> floa
 
 
 def compiled_errors() -> list[CompiledSpeedUpAccuracy]:
-    """With the tiles of each kernel."""
+    """The errors with the tiles of each kernel."""
     found = []
     for tiles, as_paper in TILES.items():
         off = []

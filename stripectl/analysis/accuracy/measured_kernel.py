@@ -1,10 +1,11 @@
-"""Costs of tokamax's splash on TPU7x, backward, fitted to its published times, each length predicted from the others.
+"""Costs of tokamax's splash on TPU7x, backward, fitted to its published times; each length is predicted from the
+others.
 
-Each pair of a query and a key in a computed tile takes the time of its head size, and each row of a query head what a
-call does before and after its kernel: rowsum(dout * out), the log-sum-exp repeated over sublanes, partial dQ added up.
-seconds = row x query heads x rows + pair[head sizes] x pairs. Constants are fitted by least squares of relative errors
-(`scipy.optimize.nnls`), without the rows of the length that is predicted. This form was chosen among ten by those
-errors, so they are somewhat smaller than on rows that nobody has seen.
+Each pair of a query and a key in a computed tile takes a time that depends on the head size. Each row of a query head
+takes the time of the work before and after the kernel: rowsum(dout * out), the log-sum-exp repeated over sublanes, the
+sum of partial dQ. seconds = row x query heads x rows + pair[head sizes] x pairs. Constants are fitted by least squares
+of relative errors (`scipy.optimize.nnls`), without the rows of the length that is predicted. This form was chosen among
+ten by these errors, so they are somewhat smaller than errors on new rows.
 """
 
 from functools import cache
@@ -25,7 +26,7 @@ HARDWARE, KERNEL, PASS = "tpu7x", "tokamax splash", "backward"
 
 
 class KernelFit(NamedTuple):
-    """The constants, fitted to all rows, in seconds; and the errors of rows that were left out of their fit."""
+    """The constants, fitted to all rows, in seconds; and the errors of rows that were held out of their fit."""
 
     constants: dict[str, float]
     left_out: AttentionAccuracy
@@ -36,7 +37,7 @@ def kernel_rows() -> list[PublishedTime]:
 
 
 def pairs_in_tiles(row: PublishedTime) -> float:
-    """Pairs of a query and a key in the tiles of a causal mask that hold a live pair, of all query heads."""
+    """Pairs of a query and a key in the tiles of a causal mask that hold a live pair, over all query heads."""
     assert row.tile and row.q_len == row.kv_len
     down, across = row.tile
     computed = sum(-(-(top + down) // across) for top in range(0, row.q_len, down))
@@ -48,7 +49,7 @@ def head_sizes(row: PublishedTime) -> str:
 
 
 def design(own: list[PublishedTime], heads: list[str]) -> np.ndarray:
-    """float64[rows, constants]: what each constant counts for in each row."""
+    """float64[rows, constants]: the factor of each constant in each row."""
     rows = [row.batch * row.heads * row.q_len for row in own]
     area = [[pairs_in_tiles(row) * (head_sizes(row) == each) for each in heads] for row in own]
     return np.column_stack([rows, area]).astype(float)

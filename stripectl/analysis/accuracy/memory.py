@@ -1,4 +1,4 @@
-"""Memory of plans as it is predicted without a compiler, beside what the compilers said of the same plans
+"""Memory of plans predicted without a compiler, compared with the compilers' reports about the same plans
 (`profiles/compiled/memory.json`, made by benchmarks/memory.py)."""
 
 import json
@@ -15,12 +15,12 @@ from stripectl.simulate.step_memory import predicted_peak_bytes
 from stripectl.util.files import data_folder
 
 FILE = "memory.json"
-NEAR_SHARE = 0.10  # of the compiler's word
+NEAR_SHARE = 0.10  # of the compiler's figure
 
 
 class MemoryPrediction(NamedTuple):
-    """A plan of a workload on a target: bytes of a device, compiled and predicted; none compiled where the compiler
-    refused it."""
+    """A plan of a workload on a target: a device's compiled and predicted bytes; compiled is None where the compiler
+    refused the plan."""
 
     model: str
     passes: str
@@ -36,8 +36,8 @@ class MemoryPrediction(NamedTuple):
 
 
 class MemoryAccuracy(NamedTuple):
-    """Of the rows of one kind of program and of hardware: the geometric mean of the error, the worst ratio, and how
-    many are within NEAR."""
+    """For the rows of one kind of program and of hardware: the geometric mean of the error, the worst ratio, and the
+    number of rows within NEAR_SHARE."""
 
     what: str
     hardware: str

@@ -1,15 +1,16 @@
-"""Meshes of a training step, simulated, beside the step times that MaxText measured (`profiles/published/maxtext.csv`).
+"""Meshes of a training step, simulated and compared with MaxText's measured step times
+(`profiles/published/maxtext.csv`).
 
-The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both are those of its base.yml (commit
-0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. JAX lays its meshes on the
-chips (`jax.experimental.mesh_utils.create_device_mesh`, sides of the torus split where a mesh needs that; the axis
-`context` before `context_usp_ulysses`): rings of 8 and of 32 devices then have hops that share links, which ours have
-not. Its ring (`ring_attention_kernel.py`, commit 0eccf594) sends dK and dV, in float32, when the tiles of a round have
-been added to them, at the end of a scanned body: no tiles run beside these hops.
+The command of MaxText PR 4836 sets neither tiles nor rematerialisation, so both have the values of its base.yml (commit
+0998c01c1): tiles of 512x512, and `remat_policy: full`, which runs attention forward twice. JAX places its meshes on the
+chips (`jax.experimental.mesh_utils.create_device_mesh`; it splits sides of the torus where a mesh needs that, and the
+axis `context` comes before `context_usp_ulysses`): hops of its rings of 8 and of 32 devices share links, and
+stripectl's do not. Its ring (`ring_attention_kernel.py`, commit 0eccf594) sends dK and dV, in float32, after the tiles
+of a round have been added to them, at the end of a scanned body: no tiles run during these hops.
 
-What is not modelled: its backward kernel is fused (five matmuls a tile, ours seven; both run on one of a chip's two
-cores) and writes a float32 dQ for each column of tiles, which is summed afterwards; its ring makes N hops of K/V, ours
-N-1. The larger the group of ulysses, the more a step takes beyond what is predicted (8: 8 % at 256k, 25 % at 64k).
+Not modelled: its backward kernel is fused (five matmuls per tile, stripectl's has seven; both run on one of a chip's
+two cores) and writes a float32 dQ for each column of tiles, which is summed afterwards; its ring makes N hops of K/V,
+stripectl's N-1. The larger the ulysses group, the more a step exceeds its prediction (8: 8 % at 256k, 25 % at 64k).
 """
 
 import csv
@@ -32,10 +33,10 @@ from stripectl.simulate.training_step import simulated_step_model
 from stripectl.util.files import data_folder
 
 TARGET, MODEL, KERNEL, LAYOUT = "v5p:4x4x4", "llama3-8b", "splash", "contiguous"
-TILE, REMAT = Tile(512, 512), "full"  # what was measured
+TILE, REMAT = Tile(512, 512), "full"  # as measured
 ORDER_FILE = "maxtext-order.json"  # made by benchmarks/maxtext_order.py
-EXPOSED = {("backward", "collective-permute", ACCUMULATOR_BYTES): 1.0}  # hops that its program puts no tiles beside
-MIN_DIFFERENCE = 0.03  # of two measured times: closer ones are not in order
+EXPOSED = {("backward", "collective-permute", ACCUMULATOR_BYTES): 1.0}  # hops that its program runs without tiles
+MIN_DIFFERENCE = 0.03  # of two measured times: closer times are not ordered
 
 
 class MeshTime(NamedTuple):
@@ -52,8 +53,8 @@ class MeshTime(NamedTuple):
 
 
 class MeshOrder(NamedTuple):
-    """How well the cells of a length are in order: pairs that were measured apart, those in the right order, Kendall's
-    tau, and how much longer the pick takes than the best, as measured."""
+    """The order of a length's cells: pairs with different measured times, pairs in the right order, Kendall's tau, and
+    how much longer the predicted best takes than the measured best."""
 
     seq_len: int
     pairs: int
@@ -72,7 +73,7 @@ def mesh_times() -> tuple[MeshTime, ...]:
 
 
 def published_plans() -> dict[Plan, dict[int, float]]:
-    """Seconds of a step that were measured, by plan and tokens."""
+    """Measured seconds of a step, by plan and tokens."""
     text = (data_folder("profiles") / "published" / "maxtext.csv").read_text().splitlines()
     found = {}
     for row in csv.DictReader(line for line in text if not line.startswith("#")):
@@ -84,13 +85,13 @@ def published_plans() -> dict[Plan, dict[int, float]]:
 
 
 def as_jax_lays_it(plan: Plan) -> MeshPlacement:
-    """The mesh of a measured plan where MaxText has it."""
+    """The mesh of a measured plan in MaxText's placement."""
     orders = json.loads((data_folder("profiles") / "published" / ORDER_FILE).read_text())
     return place_in_order(parse_target(TARGET), plan.mesh or (), orders[f"{plan.size('ring')}x{plan.size('ulysses')}"])
 
 
 def simulated_step_s(plan: Plan, seq_len: int) -> float:
-    """Seconds of a step, with the tile and the rematerialisation that were measured."""
+    """Seconds of a step, with the measured tile and rematerialisation."""
     target, workload = parse_target(TARGET), step_workload(MODEL, seq_len)
     plan = replace(plan, tile=TILE, remat=REMAT)
     known = shipped_costs(target.hardware, workload, plan)
@@ -101,7 +102,7 @@ def simulated_step_s(plan: Plan, seq_len: int) -> float:
 
 
 def mesh_orders() -> list[MeshOrder]:
-    """Of each length."""
+    """The order of the meshes at each length."""
     found = []
     for seq_len in dict.fromkeys(cell.seq_len for cell in mesh_times()):
         alike = [cell for cell in mesh_times() if cell.seq_len == seq_len]

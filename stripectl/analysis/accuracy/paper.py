@@ -1,7 +1,8 @@
-"""Speed-ups of striped over contiguous training steps, simulated, beside those that Brandon et al. 2023 measured.
+"""Speed-ups of striped over contiguous training steps, simulated and compared with the measurements of Brandon et al.
+2023.
 
-Their kernel is not ours (`profiles/published/striped-kernel.yaml`): two constants per device give its cost; all else of
-a step is simulated as for any plan.
+Their kernel differs from stripectl's (`profiles/published/striped-kernel.yaml`): two constants per device give its
+cost; everything else in a step is simulated as for any plan.
 """
 
 from dataclasses import replace
@@ -24,7 +25,7 @@ from stripectl.util.files import data_folder, load_yaml
 
 
 class SpeedUp(NamedTuple):
-    """A row of the paper: striped over contiguous, as it was measured and as it is simulated."""
+    """A row of the paper: the speed-up of striped over contiguous, measured and simulated."""
 
     hardware: str
     model: str
@@ -41,13 +42,13 @@ class SpeedUp(NamedTuple):
 
 @cache
 def paper_kernel() -> dict[str, dict[str, Any]]:
-    """What the paper's kernel costs, by device."""
+    """The costs of the paper's kernel, by device."""
     path = data_folder("profiles") / "published" / "striped-kernel.yaml"
     return {str(name): dict(each) for name, each in load_yaml(path, "published kernel").items()}
 
 
 def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
-    """Every measured row, or those of one kind of device."""
+    """Every measured row, or the rows of one kind of device."""
     found = []
     for (name, model, tensor, ring, seq_len), (_, measured) in published_rows().items():
         if measured is not None and hardware in (None, name):
@@ -57,7 +58,7 @@ def speed_ups(hardware: str | None = None) -> list[SpeedUp]:
 
 
 class SpeedUpAccuracy(NamedTuple):
-    """How far the simulated speed-ups of a device are off: root mean square, and the worst."""
+    """The error of a device's simulated speed-ups: root mean square, and the worst."""
 
     hardware: str
     rows: int
@@ -66,7 +67,7 @@ class SpeedUpAccuracy(NamedTuple):
 
 
 def speed_up_errors() -> list[SpeedUpAccuracy]:
-    """Of each device."""
+    """The errors of each device."""
     found: dict[str, list[float]] = {}
     for each in speed_ups():
         found.setdefault(each.hardware, []).append(each.error)
@@ -77,7 +78,7 @@ def speed_up_errors() -> list[SpeedUpAccuracy]:
 
 
 def speed_up(name: str, model: str, tensor: int, ring: int, seq_len: int, kernel: dict[str, Any]) -> float:
-    """Striped over contiguous of a training step whose attention costs what `kernel` says."""
+    """The speed-up of a training step with striped over contiguous attention, with the costs of `kernel`."""
     slow, fast = (step_s(name, model, tensor, ring, seq_len, layout, kernel) for layout in ("contiguous", "striped"))
     return slow / fast
 
@@ -93,7 +94,7 @@ def step_s(name: str, model: str, tensor: int, ring: int, seq_len: int, layout: 
 
 
 def with_kernel(machine: CostModel, kernel: dict[str, Any]) -> CostModel:
-    """The machine, whose tiles cost what the kernel's do."""
+    """The machine with the kernel's tile costs."""
     times = kernel.get("tile", 1.0) * kernel.get("attention_cost", 1.0)
 
     def cost(peak: TileCost) -> TileCost:

@@ -11,7 +11,7 @@ from stripectl.analysis.accuracy.paper import paper_kernel, speed_up_errors
 
 
 def accuracy_data(rows: bool = False) -> dict[str, Any]:
-    """Errors by kind of prediction; with `rows`, also every published time of attention beside its prediction."""
+    """Errors by kind of prediction; with `rows`, also every published time of attention with its prediction."""
     fit = fit_measured_kernel()
     found: dict[str, Any] = {
         "attention": [each._asdict() | {"error": each.error._asdict()} for each in attention_groups()],

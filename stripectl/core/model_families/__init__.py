@@ -1,1 +1,1 @@
-"""Families of models, a file each named by the `model_type` of its config.json, with what the keys there mean."""
+"""Families of models. Each file is named by the `model_type` of a config.json and explains the keys of such files."""

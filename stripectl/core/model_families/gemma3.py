@@ -1,4 +1,4 @@
-"""Gemma 3 that sees: the language model of its `text_config`."""
+"""Gemma 3 with vision: the language model in its `text_config`."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
 from stripectl.core.decoder_config import NOTHING

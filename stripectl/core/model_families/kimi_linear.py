@@ -1,4 +1,4 @@
-"""Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, else latent attention."""
+"""Kimi-Linear (Kimi Team 2025, arXiv:2510.26692): a gated delta rule in three of four layers, then latent attention."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
 from stripectl.core.decoder_config import (
@@ -15,7 +15,7 @@ from stripectl.core.decoder_config import (
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
-    """Layers of both kinds have heads that multiply as much, and send as much, as those of latent attention."""
+    """Heads of both kinds of layers multiply and send as much as heads of latent attention."""
     d, layers = keys.size("hidden_size"), keys.size("num_hidden_layers")
     masks = numbered_masks(keys)
     count = masks.count("linear")
@@ -54,12 +54,12 @@ def read(keys: ConfigKeys) -> ModelConfig:
         ],
         vectors=count * (3 * kernel * ln * lh + ln * lh + ln + lh)
         + (layers - count) * latent_norms(keys)
-        + experts.sparse_layers * experts.count,  # each with a bias of its router
+        + experts.sparse_layers * experts.count,  # one router bias per expert
     )
 
 
 def numbered_masks(keys: ConfigKeys) -> list[str]:
-    """By two lists of layers, counted from 1, or by `layer_types`."""
+    """The layers' masks from two lists of layers, counted from 1, or from `layer_types`."""
     part, layers = keys.part("linear_attn_config").content, keys.size("num_hidden_layers")
     lists = [part.get(name) for name in ("full_attn_layers", "kda_layers")]
     if keys.value("layer_types") is None and all(each is not None for each in lists):
@@ -67,7 +67,7 @@ def numbered_masks(keys: ConfigKeys) -> list[str]:
         if not all(isinstance(each, list) for each in lists) or not all(type(x) is int for x in numbers):
             raise keys.refuse("linear_attn_config", "lists of layers, counted from 1")
         if sorted(numbers) != list(range(1, layers + 1)):
-            raise keys.refuse("linear_attn_config", f"two lists that have each of the {layers} layers once, from 1")
+            raise keys.refuse("linear_attn_config", f"two lists that together name each of the {layers} layers once")
         full = {*(lists[0] or ())}
         return ["causal" if i + 1 in full else "linear" for i in range(layers)]
     usual = ["full_attention" if i and i % 4 == 0 else "linear_attention" for i in range(layers)]

@@ -1,18 +1,18 @@
-"""Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, as linear attention."""
+"""Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): a state-space model, computed as linear attention."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig, Replacement
 from stripectl.core.decoder_config import LINEAR_STAND_IN, attention_of, matrices, one_embedding
 
-NO_FEED_FORWARD = 128  # of a layer without a feed-forward: a step's model has one, and `tensor` divides it
+NO_FEED_FORWARD = 128  # for a layer without a feed-forward, because a step's model has one, and `tensor` divides it
 
 
 def read(keys: ConfigKeys) -> ModelConfig:
-    """Keys and queries have as many elements as the state, values make up the width, and there is no feed-forward."""
+    """Keys and queries have as many elements as the state, values fill the width, and there is no feed-forward."""
     d, layers, vocabulary = (keys.size(x) for x in ("hidden_size", "num_hidden_layers", "vocab_size"))
     n, h, state, groups = (keys.size(x) for x in ("num_heads", "head_dim", "state_size", "n_groups"))
     width, kernel = n * h, keys.size("conv_kernel")
     if width != keys.size("expand") * d:
-        raise keys.refuse("num_heads", f"{keys.size('expand') * d} (expand x hidden_size) over head_dim")
+        raise keys.refuse("num_heads", f"{keys.size('expand') * d} (expand x hidden_size) divided by head_dim")
     own = {"heads": width // state, "head_dim": state} if width % state == 0 else {"heads": n, "head_dim": h}
     own["kv_heads"] = own["heads"]
     theirs, masks = d * (3 * width + 2 * groups * state + n), ["linear"] * layers
@@ -20,7 +20,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     shared = f"state-space layers of {n} heads of {h} with a state of {state}"
     found = [
         Replacement(shared, f"{LINEAR_STAND_IN}, {own['heads']} heads of {own['head_dim']}", layers * more),
-        Replacement("no feed-forward", f"one of {NO_FEED_FORWARD}"),
+        Replacement("no feed-forward", f"a feed-forward of size {NO_FEED_FORWARD}"),
         *one_embedding(keys),
     ]
     convolved = width + 2 * groups * state

@@ -1,4 +1,4 @@
-"""Mistral (Jiang et al. 2023, arXiv:2310.06825): every layer has a window, or none has."""
+"""Mistral (Jiang et al. 2023, arXiv:2310.06825): all layers have a window, or no layer has."""
 
 from stripectl.core.config_json import ConfigKeys, Family, ModelConfig
 from stripectl.core.decoder_config import decoder, layer_masks, usual_sizes

@@ -10,7 +10,7 @@ QWEN = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers"
 
 
 def read(keys: ConfigKeys, **own: Any) -> ModelConfig:
-    """Windows, where they are used, in the layers behind the first `max_window_layers`."""
+    """Windows, where they are used, are in the layers after the first `max_window_layers`."""
     first, layers = keys.size("max_window_layers", 0), keys.size("num_hidden_layers")
     used = keys.flag("use_sliding_window") and keys.value("sliding_window") is not None
     usual = ["sliding_attention" if used and i >= first else "full_attention" for i in range(layers)]

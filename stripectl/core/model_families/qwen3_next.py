@@ -34,7 +34,7 @@ def read(keys: ConfigKeys) -> ModelConfig:
     linear = d * (2 * kn * kh + 3 * vn * vh + 2 * vn) - matrices(d, sizes)
     heads = f"{sizes['heads']} heads of {sizes['head_dim']}"
     convolved = keys.size("linear_conv_kernel_dim") * (2 * kn * kh + vn * vh)
-    norms = -count * 2 * sizes["head_dim"]  # of queries and keys, which only softmax layers have
+    norms = -count * 2 * sizes["head_dim"]  # norms of queries and keys, which only softmax layers have
     return decoder(
         keys,
         masks=masks,

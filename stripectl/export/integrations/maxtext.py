@@ -1,5 +1,5 @@
-"""MaxText: the flags of its trainer. Read at 0.2.5: `configs/base.yml`, `configs/types.py`, `layers/attention_op.py`,
-`utils/train_utils.py`, `kernels/attention/tokamax_ring_attention.py`.
+"""MaxText: the flags of its trainer. From release 0.2.5: `configs/base.yml`, `configs/types.py`,
+`layers/attention_op.py`, `utils/train_utils.py`, `kernels/attention/tokamax_ring_attention.py`.
 """
 
 import math
@@ -38,23 +38,21 @@ def why_unsupported(job: Job) -> str | None:
     if job.kind not in ("tpu", "gpu"):
         return f"MaxText's context parallelism is for TPUs and GPUs, not {job.kind}."
     if work.v_head_dim:
-        return "MaxText has value heads of another size in multi-head latent attention alone (attention_type=mla)."
+        return "MaxText has value heads of another size only in multi-head latent attention (attention_type=mla)."
     if work.window.left is not None:
         return (
-            "MaxText's attention_type=local_sliding does not reach the layers of its default decoder block. Blocks "
-            "with windows of their own are gemma2, gemma3 and gpt_oss."
+            "MaxText's attention_type=local_sliding does not reach the layers of its default decoder block. The blocks "
+            "with windows are gemma2, gemma3 and gpt_oss."
         )
     if plan.sequence_devices == 1:
-        return (
-            "A sequence lies on one device, so MaxText needs no flag of context parallelism: attention=flash is enough."
-        )
+        return "Each sequence is on one device, so MaxText needs no context parallelism: attention=flash is enough."
     if strategy(job) is None or plan.axes.keys() - FLAGS.keys():
         return f"MaxText has no {plan.scheme}; it has ring, all_gather, and on TPUs ulysses and usp."
     return _sizes_unsupported(job) or (_tpu_unsupported(job) if job.kind == "tpu" else _gpu_unsupported(job))
 
 
 def _sizes_unsupported(job: Job) -> str | None:
-    """Why a mesh or a length cannot be given, on either hardware."""
+    """Why a mesh or a length cannot be expressed, on TPU and GPU."""
     work, plan, ring = job.work, job.plan, job.plan.size("ring")
     if plan.layout == "zigzag" and ring > 1 and (ring % 2 or work.seq_len % (2 * ring)):
         more = next_multiple(work.seq_len, 2 * ring)
@@ -65,7 +63,7 @@ def _sizes_unsupported(job: Job) -> str | None:
     target = job.target.load()
     if plan.devices != target.devices:
         return (
-            f"MaxText uses all {target.devices} devices of {job.target}, and the plan has {plan.devices}. Try a target "
+            f"MaxText uses all {target.devices} devices of {job.target}, but the plan has {plan.devices}. Try a target "
             f"of {plan.devices}, or a mesh of {target.devices}."
         )
     try:
@@ -81,27 +79,25 @@ def _tpu_unsupported(job: Job) -> str | None:
     work, plan, name, ring = job.work, job.plan, strategy(job), job.plan.size("ring")
     over = plan.size("ulysses") * plan.size("tensor")
     if plan.layout == "striped" and ring > 1:
-        return "MaxText orders tokens in stripes on GPUs alone, for a ring of packed sequences."
+        return "MaxText orders tokens in stripes only on GPUs, for a ring of packed sequences."
     if name in ("ring", "usp") and work.seq_len % ring**2:
         more = next_multiple(work.seq_len, ring**2)
         return (
-            f"MaxText's {name} needs a length that {ring**2} divides, which {work.seq_len} is not. Try --seqlen {more}."
+            f"MaxText's {name} needs a length that is a multiple of {ring**2}, not {work.seq_len}. Try --seqlen {more}."
         )
     if name in ("ulysses", "usp") and (work.kv_heads == 1 or work.kv_heads % over):
-        return f"MaxText's {name} divides {work.kv_heads} key/value heads over {over} devices, at least one each."
+        return f"MaxText's {name} shards {work.kv_heads} key/value heads over {over} devices, at least one each."
     return None
 
 
 def _gpu_unsupported(job: Job) -> str | None:
     plan, name = job.plan, strategy(job)
     if name in ("ulysses", "usp"):
-        return f"MaxText's {name} is for TPUs alone."
+        return f"MaxText's {name} is only for TPUs."
     if plan.layout == "striped" and name != "ring":
-        return "MaxText orders tokens in stripes for a ring alone."
+        return "MaxText orders tokens in stripes only for a ring."
     if job.work.documents and plan.layout != "striped":
-        return (
-            "MaxText masks packed documents on GPUs for a striped ring alone; another order trains with a wrong mask."
-        )
+        return "MaxText masks packed documents on GPUs only for a striped ring; another order trains with a wrong mask."
     return None
 
 
@@ -135,7 +131,7 @@ def _shape(job: Job) -> dict[str, Any]:
 
 
 def per_device(batch: int, devices: int) -> float:
-    """The least number of which MaxText, which takes int(devices * number), makes the batch again."""
+    """The smallest number from which MaxText, which takes int(devices * number), obtains the batch."""
     value = batch / devices
     while int(devices * value) < batch:
         value = math.nextafter(value, math.inf)
@@ -158,7 +154,7 @@ def _mesh(job: Job) -> dict[str, Any]:
 
 
 def _data(job: Job) -> dict[str, Any]:
-    """Packing, and a data set that is packed: the synthetic one is not, and a striped ring over it has a wrong mask."""
+    """Packing, and a packed data set: the synthetic one is not packed, and a striped ring on it has a wrong mask."""
     starts = job.work.starts
     if starts is None and (job.plan.layout != "striped" or job.kind == "tpu"):
         return {"packing": False, "dataset_type": "synthetic"}
@@ -190,21 +186,21 @@ def _kernel(job: Job) -> dict[str, Any]:
 
 
 def _compute_block(block: int) -> int:
-    """Keys that are multiplied at once: a whole block of more may need more memory than a core has."""
+    """Keys that are multiplied at once: a whole block may need more memory than a core has."""
     return KV_COMPUTE if block % KV_COMPUTE == 0 else block
 
 
 def _notes(job: Job, m: Measurement) -> list[str]:
-    notes = [f"What was timed ({m.method}): {job.plan} on {job.target}."]
+    notes = [f"Timed ({m.method}): {job.plan} on {job.target}."]
     notes += _tpu_notes(job) if job.kind == "tpu" else _gpu_notes(job)
-    notes.append("With model_name, leave out the base_ flags and head_dim: MaxText refuses to have them twice.")
+    notes.append("With model_name, remove the base_ flags and head_dim: MaxText rejects duplicates.")
     if _data(job)["packing"]:
         notes.append("Set GRAIN_TRAIN_FILES to your files: dataset_type=synthetic is never packed.")
     if job.work.batch < job.plan.devices:
         notes.append(f"MaxText loads {job.plan.devices} sequences per step and trains on {job.work.batch}.")
     if (slices := job.target.load().slices) > 1:
         notes.append(
-            f"The dcn_ flags are the factors over the {slices} slices or nodes; the ici_ flags are within one."
+            f"The dcn_ flags are the factors over the {slices} slices or nodes; the ici_ flags are those within each."
         )
     return notes
 
@@ -213,25 +209,25 @@ def _tpu_notes(job: Job) -> list[str]:
     plan, name, notes = job.plan, strategy(job), list[str]()
     if plan.kernel not in ("splash", "pallas_tpu"):
         notes.append(
-            f"{plan.kernel} was timed and MaxText runs splash, with blocks of 512 unless you set sa_block_ flags."
+            f"{plan.kernel} was timed, but MaxText runs splash, with blocks of 512 unless you set sa_block_ flags."
         )
     if name == "all_gather":
         notes.append(
-            "MaxText runs JAX's splash kernel over the gathered keys at once, and what was timed over a shard each."
+            "MaxText runs JAX's splash kernel once over all gathered keys; the timed plan runs it once per shard."
         )
     elif plan.kernel == "splash":
         notes.append(
-            "MaxText's Tokamax kernel fuses its backward pass (5 matmuls per tile), and the timed splash kernel has "
-            "two (7 matmuls), so backward times and tiles do not transfer."
+            "MaxText's Tokamax kernel fuses its backward pass (5 matmuls per tile), while the timed splash kernel has "
+            "two passes (7 matmuls), so backward times and tiles do not transfer."
         )
     if plan.kernel == "splash":
         notes.append(f"sa_block_kv_compute is {KV_COMPUTE}, as timed under a mask; whole tiles were timed with 1024.")
     if name in ("ring", "usp"):
-        notes.append(f"MaxText's ring has {plan.size('ring')} hops, and the timed plan has one less.")
+        notes.append(f"MaxText's ring has {plan.size('ring')} hops; the timed plan has one hop less.")
     if job.work.documents:
-        notes.append("MaxText masks documents by segment ids and computes every tile that the causal mask leaves.")
+        notes.append("MaxText masks documents by segment ids and computes all tiles of the causal mask.")
     notes.append(
-        "Not set here, and worth a trial: sa_q_layout, sa_k_layout, sa_v_layout, dq_reduction_steps=3, "
+        "Not set here, but worth trying: sa_q_layout, sa_k_layout, sa_v_layout, dq_reduction_steps=3, "
         "use_max_logit_estimate, use_splash_scheduler, and scoped VMEM in LIBTPU_INIT_ARGS."
     )
     return notes

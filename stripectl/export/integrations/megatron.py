@@ -1,6 +1,6 @@
-"""Megatron: arguments of Megatron-LM's training. Read at 0.19.2: `megatron/training/arguments.py`,
+"""Megatron: arguments of Megatron-LM's training. From release 0.19.2: `megatron/training/arguments.py`,
 `core/model_parallel_config.py`, `core/transformer/transformer_config.py`; its attention is Transformer Engine's for
-PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which always gives two chunks to each device (zigzag).
+PyTorch (2.20.2, `dot_product_attention/context_parallel.py`), which always gives each device two chunks (zigzag).
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ WINDOWED = ("all_gather", "a2a")
 
 
 def communication(job: Job) -> str | None:
-    """`--cp-comm-type` of a plan; `none` of Megatron's sequence parallelism, which divides no attention."""
+    """`--cp-comm-type` of a plan; `none` for Megatron's sequence parallelism, which does not shard attention."""
     plan = job.plan
     ring, ulysses = plan.size("ring") > 1, plan.size("ulysses") > 1
     if plan.scheme in ("ring", "ulysses", "usp"):
@@ -35,9 +35,9 @@ def why_unsupported(job: Job) -> str | None:
             "linear attention that was timed."
         )
     if work.v_head_dim:
-        return "Megatron has value heads of another size in multi-head latent attention alone."
+        return "Megatron has value heads of another size only in multi-head latent attention."
     if plan.sequence_devices == 1:
-        return "A sequence lies on one device: --context-parallel-size 1, Megatron's default, is enough."
+        return "Each sequence is on one device: --context-parallel-size 1, Megatron's default, is enough."
     if kind is None or plan.axes.keys() - AXES:
         return f"Megatron has no {plan.scheme}; it has ring, all_gather, ulysses, usp and megatron_sp."
     return None if kind == "none" else _sizes_unsupported(job, kind)
@@ -49,12 +49,12 @@ def _sizes_unsupported(job: Job, kind: str) -> str | None:
         return f"Megatron gives two chunks of a sequence to each device (zigzag); it has no {plan.layout} layout."
     if work.seq_len % (2 * over):
         more = next_multiple(work.seq_len, 2 * over)
-        return f"Megatron needs a length that {2 * over} divides, which {work.seq_len} is not. Try --seqlen {more}."
+        return f"Megatron needs a length that is a multiple of {2 * over}, not {work.seq_len}. Try --seqlen {more}."
     if work.window.left is not None and kind not in WINDOWED:
         return f"Megatron has no windows with --cp-comm-type {kind}; it has them with {' and '.join(WINDOWED)}."
     heads, kv_heads = (each // plan.size("tensor") for each in (work.heads, work.kv_heads))
     if "a2a" in kind and (heads % plan.size("ulysses") or kv_heads % plan.size("ulysses") or kv_heads % 2):
-        return f"Megatron's {kind} divides {kv_heads} key/value heads evenly over {plan.size('ulysses')} devices."
+        return f"Megatron's {kind} shards {kv_heads} key/value heads evenly over {plan.size('ulysses')} devices."
     return None
 
 
@@ -93,7 +93,7 @@ def write(job: Job, m: Measurement) -> Snippet:
 
 def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
     notes = [
-        f"What was timed ({m.method}): {job.plan} on {job.target}. cuDNN or FlashAttention chooses its tiles.",
+        f"Timed ({m.method}): {job.plan} on {job.target}. cuDNN or FlashAttention chooses its tiles.",
         "Append these arguments to your command. Before Blackwell, CUDA_DEVICE_MAX_CONNECTIONS must be 1.",
     ]
     if kind and "a2a" in kind:
@@ -101,9 +101,9 @@ def _notes(job: Job, m: Measurement, kind: str | None) -> list[str]:
             "Megatron gives two chunks of tokens to each context device and reorders them after the all-to-all."
         )
     if kind == "all_gather":
-        notes.append("Its help says allgather; Transformer Engine takes all_gather alone.")
+        notes.append("Megatron's help says allgather, but Transformer Engine accepts only all_gather.")
     if job.work.documents:
-        notes.append("Megatron computes what the mask of each document leaves, by cu_seqlens of its data loader.")
+        notes.append("Megatron computes only the scores inside documents, from cu_seqlens of its data loader.")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""Python: a program that attends by a plan, or trains by it, with this package."""
+"""Python: a program that computes a plan's attention, or trains with it, with this package."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from stripectl import positions, sequence_parallel_attention
 
 plan, seq_len = "{plan}", {seq_len}
 mesh = jax.make_mesh({sizes}, {axes}, (jax.sharding.AxisType.Auto,) * {count})
-order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once; rotary embeddings take it as positions
+order = positions(plan, seq_len, mesh)  # permute tokens and targets by it once; use it as rotary positions
 {documents}
 
 @jax.jit
@@ -38,7 +38,7 @@ from stripectl.training.step import make_training
 
 training = make_training({model}, "{plan}", seq_len={seq_len}, batch={batch}, dtype="{dtype}")
 state = training.init(seed=0)
-tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the last of each is only a target
+tokens = np.zeros(({batch}, {seq_len} + 1), int)  # yours, in natural order; the last token is only a target
 state, loss = training.step(state, training.place(tokens))
 print(loss)
 """
@@ -46,14 +46,14 @@ CHANGING = "from dataclasses import replace\nfrom stripectl.core.model_config im
 
 
 def snippet(work: Workload, plan: Plan) -> str:
-    """A Python program that attends by the plan, or trains by it, on as many devices as it has."""
+    """A Python program that computes the plan's attention, or trains with it, on its number of devices."""
     if work.passes == STEP:
         sizes = {"seq_len": work.seq_len, "batch": work.batch, "dtype": work.dtype}
         changes = "".join(f", {name}={value!r}" for name, value in not_in_profile(work).items())
         model = f"replace(Model.load({work.model!r}){changes})" if changes else repr(work.model)
         return TRAINING.format(imports=CHANGING * bool(changes), model=model, plan=plan, **sizes)
     if work.query_len:
-        return "# Inference is for `stripectl bench`: the library function takes as many queries as keys.\n"
+        return "# Inference: use `stripectl bench`; the library function needs as many queries as keys.\n"
     axes = plan.axes or {"ring": 1}
     starts = () if work.starts is None else tuple(work.starts.tolist())
     given = ", documents=documents" if starts else ""

@@ -1,6 +1,6 @@
-"""torchtitan: the options of its trainer. Read at 0.3.0: `config/configs.py`, `trainer.py`,
+"""torchtitan: the options of its trainer. From release 0.3.0: `config/configs.py`, `trainer.py`,
 `distributed/context_parallel/api.py`, `models/common/config_utils.py`. Its context parallelism gathers keys and values
-before FlexAttention, and divides tokens head to tail (zigzag) or in order.
+before FlexAttention, and orders tokens head to tail (zigzag) or naturally.
 """
 
 from stripectl.export.integration import Integration, Job, Snippet, batch_per_group, next_multiple, not_training
@@ -17,21 +17,21 @@ def why_unsupported(job: Job) -> str | None:
     if job.kind != "gpu":
         return f"torchtitan runs on GPUs, not {job.kind}."
     if work.attention != "softmax":
-        return "torchtitan has the linear layers of its Qwen3.5 models alone (gated delta nets)."
+        return "torchtitan has linear layers only in its Qwen3.5 models (gated delta nets)."
     if work.v_head_dim:
-        return "torchtitan has value heads of another size in its DeepSeek-V3 and Kimi models alone."
+        return "torchtitan has value heads of another size only in its DeepSeek-V3 and Kimi models."
     if work.window.left is not None:
-        return "torchtitan has no option for a window: its gpt_oss models have one of their own."
+        return "torchtitan has no option for a window; only its gpt_oss models have windows."
     if plan.sequence_devices == 1:
-        return "A sequence lies on one device: --parallelism.context_parallel_degree=1, its default, is enough."
+        return "Each sequence is on one device: --parallelism.context_parallel_degree=1, its default, is enough."
     if plan.scheme != "all_gather" or plan.axes.keys() - AXES:
         return f"torchtitan has no {plan.scheme}: its context parallelism gathers keys and values."
     if plan.layout == "striped":
-        return "torchtitan divides tokens head to tail (zigzag) or in order, not in stripes."
+        return "torchtitan orders tokens head to tail (zigzag) or naturally, not in stripes."
     multiple = 2 * plan.size("ring") * plan.size("tensor")
     if work.seq_len % multiple:
         more = next_multiple(work.seq_len, multiple)
-        return f"torchtitan needs a length that {multiple} divides, which {work.seq_len} is not. Try --seqlen {more}."
+        return f"torchtitan needs a length that is a multiple of {multiple}, not {work.seq_len}. Try --seqlen {more}."
     return None
 
 
@@ -48,10 +48,10 @@ def write(job: Job, m: Measurement) -> Snippet:
         "parallelism.tensor_parallel_degree": plan.size("tensor"),
     }
     notes = [
-        f"What was timed ({m.method}): {plan} on {job.target}. torchtitan gathers keys and values once and runs "
-        "FlexAttention, whose blocks are its own.",
+        f"Timed ({m.method}): {plan} on {job.target}. torchtitan gathers keys and values once and runs FlexAttention, "
+        "with its own blocks.",
         "Append these options to your command, after --module and --config.",
-        "torchtitan masks every document of a sequence; a data set of whole sequences has one, as timed."
+        "torchtitan masks every document of a sequence; a data set of whole sequences has one each, as timed."
         if not work.documents
         else "torchtitan masks documents by the positions of its data loader.",
         "Its parameters are sharded over fsdp and context devices together.",

@@ -1,6 +1,6 @@
-"""Transformer Engine: a JAX program around `fused_attn`. Read at 2.20.2: `jax/attention.py`, `jax/sharding.py`,
+"""Transformer Engine: a JAX program around `fused_attn`. From release 2.20.2: `jax/attention.py`, `jax/sharding.py`,
 `jax/cpp_extensions/attention.py`, and for PyTorch `dot_product_attention/context_parallel.py`. It runs the zigzag order
-on whole sequences (BSHD) and the striped one on packed ones (THD).
+on whole sequences (BSHD) and the striped order on packed sequences (THD).
 """
 
 from stripectl.core.plan import BATCH_AXES
@@ -11,7 +11,7 @@ VERSION = "2.20.2"
 STRATEGIES = {"ring": "RING", "all_gather": "ALL_GATHER"}
 PYTORCH = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a", "usp": "a2a+p2p"}
 AXES = {"data", "fsdp", "ring", "tensor"}
-STRIPE = 128  # of gathered keys: with 1, every token of a shard is a segment, and memory grows with them
+STRIPE = 128  # of gathered keys: with 1, every token of a shard is a segment, and memory grows with their number
 PROGRAM = """\
 import jax
 import jax.numpy as jnp
@@ -87,12 +87,12 @@ def why_unsupported(job: Job) -> str | None:
     if job.kind != "gpu":
         return f"Transformer Engine runs on GPUs, not {job.kind}."
     if plan.sequence_devices == 1:
-        return "A sequence lies on one device: fused_attn without context_parallel_ arguments is enough."
+        return "Each sequence is on one device: fused_attn without context_parallel_ arguments is enough."
     if plan.scheme not in STRATEGIES or plan.axes.keys() - AXES:
         torch = f' For PyTorch it has: DotProductAttention(cp_comm_type="{PYTORCH.get(plan.scheme)}").'
         return f"Transformer Engine for JAX has no {plan.scheme}.{torch * (plan.scheme in PYTORCH)}"
     if plan.layout != "striped" and (work.documents or work.window.left is not None):
-        return "Transformer Engine for JAX divides packed sequences and windows in stripes alone."
+        return "Transformer Engine for JAX shards packed sequences and windows only in stripes."
     chunk = {"zigzag": 2, "striped": stripe(job), "contiguous": 1}[plan.layout]
     if plan.layout == "zigzag" and ring % 2:
         return (
@@ -101,7 +101,7 @@ def why_unsupported(job: Job) -> str | None:
     if work.seq_len % (ring * chunk):
         more = next_multiple(work.seq_len, ring * chunk)
         return (
-            f"Transformer Engine needs a length that {ring * chunk} divides, which {work.seq_len} is not. "
+            f"Transformer Engine needs a length that is a multiple of {ring * chunk}, not {work.seq_len}. "
             f"Try --seqlen {more}."
         )
     return None
@@ -151,15 +151,15 @@ def write(job: Job, m: Measurement) -> Snippet:
 def _notes(job: Job, m: Measurement) -> list[str]:
     plan = job.plan
     notes = [
-        f"What was timed ({m.method}): {plan} on {job.target}. cuDNN chooses its tiles; Transformer Engine has no "
-        "argument for them."
+        f"Timed ({m.method}): {plan} on {job.target}. cuDNN chooses its tiles; Transformer Engine has no argument for "
+        "them."
     ]
     if plan.scheme == "ring":
         notes.append("Its ring is unrolled unless NVTE_FUSED_RING_ATTENTION_USE_SCAN=1; windows need it unrolled.")
     if plan.layout == "striped" and plan.scheme == "all_gather":
-        notes.append(f"Stripes are {STRIPE} tokens wide here, and were one token where the plan was timed.")
+        notes.append(f"Stripes are {STRIPE} tokens wide here, but were one token wide where the plan was timed.")
     if plan.size("data") > 1 and plan.size("fsdp") > 1:
-        notes.append("It shards a batch over fsdp alone, so the data axis is folded into fsdp.")
+        notes.append("It shards a batch only over fsdp, so the data axis is folded into fsdp.")
     if plan.layout == "zigzag":
         notes.append(f'For PyTorch: DotProductAttention(..., cp_comm_type="{PYTORCH[plan.scheme]}").')
     return notes

@@ -13,11 +13,11 @@ from stripectl.export.integration import Integration, Job, Snippet
 from stripectl.results.measurement import Measurement
 from stripectl.util.files import profile_names
 
-OPTIONS = {"features": "feature-map"}  # of the command line, where a field is spelled otherwise
+OPTIONS = {"features": "feature-map"}  # of the command line, where a field has another name
 
 
 def plan_options(m: Measurement) -> dict[str, Any]:
-    """Options of `stripectl bench` by which it computes the same again, by name."""
+    """Options of `stripectl bench`, by name, that compute the same measurement again."""
     work = m.workload
     shape: dict[str, Any] = {"model": work.model}
     if work.model not in profile_names("models") and work.passes != STEP:
@@ -51,8 +51,8 @@ def command_line(m: Measurement) -> str:
 
 
 def not_in_profile(work: Workload) -> dict[str, Any]:
-    """Layers and attention of a workload where they are not what the profile of its model says; of a model of one's
-    own, which is not looked at, all of them."""
+    """The workload's layers and attention where they differ from its model's profile; all of them for a model from a
+    file, which is not read again."""
     if work.model in profile_names("models"):
         usual = vars(Model.load(work.model)) | ({} if work.passes == STEP else {"layers": None})
     elif work.passes == STEP:

@@ -1,8 +1,8 @@
 """chunked: linear attention in chunks (Katharopoulos et al. 2020; Qin et al. 2024, LASP, section 2.2).
 
-A query meets the keys of its own chunk by the masked product, and all before them by a state of head_dim x head_dim, in
-float32, that those keys add up to; so work grows with the length, and the chunk, which is the tile, weighs the two. The
-state fades by a decay each token. The output is not normalised: what a model does to it comes after.
+A query attends to the keys of its own chunk through masked scores, and to all earlier keys through a float32 state of
+head_dim x head_dim that sums them up. Work therefore grows linearly with the length, and the chunk size, which is the
+tile, balances the two parts. The state decays with every token. The output is not normalised: that is the model's task.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount, column_
 
 
 def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
-    """`whole` are the tiles of keys that a state takes in, each once, and `rows` the rows of tiles whose queries meet
-    it; `boundary` ones have scores."""
+    """Tiles of linear attention: `whole` counts the key tiles that a state takes in, each once; `rows` counts the rows
+    of tiles whose queries read a state; `boundary` counts the tiles with scores."""
     whole = boundary = dead = visited = np.int64(0)
     for band in bands:
         shape = np.broadcast_shapes(np.shape(band.low), np.shape(band.high))
@@ -34,15 +34,15 @@ def count_chunk_tiles(bands: list[MaskBlock], tile: Tile) -> TileCount:
 def why_unsupported(workload, plan, kind, *_):
     window = workload.window
     if workload.query_len is not None or workload.documents is not None:
-        return "chunked takes whole sequences of one document. Leave --query-len and --documents out."
+        return "chunked computes whole sequences of one document each. Omit --query-len and --documents."
     if window.left is not None:
-        return f"linear attention has no {workload.mask} window: a state does not forget a key. Try --mask causal."
+        return f"linear attention has no {workload.mask} window: a state cannot forget a key. Try --mask causal."
     if workload.rates is None or not workload.rates.any():
         return None
     if window.sees_future:
-        return "a decay counts tokens back to a key, and a full mask looks on too. Try --decay 1."
+        return "a decay counts the tokens back to a key, but a full mask also looks ahead. Try --decay 1."
     if layouts[plan.layout].step(plan.shards) > 1:
-        return f"a decay counts tokens, which {plan.layout} deals to all shards. Try --layout contiguous, or --decay 1."
+        return f"a decay needs adjacent tokens, but {plan.layout} spreads them. Try --layout contiguous or --decay 1."
     return None
 
 

@@ -1,19 +1,19 @@
-"""cuDNN's attention, by JAX's primitives for it (jax.nn.dot_product_attention), for a pair of shards, forward and
-backward.
+"""cuDNN attention of a pair of shards, forward and backward, through JAX's primitives (jax.nn.dot_product_attention).
 
-Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M and L are B N and
-B K: batch and heads are one dimension here, and the library shares key/value heads in groups.
+Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; M = B N and L = B K,
+because batch and heads are one dimension here. The library shares key/value heads within groups.
 
-The public function has no backward pass for a part of the keys: that needs the log-sum-exp of all of them. Its
-primitives take one. They give attention and gradients in the dtype of their arguments and the log-sum-exp in float32;
-what comes of a rectangle is merged and added up in float32 (`rectangles`).
+The public function has no backward pass for a part of the keys, because that needs the log-sum-exp over all keys. Its
+primitives take a log-sum-exp as an argument. They return attention and gradients in the dtype of their arguments and
+the log-sum-exp in float32; the results of rectangles are merged and summed in float32 (`rectangles`).
 
-Their masks are none and causal. Keys j <= i + high with high < 0 are those of the causal mask once queries have moved
-up -high rows: the first ones, which meet no key, leave, and zeros follow the last. With high > 0, which only queries
-behind a cached prefix have, the first `high` keys have no mask, and the others the causal one.
+The library has two masks: none and causal. A mask j <= i + high with high < 0 is the causal mask after the queries have
+moved up by -high rows: the first rows, which attend to no key, leave, and rows of zeros follow the last. With high > 0,
+which occurs only for queries behind a cached prefix, the first `high` keys have no mask and the other keys the causal
+mask.
 
-The library works delta out itself, as rowsum(dout * out), from an output that is given. Ours is given delta instead:
-`output_for` makes an output that has it.
+The library computes delta itself as rowsum(dout * out) from an output that it is given. stripectl has a delta instead,
+so `output_for` builds an output that gives this delta.
 """
 
 import jax.numpy as jnp
@@ -27,8 +27,8 @@ from stripectl.kernels.splash.rectangles import NOTHING, fold
 
 EMPTY = rectangles.EMPTY
 UNUSED = 7  # arguments for biases, lengths, offsets and pages
-PARTS = 2  # of the columns, that delta is told in: each mends what rounding left of those before it
-MIN_PART_SQUARE = 1e-6  # of the squares of a part, by its row's largest element: below it, a part is left to the others
+PARTS = 2  # parts of the columns that carry delta; each part corrects the rounding of the parts before it
+MIN_PART_SQUARE = 1e-6  # sum of squares of a part over its row's largest element; below it, other parts carry delta
 
 LIBRARY = compat.cudnn()
 
@@ -64,9 +64,9 @@ def differentiate(causal: bool, q_MTH, k_LSH, v_LSH, lse_MT, out_MTH, dout_MTH):
 
 
 def output_for(dout_MTH, delta_MT):
-    """out_MTH with rowsum(dout * out) = delta, along dout. Rounded, it would miss delta by up to 2^-9 of it, so columns
-    take turns: the second half of them is for what rounding the first has left. Rows where dout is 0 get 0: every
-    cotangent that a scheme has of a log-sum-exp comes with one of its output."""
+    """out_MTH along dout with rowsum(dout * out) = delta. Rounding would change delta by up to 2^-9, so there are two
+    parts of columns, and the second carries the rounding error of the first. Rows where dout is 0 get 0: every
+    cotangent of a log-sum-exp that a scheme has comes with a cotangent of its output."""
     kind, width = jnp.finfo(dout_MTH.dtype), dout_MTH.shape[2]
     wide = dout_MTH.astype(jnp.float32)
     largest = jnp.max(jnp.abs(wide), axis=2)
@@ -75,13 +75,13 @@ def output_for(dout_MTH, delta_MT):
     for part in range(PARTS):
         own = jnp.where(jnp.arange(width) % PARTS == part, unit_MTH, 0)
         step = own * (left_MT / jnp.maximum(jnp.sum(own**2, 2), MIN_PART_SQUARE))[..., None]
-        step = lax.reduce_precision(step, kind.nexp, kind.nmant)  # a cast there and back is no rounding to XLA
+        step = lax.reduce_precision(step, kind.nexp, kind.nmant)  # XLA removes a cast there and back, but not this
         left_MT, out_MTH = left_MT - jnp.sum(own * step, 2), out_MTH + step
     return out_MTH.astype(dout_MTH.dtype)
 
 
 def moved(x, rows, fill=0.0):
-    """Row i is row i + rows of x, or `fill` where there is none."""
+    """x with row i taken from row i + rows, or `fill` where that row does not exist."""
     if isinstance(rows, int) and rows == 0:
         return x
     size, sides = x.shape[1], [(0, 0, 0)] * x.ndim
@@ -91,19 +91,19 @@ def moved(x, rows, fill=0.0):
 
 
 def by_diagonal(band, masked, run):
-    """run(causal, rows), where queries have to move up so many rows for the library's mask to be the band's. Whether
-    they must move at all is decided where the program runs, so that copies are made only then."""
+    """run(causal, rows), where queries move up by `rows` so that the library's mask equals the band's. The program
+    decides at run time whether they move at all, so that it copies only then."""
     if not masked:
         return run(False, 0)
     if not isinstance(band.high, int):
         return lax.cond(band.high < 0, lambda: run(True, -band.high), lambda: run(True, 0))
     if band.high > 0:
-        raise BadInput("cudnn has no diagonal above the first. Try --kernel xla.")
+        raise BadInput("cudnn has no mask with a diagonal above the first. Try --kernel xla.")
     return run(True, -band.high)
 
 
 def without_prefix(bands) -> list[list]:
-    """The bands in groups, one after the other, none with a diagonal above the first."""
+    """The bands in groups that run in sequence; no group has a diagonal above the first."""
     if not any(isinstance(band.high, int) and 0 < band.high < band.cols - 1 for band in bands):
         return [bands]
     parts = []
@@ -129,7 +129,7 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile):
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile):
-    """A row of zeros that followed the last query gives no gradient: its dout and so its delta is 0."""
+    """(dq, dk, dv). A row of zeros after the last query adds no gradient, because its dout and its delta are 0."""
     q, lse, dout, delta = map(fold, (q_BNTH, lse_BNT, dout_BNTH.astype(q_BNTH.dtype), delta_BNT))
     queries = q, lse, output_for(dout, delta), dout
 

@@ -1,6 +1,6 @@
-"""dense: every score of a pair of shards in memory at once, as attention was before tiles (Vaswani et al. 2017).
+"""dense: all scores of a pair of shards in memory at once, as attention was before tiles (Vaswani et al. 2017).
 
-It takes no tile: a tile is a whole piece of a shard. A pair that the mask leaves nothing of is not computed.
+It takes no tile: its tile is a whole piece of a shard. A pair with no live score is not computed.
 """
 
 from stripectl.core.kernel import Kernel
@@ -11,6 +11,6 @@ about = Kernel(
     paper="https://arxiv.org/abs/1706.03762",
     family="scores",
     default_tile=lambda kind: Tile(2**20, 2**20),
-    # scores, exponentials and weights written and read; backward weights, dP and dS, the last read twice
+    # Scores, exponentials and weights are written and read; backward weights, dP and dS, and dS is read twice.
     score_touches={"forward": 4, "backward": 6},
 )

@@ -1,6 +1,6 @@
-"""Scores of a pair of shards, and values weighed by them; differentiable by JAX.
+"""Scores of a pair of shards, and the weighted sum of values; JAX differentiates it.
 
-Letters: B batch, K key/value heads, G query heads of one, T rows (queries), S columns (keys), H head_dim.
+Letters: B batch, K key/value heads, G query heads per key/value head, T rows (queries), S columns (keys), H head_dim.
 """
 
 from functools import partial
@@ -11,11 +11,11 @@ from jax import lax
 
 from stripectl.core.layout import Tile, column_tiles, is_live, row_tiles
 
-EMPTY = -1e30  # a score that the mask drops: finite, because -inf gives NaN where two of them are subtracted
+EMPTY = -1e30  # a dropped score: finite, because -inf minus -inf is NaN
 
 
 def mask(bands, rows, cols):
-    """bool (T, S), or (B, T, S) where rows have limits: the scores that the mask keeps."""
+    """bool (T, S), or (B, T, S) where each row has its own limits: the scores that the mask keeps."""
     keep = jnp.zeros((rows, cols), bool)
     for band in bands:
         query, key = (lax.broadcasted_iota(jnp.int32, (band.rows, band.cols), axis) for axis in (0, 1))
@@ -26,7 +26,7 @@ def mask(bands, rows, cols):
 
 
 def alive(bands):
-    """Whether the bands may keep any score, of any sequence: whether each is a live tile."""
+    """Whether the bands can keep a score of any sequence, that is, whether each is a live tile."""
 
     def live(band):
         tile = Tile(band.rows, band.cols)
@@ -46,8 +46,8 @@ def group_heads(q_BNTH, heads):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def narrowed_product(spec, wide, narrow):
-    """float32 einsum of an array rounded to the dtype of another, with it. The gradient of the first is not rounded:
-    softmax subtracts from it a sum that is nearly as large."""
+    """float32 einsum of two arrays, the first rounded to the dtype of the second. The gradient of the first is not
+    rounded, because softmax subtracts a sum of nearly the same size from it."""
     return jnp.einsum(spec, wide.astype(narrow.dtype), narrow, preferred_element_type=jnp.float32)
 
 
@@ -83,9 +83,9 @@ def scores(q_BNTH, k_BKSH, bands):
 
 
 def weights(scores_BKGTS):
-    """(weights as a list of (B, K, G, T, S), maximum (B, N, T), sum (B, N, T)) of the scores of all blocks."""
+    """(weights as a list of (B, K, G, T, S), maximum (B, N, T), sum (B, N, T)) from the scores of all blocks."""
     most = jnp.stack([block.max(-1) for block in scores_BKGTS]).max(0)
-    most = lax.stop_gradient(jnp.maximum(most, EMPTY / 2))  # a row without keys weighs nothing, not everything alike
+    most = lax.stop_gradient(jnp.maximum(most, EMPTY / 2))  # a row without keys has weight 0, not equal weights
     found = [jnp.exp(block - most[..., None]) for block in scores_BKGTS]
     total = sum(block.sum(-1) for block in found)
     batch, heads, group, rows = most.shape
@@ -93,7 +93,7 @@ def weights(scores_BKGTS):
 
 
 def weigh(weights_BKGTS, v_BKSH, bands):
-    """float32 (B, N, T, H): values by their weights, not divided by the sum of these."""
+    """float32 (B, N, T, H): the weighted sum of values, not divided by the sum of the weights."""
     batch, heads, group, rows, _ = weights_BKGTS.shape
 
     def compute():

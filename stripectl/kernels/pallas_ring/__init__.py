@@ -1,7 +1,7 @@
-"""pallas_ring: pallas_tpu with the hops of a ring inside its kernels, sent by remote DMA beside the tiles.
+"""pallas_ring: pallas_tpu with a ring's hops inside its kernels, sent by remote DMA while tiles are computed.
 
-What travels goes from where it lies into a buffer of the next device, and no hop is left to the compiler's schedule. A
-rolled loop still copies what it carries on; with unroll=2 it copies nothing.
+Data is sent from its own memory straight into a buffer of the next device, and the compiler schedules no hop. A rolled
+loop still copies its carry; with unroll=2 it copies nothing.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from stripectl.kernels import pallas_tpu
 
 def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if plan.scheme != "ring":
-        return f"pallas_ring makes the hops of the scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
+        return f"pallas_ring sends the hops of scheme ring, not of {plan.scheme}. Try --kernel pallas_tpu."
     return pallas_tpu.why_unsupported("pallas_ring", workload, plan, kind)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of `pallas_tpu`, which take a hop along."""
+"""The kernels of `pallas_tpu`, each with a hop inside."""
 
 from stripectl.kernels.pallas_tpu.kernel import EMPTY, backward, forward
 

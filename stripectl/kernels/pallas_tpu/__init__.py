@@ -1,7 +1,7 @@
-"""pallas_tpu: our own Pallas attention for TPUs, with bands of any kind.
+"""pallas_tpu: stripectl's own Pallas attention for TPUs, with any band.
 
-Its grid holds live tiles alone, whole ones go without a mask, and the state of a row is read and written in place. A
-tile's sides are multiples of the 128 lanes of a TPU and divide the rows of a shard's piece.
+Its grid holds live tiles only, whole tiles run without a mask, and the state of a row is read and written in place. The
+sides of a tile are multiples of a TPU's 128 lanes and divide the rows of a shard's piece.
 """
 
 from functools import partial
@@ -10,20 +10,20 @@ from typing import Any
 from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_by_pallas
 from stripectl.core.layout import Tile
 
-# 2048x2048 takes 2 to 6 % fewer bundles a score and more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
+# 2048x2048 takes 2 to 6 % fewer bundles per score, but more scores at a diagonal: benchmarks/README.md "Tiles of Pallas
 # kernels".
 DEFAULT = Tile(1024, 1024)
 MIN_DEFAULT_ROWS = 512
-INDEX_BITS = 14  # of a tile in a line of the list of tiles, and of a line
+INDEX_BITS = 14  # for a tile's place in its line, and for a line's number
 
 
 def why_unsupported(name: str, workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
-    """Why `name`, a kernel with such a list, cannot run a plan, or None."""
+    """Why `name`, a kernel with a list of tiles, cannot run a plan, or None."""
     if reason := why_unsupported_by_pallas(name, workload, plan, kind):
         return reason
     rows, most = workload.seq_len // plan.shards, 2**INDEX_BITS
     if any(tile and rows // min(tile) > most for tile in (plan.tile, plan.backward)):
-        return f"{name} lists at most {most:,} tiles a side of a shard, which has {rows:,} rows. Try larger tiles."
+        return f"{name} lists at most {most:,} tiles per side of a shard; this one has {rows:,} rows. Try larger tiles."
     return None
 
 
@@ -35,7 +35,7 @@ about = Kernel(
     why_unsupported=partial(why_unsupported, "pallas_tpu"),
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    moved_bytes_per_element={"forward": 4, "backward": 4},  # queries are scaled
+    moved_bytes_per_element={"forward": 4, "backward": 4},  # the scaled queries
     query_copies={"forward": 1, "backward": 1},
     bundles={
         "forward": (PallasKernel("stripectl_forward", matmuls=2, only_live=True),),

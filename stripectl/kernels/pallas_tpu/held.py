@@ -1,4 +1,4 @@
-"""What a line of tiles adds to, in VMEM from its first tile to its last, and copied beside the tiles of other lines."""
+"""Accumulators of a line of tiles: in VMEM from its first tile to its last, copied while other lines are computed."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,8 +9,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 
 class Accumulators(NamedTuple):
-    """Arrays of a head that lines add to, each its own `size` rows along the axis of an array. They come to VMEM while
-    the line before is computed, and go back while the next one is; each has two slots."""
+    """Arrays of a head that lines add to; each line has its own `size` rows along one axis of an array. These rows come
+    to VMEM while the line before is computed, and return while the next line is computed; each array has two slots."""
 
     head: Any
     size: int
@@ -41,7 +41,7 @@ class Accumulators(NamedTuple):
             copy.wait()
 
     def another(self, number):
-        """Whether the line is not the last."""
+        """Whether another line follows this line."""
         return self.lines[number + 1] > self.lines[number]
 
     def begin(self, number) -> None:

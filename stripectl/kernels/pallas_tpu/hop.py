@@ -1,5 +1,5 @@
-"""The hop of a ring inside a kernel: while its tiles are computed, its rows of what travels go to the next device by
-remote DMA, into a buffer of its own. One core of a device starts the copies and waits for them."""
+"""A ring's hop inside a kernel: while tiles are computed, remote DMA sends this device's rows to a separate buffer of
+the next device. One core of a device starts the copies and waits for them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,11 +9,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-COLLECTIVE = 7  # any number that no other kernel has; one of all hops, which meet the same neighbours in the same way
+COLLECTIVE = 7  # an id that no other kernel uses; all hops share it, because all synchronise with the same neighbours
 
 
 class RemoteHop(NamedTuple):
-    """A kernel's part in a hop: `rows` of each array, (L, S, H), and how many copies have gone and come."""
+    """A kernel's part in a hop: `rows` of each array (L, S, H), and how many copies have left and arrived."""
 
     axis: str
     size: int
@@ -32,8 +32,8 @@ class RemoteHop(NamedTuple):
         return [onward(x.at[self.rows], y.at[self.rows], self.gone.at[i], self.come.at[i]) for i, (x, y) in found]
 
     def beside(self, lives, compute: Callable) -> None:
-        """compute() in every step of a grid (cores, heads, steps, group), where there are tiles at all, beside the
-        copies."""
+        """Run compute() in every step of a grid (cores, heads, steps, group) while the copies are on their way, if
+        there are tiles at all."""
         (core, h, step, g), (_, heads, steps, group) = map(pl.program_id, range(4)), map(pl.num_programs, range(4))
         done = (h * steps + step) * group + g
         first, last = (core == 0) & (done == 0), (core == 0) & (done == heads * steps * group - 1)
@@ -43,11 +43,11 @@ class RemoteHop(NamedTuple):
         pl.when(last)(self.end)
 
     def offer(self) -> None:
-        """Tell the device behind that there is a buffer here for what it sends."""
+        """Signal the previous device that its data has a buffer here."""
         pl.semaphore_signal(pltpu.get_barrier_semaphore(), 1, device_id=self.device(-1))
 
     def send(self) -> None:
-        """Send once there is a buffer ahead, which the first tile has given the device there time to offer."""
+        """Send once the next device has a buffer; computing the first tile gave it time to signal."""
         pl.semaphore_wait(pltpu.get_barrier_semaphore(), 1)
         for copy in self.copies():
             copy.start()

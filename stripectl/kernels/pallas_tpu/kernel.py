@@ -1,16 +1,16 @@
-"""Our own Pallas attention for TPUs, of a pair of shards, forward and backward, with bands that may be traced.
+"""stripectl's Pallas attention for TPUs: a pair of shards, forward and backward, with bands that may be traced.
 
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim; L is B K, and G the
-query heads of a key/value head.
+query heads per key/value head.
 
-A kernel visits the live tiles of a pair of shards and nothing else (`lines`); for a dead one nothing is fetched. What a
-row adds up comes from the state and goes back there in place (`held`), so a ring needs no merge. The heads of a group
-take turns at the same keys and values.
+A kernel visits only the live tiles of a pair of shards (`lines`); nothing is fetched for a dead tile. A row reads its
+accumulators from the state and writes them back in place (`held`), so a ring needs no merge. The heads of a group use
+the same keys and values in succession.
 
-Exponentials are of two: queries are scaled by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in both
-passes alike. Sums of exponentials are kept apart in the 128 lanes of a row and added up at its end.
+Exponentials have base 2: queries are multiplied by head_dim^-0.5 log2(e) beforehand and rounded once to their dtype, in
+both passes. Sums of exponentials stay separate in the 128 lanes of a row and are added at its end.
 
-The backward pass is one kernel of five matmuls a tile: dQ of all rows stays in VMEM meanwhile, or of as many as fit.
+The backward pass is one kernel with five matmuls per tile. It holds dQ in VMEM for all rows, or for as many as fit.
 """
 
 import math
@@ -36,16 +36,16 @@ from stripectl.kernels.pallas_tpu.lines import (
 )
 from stripectl.kernels.xla.kernel import LOG2_E
 
-EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 DROPPED = -2.4e38  # a score that the mask drops, far below the maximum of no scores
-MIN_LOG_SUM_EXP = -1e38  # of a log-sum-exp, so that a dropped score is far below it too
-COMPUTE = 512  # keys that are multiplied at once, of the block_kv that is fetched
-DQ_BYTES = 4 * 2**20  # of VMEM for dQ, of which a v4 has 16 MiB in all
+MIN_LOG_SUM_EXP = -1e38  # of a row, so that a dropped score is far below it too
+COMPUTE = 512  # keys that are multiplied at once, out of the block_kv that is fetched
+DQ_BYTES = 4 * 2**20  # VMEM for dQ; a v4 core has 16 MiB in total
 ABT, AB, ATB = ((1,), (1,)), ((1,), (0,)), ((0,), (0,))  # the dimensions that a product sums over
 
 
 def dot(a, b, contract):
-    """A product in float32, and of float32 in full precision."""
+    """A float32 product; float32 arguments use full precision."""
     precision = lax.Precision.HIGHEST if a.dtype == jnp.float32 else None
     return lax.dot_general(a, b, (contract, ((), ())), precision=precision, preferred_element_type=jnp.float32)
 
@@ -62,8 +62,8 @@ def column(x_1T):
 
 
 def by_case(listed: TileList, step, compute: Callable) -> None:
-    """compute(mask) of a tile: mask(scores, at) drops scores of the rows from `at`[0] and the columns from `at`[1] on,
-    and of a whole tile none."""
+    """Run compute(mask) for a tile. mask(scores, at) drops scores from row at[0] and column at[1] on; for a whole tile
+    it drops nothing."""
     masked = listed.order[step] & MASKED != 0
 
     @pl.when(masked)
@@ -117,7 +117,7 @@ def forward_kernel(at, listed, q, k, v, *refs, tile):
 
 
 def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
-    """Scores are those of keys with queries, so what belongs to a query is the same in every row of them."""
+    """Scores have keys as rows and queries as columns, so a query's values are equal in every row."""
     (dq_in, *before), (dq_out, *after), slots, (dq, dq_copied, *copied) = refs[:3], refs[3:6], refs[6:8], refs[8:]
     head, step, g = at
     entry = listed.order[step]
@@ -167,7 +167,7 @@ def backward_kernel(at, listed, q, k, v, dout, lse, delta, *refs, tile, scale):
 
 
 def kernel_name(kernel: str, hop: FusedHop | None, stripes) -> str:
-    """A kernel's name: of a hop it tells the axis, how many arrays travel and in how many parts (`hlo.module`)."""
+    """A kernel's name. A hop adds its axis, the number of arrays and the number of parts, for `hlo.module`."""
     return f"{kernel}_hop_{hop.axis}_{len(hop.arrays)}_of_{stripes.low.shape[0]}" if hop else kernel
 
 
@@ -186,18 +186,18 @@ def vmem(*shape):
 
 
 def slots_of(*shapes) -> tuple[list, list]:
-    """Scratch of arrays that lines hold, and the semaphores of their copies."""
+    """Scratch for the arrays that lines hold, and semaphores for their copies."""
     return [vmem(2, *shape) for shape in shapes], [pltpu.SemaphoreType.DMA((2,))] * 2
 
 
 def keep_float32(x):
-    """The same float32: libtpu 0.0.42.1 makes a kernel's result bfloat16 where all that reads it is, and then fails,
-    since the kernel writes it in place of an argument that stays float32."""
+    """The same float32. libtpu 0.0.42.1 makes a kernel's result bfloat16 where all its readers are bfloat16, and then
+    fails, because the kernel writes the result in place of an argument that stays float32."""
     return lax.bitcast_convert_type(lax.optimization_barrier(lax.bitcast_convert_type(x, jnp.int32)), jnp.float32)
 
 
 def received(hop: FusedHop | None) -> list:
-    """Buffers for what a hop brings, (L, S, H)."""
+    """Buffers for the arrays that a hop brings, (L, S, H)."""
     return [lax.empty((x.shape[0] * x.shape[1], *x.shape[2:]), x.dtype) for x in hop.arrays] if hop else []
 
 
@@ -206,7 +206,7 @@ def shaped(found, likes) -> tuple:
 
 
 def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = None):
-    """The state, and behind a hop (state, what it has brought)."""
+    """The state; with a hop (state, the arrays that arrived)."""
     heads = k_BKSH.shape[1]
     q, *carried = (fold_heads(x, heads) for x in (scaled_queries(q_BNTH), *state))
     k, v = (x.reshape(-1, *x.shape[2:]) for x in (k_BKSH, v_BKSH))
@@ -225,7 +225,7 @@ def forward(q_BNTH, k_BKSH, v_BKSH, state, bands, tile, hop: FusedHop | None = N
 
 
 def backward(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, lse_BNT, delta_BNT, dq_BNTH, bands, tile, hop: FusedHop | None = None):
-    """(dq, dk, dv), and behind a hop ((dq, dk, dv), what it has brought)."""
+    """(dq, dk, dv); with a hop ((dq, dk, dv), the arrays that arrived)."""
     heads, dtype = k_BKSH.shape[1], q_BNTH.dtype
     lse = jnp.maximum(lse_BNT * LOG2_E, MIN_LOG_SUM_EXP)
     queries = scaled_queries(q_BNTH), dout_BNTH.astype(dtype), lse, delta_BNT, dq_BNTH

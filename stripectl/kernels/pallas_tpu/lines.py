@@ -1,9 +1,9 @@
-"""The grid of a kernel: the live tiles of a pair of shards, listed ahead of it by arithmetic on the bands.
+"""A kernel's grid: the live tiles of a pair of shards, listed before it runs by arithmetic on the bands.
 
-A line is a row of tiles through all rectangles beside each other, or by columns a column of them: what it adds to is
-read once and written once, so no copy of it can meet another. Lines without a live tile are left out, and the others
-numbered. An entry of the list says which tile of which line it is, whether it begins or ends its line, and whether it
-needs its mask. The list is prefetched, and the grid as long as it.
+A line is a row of tiles through all adjacent rectangles, or, by columns, a column of tiles. Its accumulators are read
+once and written once, so copies never conflict. Lines without a live tile are omitted, and the other lines numbered. An
+entry of the list says which tile of which line it is, whether it begins or ends its line, and whether it needs a mask.
+The list is prefetched, and the grid is as long as the list.
 """
 
 import itertools
@@ -24,16 +24,16 @@ from stripectl.kernels.pallas_tpu import INDEX_BITS
 from stripectl.kernels.pallas_tpu.hop import COLLECTIVE, RemoteHop
 from stripectl.kernels.xla.kernel import compiled_platform
 
-LISTED = 2**15  # tiles of a list, which a core's scalar memory holds
+LISTED = 2**15  # tiles in a list, so that it fits in a core's scalar memory
 MASKED, BEGINS, ENDS = 4, 2, 1  # bits of a tile's entry
-VMEM_BYTES = 64 * 2**20  # that a kernel may use, where a core has as many
+VMEM_BYTES = 64 * 2**20  # the most that a kernel may use, where a core has as much
 INTERPRET: Any = True  # how a CPU runs the kernels: as plain JAX, or by the rules of TPU interpret mode
-INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices then wait for each other, as their grids differ in length
+INTERPRET_HOPS: Any = pltpu.InterpretParams()  # devices wait for each other, because their grids differ in length
 
 
 def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
-    """(entries, count, lines): the live tiles of rectangles that lie in P rows and Q columns (low and high are (P, Q)),
-    line by line, and the rising numbers of the lines that have some, behind which a lesser one stands."""
+    """(entries, count, lines): the live tiles of P x Q rectangles (low and high are (P, Q)), line by line, and the
+    ascending numbers of the lines that have live tiles, with a smaller number behind the last."""
     beside, rows, cols = bands.low.shape[1], bands.rows // tile.block_q, bands.cols // tile.block_kv
     spread = bands._replace(low=bands.low[:, None], high=bands.high[:, None])
     index = jnp.arange(rows, dtype=jnp.int32)[:, None]
@@ -44,7 +44,7 @@ def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
     line_ends = ends[beside - 1 :: beside]
     a, b, c = ((x + jnp.arange(beside, dtype=jnp.int32) * cols).reshape(-1) for x in (a, b, c))
     step = jnp.arange(ends.size * cols, dtype=jnp.int32)
-    behind = jnp.searchsorted(ends, step, side="right", method="compare_all")  # one program, where a search has several
+    behind = jnp.searchsorted(ends, step, side="right", method="compare_all")  # one program; a search has several
     part = jnp.minimum(behind, ends.size - 1).astype(jnp.int32)
     line = part // beside
     along = jnp.minimum((a - ends + live.reshape(-1))[part] + step, beside * cols - 1)
@@ -57,25 +57,25 @@ def live_tiles(bands: MaskBlock, tile: Tile) -> tuple[Any, Any, Any]:
 
 
 def cores_of_a_device() -> int:
-    """TensorCores of the TPU that is compiled for: each has its share of a grid's parallel axis."""
+    """TensorCores per device of the TPU that is compiled for. Each runs a share of a grid's parallel axis."""
     return pltpu.get_tpu_info().num_cores if compiled_platform() == "tpu" else INTERPRET_HOPS.num_cores_or_threads
 
 
 def split_by_sizes(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
-    """Items in parts of these sizes, and what is left."""
+    """Items in parts of these sizes, and the rest."""
     ends = list(itertools.accumulate(sizes, initial=0))
     return [*(items[a:b] for a, b in itertools.pairwise(ends)), items[ends[-1] :]]
 
 
 def place_of(entry):
-    """(number of its line, tile in the line) of a tile."""
+    """(number of the line, place in the line) of an entry."""
     return entry >> 3 + INDEX_BITS, (entry >> 3) & (1 << INDEX_BITS) - 1
 
 
 class TileList(NamedTuple):
-    """A list as kernels prefetch it, all places counted in the pair of shards: entries and how many, the lines
-    that live, the line and the tile of a line where the list begins, and (low, high) of rectangle after rectangle. A
-    rectangle has `each` lines and tiles of a line, and `beside` of them share lines."""
+    """A list as kernels prefetch it, with all places counted within the pair of shards: the entries and their count,
+    the live lines, the line and the place in it where the list begins, and (low, high) of each rectangle. A rectangle
+    has `each` lines and tiles per line, and `beside` rectangles share lines."""
 
     order: Any
     count: Any
@@ -92,7 +92,7 @@ class TileList(NamedTuple):
         return self.lines[number], along
 
     def band(self, step) -> tuple[Any, Any]:
-        """(low, high) of a step's tile, counted from its corner."""
+        """(low, high) of the tile of a step, relative to its corner."""
         line, along = self.at(step)
         down, right = (lax.div(x - self.corner[axis], self.each[axis]) for axis, x in enumerate((line, along)))
         rectangle = down * self.beside + right
@@ -101,8 +101,8 @@ class TileList(NamedTuple):
 
 
 class TileGrid(NamedTuple):
-    """The grid over the live tiles of rectangles in P rows and Q columns (low and high are (P, Q)): rows of tiles of
-    all heads of a group, or `by_columns` columns of them, where a step reads the queries of one head."""
+    """The grid over the live tiles of P x Q rectangles (low and high are (P, Q)). Its lines are rows of tiles for all
+    heads of a group, or, with `by_columns`, columns of tiles, where a step reads the queries of one head."""
 
     bands: MaskBlock
     tile: Tile
@@ -110,15 +110,15 @@ class TileGrid(NamedTuple):
 
     @property
     def transposed(self) -> tuple[MaskBlock, Tile]:
-        """The rectangles and their tile with lines for rows."""
+        """The rectangles and their tile, transposed so that lines are rows."""
         if not self.by_columns:
             return self.bands, self.tile
         row, col, rows, cols, low, high, _ = self.bands
         return MaskBlock(col, row, cols, rows, -high.T, -low.T), Tile(self.tile.block_kv, self.tile.block_q)
 
     def spec(self, kind: str, group: int, width: int, each: int, listed: Callable) -> pl.BlockSpec:
-        """What a step fetches of queries (L, G, T, H), of a number a query (L, G, 1, T), or of keys (L, S, H), where a
-        core has so many heads."""
+        """The block that a step fetches from queries (L, G, T, H), from one number per query (L, G, 1, T) or from keys
+        (L, S, H), where a core has `each` heads."""
         heads, (block_q, block_kv) = None if self.by_columns else group, self.tile
 
         def at(axis: int, step, prefetched):
@@ -140,7 +140,7 @@ class TileGrid(NamedTuple):
         return pl.BlockSpec((None, heads, block_q, width), queries)
 
     def listing(self) -> tuple[tuple, Callable]:
-        """What kernels prefetch of a list, its length second, and the `TileList` of that."""
+        """The arrays that kernels prefetch, the length second, and the function that makes a `TileList` from them."""
         bands, sides = self.transposed
         order, count, lines = live_tiles(bands, sides)
         corner = jnp.stack([jnp.int32(bands.row // sides.block_q), jnp.int32(bands.col // sides.block_kv)])
@@ -154,11 +154,11 @@ class TileGrid(NamedTuple):
     def run(
         self, kernel: Callable, name: str, kinds: str, scratch: list, arrays, carried, hop: FusedHop | None
     ) -> tuple:
-        """The carried arrays after a kernel has run over the tiles, in place, and untouched where none lives; the last
-        of them are those of a hop, whose rows have come."""
+        """The carried arrays after a kernel has run over the tiles, updated in place and unchanged where no tile is
+        live. The last arrays are the hop's, with the rows that arrived."""
         prefetched, listed = self.listing()
         count, (heads, group, *_) = prefetched[1][0], arrays[0].shape
-        cores = math.gcd(heads, cores_of_a_device()) if hop else heads  # without a hop no matter which core has a head
+        cores = math.gcd(heads, cores_of_a_device()) if hop else heads  # without a hop any core may take any head
         each = heads // cores
         travelling = [x.reshape(-1, *x.shape[2:]) for x in hop.arrays] if hop else []
         copied = [pltpu.SemaphoreType.DMA((len(travelling),))] * 2 if hop else []
@@ -222,9 +222,9 @@ def visit_stripes(stripes: MaskBlock, run: Callable, state):
 
 
 def in_stripes(bands: Sequence[MaskBlock], tile: Tile, most: int = UNBOUNDED) -> MaskBlock:
-    """The rectangles of a pair of shards, which fill it row by row, as stripes of at most so many rows, or of one row
-    of tiles, whose lists fit. Low and high are (stripes, P, Q), and rows those of a rectangle, of which a stripe holds
-    P above each other, or one that is cut."""
+    """The rectangles of a pair of shards, which fill it row by row, as stripes of at most `most` rows, or of one row of
+    tiles, whose lists fit. Low and high are (stripes, P, Q), and rows are a rectangle's; a stripe holds P rectangles
+    above each other, or a part of one rectangle."""
     beside, whole = len({b.col for b in bands}), bands[0].rows // tile.block_q
     total = whole * len(bands) // beside
     fitting = max(1, min(total, most // tile.block_q, LISTED // (beside * (bands[0].cols // tile.block_kv))))

@@ -1,7 +1,7 @@
 """splash: JAX's Pallas attention for TPUs (jax.experimental.pallas.ops.tpu.splash_attention), causal and full masks.
 
-Its kernels compute whole rectangles of tiles, so a tile's sides are multiples of the 128 lanes of a TPU and divide the
-rows of a shard's piece. Any head_dim runs; the compiler pads one that 128 does not divide.
+Its kernels compute whole rectangles of tiles, so the sides of a tile are multiples of a TPU's 128 lanes and divide the
+rows of a shard's piece. Any head_dim runs; the compiler pads a head_dim that is not a multiple of 128.
 """
 
 from typing import Any
@@ -10,12 +10,12 @@ from stripectl.core.kernel import LANES, Kernel, PallasKernel, why_unsupported_b
 from stripectl.core.layout import Tile
 from stripectl.core.sequence_sharding import sequence_sharding
 
-SCALAR_BYTES = 2**20  # memory of scalars of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
+SCALAR_BYTES = 2**20  # scalar memory of a TPU core: libtpu 0.0.42.1, "of 1.00M smem", from v4 to tpu7x
 
 
 def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if kind == "tpu" and workload.window.left is not None:
-        return "splash has causal and full masks, no windows. Try --kernel pallas_tpu."
+        return "splash has causal and full masks, but no windows. Try --kernel pallas_tpu."
     if reason := why_unsupported_by_pallas("splash", workload, plan, kind):
         return reason
     rows = sequence_sharding(workload, plan).key_piece
@@ -23,23 +23,23 @@ def why_unsupported(workload: Any, plan: Any, kind: str, *_: Any) -> str | None:
     if kind != "tpu" or workload.window.sees_future or all(mask_bytes(rows, tile) <= SCALAR_BYTES for tile in tiles):
         return None
     return (
-        f"splash lists every tile of a piece of {rows:,} rows, which takes more than the 1 MiB of scalar "
+        f"splash lists every tile of a piece of {rows:,} rows, and this list needs more than the 1 MiB of scalar "
         "memory. Try larger tiles, more devices on the ring, or --kernel pallas_tpu."
     )
 
 
 def mask_bytes(rows: int, tile: Tile) -> int:
-    """Scalar memory for the list of a piece's tiles: which tile to fetch next, and which are computed. Arrays there are
-    padded to 8 rows of 128 elements."""
+    """Scalar memory for the list of a piece's tiles: the tile to fetch next, and whether each is computed. Arrays there
+    are padded to 8 rows of 128 elements."""
     down, across = rows // tile.block_q, rows // tile.block_kv
     index = 1 if max(down, across) <= 2**7 else 2
     return -(-down // 8) * 8 * -(-across // 128) * 128 * (index + 1)
 
 
-# Compiles in both passes for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 does only for the last two.
-# By the compiler's bundles smaller tiles gain 2 % at the most: benchmarks/README.md "Tiles of Pallas kernels".
+# Both passes compile for v4, v5e, v5p, v6e and tpu7x with head_dim up to 256; 2048x2048 compiles only for the last two.
+# By the compiler's bundles smaller tiles gain at most 2 %: benchmarks/README.md "Tiles of Pallas kernels".
 DEFAULT = Tile(1024, 1024)
-MIN_DEFAULT_ROWS = 512  # on v5e a score costs 5 % more than at 1024, and at 128 nearly four times as much
+MIN_DEFAULT_ROWS = 512  # on v5e a score costs 5 % more than at 1024; at 128 rows it costs nearly four times as much
 
 about = Kernel(
     "splash",
@@ -50,9 +50,9 @@ about = Kernel(
     fallback="pallas_tpu",
     tile_multiple=LANES,
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS,
-    # Queries are scaled; what comes of a rectangle is merged in float32.
+    # Queries are scaled; the results of rectangles are merged in float32.
     moved_bytes_per_element={"forward": 14, "backward": 14},
-    query_copies={"forward": 2, "backward": 2},  # and a result of its own
+    query_copies={"forward": 2, "backward": 2},  # and a separate result
     bundles={
         "forward": (PallasKernel("_fwd_", matmuls=2),),
         "backward": (

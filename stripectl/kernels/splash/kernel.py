@@ -4,15 +4,15 @@ Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns 
 B K: batch and heads are one dimension of the library's kernels, which share key/value heads in groups.
 
 A rectangle is dead, whole (the library's kernel without a mask) or masked (`rectangles`). The library makes its masks
-from static descriptions, but what its kernels read are arrays: which tiles run, which tile to fetch next, and each
-query's position. Those are arithmetic on the band, so the masked case has one compiled kernel for any traced diagonal.
-It pays for the mask in every tile that it computes, whole ones too: the kernels have no branch without it.
+from static descriptions, but its kernels read arrays: which tiles run, which tile to fetch next, and each query's
+position. These arrays are arithmetic on the band, so one compiled masked kernel serves any traced diagonal. It applies
+the mask in every tile that it computes, whole tiles included: the kernels have no branch without a mask.
 
-The library returns attention and gradients in the dtype of its arguments and the log-sum-exp in float32; what comes of
-a rectangle is merged and added up in float32. Queries are scaled beforehand, because the library does not scale: a
-power of two (head_dim 64 or 256) loses nothing, and otherwise each scaled element is rounded once to the queries'
-dtype, as the queries themselves were. Both passes read the same rounded queries, so recomputed probabilities agree
-with the log-sum-exp.
+The library returns attention and gradients in the dtype of its arguments and the log-sum-exp in float32; the results of
+rectangles are merged and summed in float32. Queries are scaled beforehand, because the library does not scale: a power
+of two (head_dim 64 or 256) loses nothing; otherwise each scaled element is rounded once to the queries' dtype, as the
+queries themselves were. Both passes read the same rounded queries, so recomputed probabilities agree with the
+log-sum-exp.
 """
 
 from functools import partial
@@ -27,8 +27,9 @@ from stripectl.kernels.splash import rectangles
 from stripectl.kernels.splash.rectangles import fold
 
 EMPTY = rectangles.EMPTY
-# Keys that a kernel multiplies at once, of the block_kv it has fetched; forward, and in the compiler's bundles, the
-# larger is 1 to 7 % faster without a mask and slower with one: benchmarks/README.md "Tiles of Pallas kernels".
+# Keys that a kernel multiplies at once, out of the block_kv that it has fetched. In the forward pass, and by the
+# compiler's bundles, the larger number is 1 to 7 % faster without a mask and slower with a mask: benchmarks/README.md
+# "Tiles of Pallas kernels".
 COMPUTE, COMPUTE_WHOLE = 512, 1024
 
 library, MaskInfo, backward_dq, backward_dkv = compat.splash()
@@ -37,13 +38,13 @@ WHOLE = MaskInfo(None, None, None, None, None)  # no mask: every tile runs, in o
 
 
 def keep(query, key):
-    """The mask inside a tile; a query's position is its row plus the band's `high`."""
+    """The mask inside a tile, where a query's position is its row plus the band's `high`."""
     return query >= key
 
 
 def mask_of(band: MaskBlock, tile: Tile, *, by_columns: bool) -> Any:
-    """The library's arrays for keys j <= i + high: tiles that run, and the tile to fetch next in the order of the grid,
-    which goes along rows of tiles, or `by_columns` (dK/dV) along columns of them."""
+    """The library's arrays for keys j <= i + high: the tiles that run, and the next tile to fetch in the order of the
+    grid, which follows rows of tiles, or, with `by_columns` (dK/dV), columns of tiles."""
     rows, columns = band.rows // tile.block_q, band.cols // tile.block_kv
     i, j = jnp.arange(rows)[:, None], jnp.arange(columns)[None]
     run = j * tile.block_kv <= (i + 1) * tile.block_q - 1 + band.high
@@ -86,7 +87,7 @@ def attend(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH):
 
 
 def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, dout_MTH, delta_MT):
-    """(dq_MTH, dk_LSH, dv_LSH) of a rectangle, of the queries as they are scaled."""
+    """(dq_MTH, dk_LSH, dv_LSH) of a rectangle; dq is the gradient of the scaled queries."""
     arrays = q_MTH, k_LSH, v_LSH, None, None, lse_MT, dout_MTH, delta_MT
     shared = settings(masked, interpret) | {"bq": tile.block_q, "bkv": tile.block_kv}
     shared |= dict.fromkeys(("q_layout", "k_layout", "v_layout"), library.QKVLayout.HEAD_DIM_MINOR)
@@ -99,7 +100,7 @@ def differentiate(band, tile, masked, interpret, q_MTH, k_LSH, v_LSH, lse_MT, do
 
 
 def compiled_or_interpreted(compute, band, tile, masked):
-    """`compute` as a TPU runs it, or on a CPU as Pallas interprets it: decided where the program is lowered for."""
+    """`compute` as a TPU runs it, or as Pallas interprets it on a CPU; the platform of the lowering decides."""
 
     def choose(*arrays):
         run = partial(compute, band, tile, masked)
@@ -109,7 +110,7 @@ def compiled_or_interpreted(compute, band, tile, masked):
 
 
 def scaled_queries(q_BNTH):
-    """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale as well."""
+    """Folded queries times head_dim^-0.5, rounded once: a bfloat16 product would round the scale too."""
     return fold((q_BNTH.astype(jnp.float32) * q_BNTH.shape[3] ** -0.5).astype(q_BNTH.dtype))
 
 

@@ -1,8 +1,7 @@
-"""A pair of shards by kernels that compute a rectangle of it at once, of splash and cudnn: each is one of three cases,
-dead (nothing runs), whole (no mask) and masked, chosen where the program runs, and what comes of it is merged and added
-up in float32.
+"""A pair of shards for kernels that compute a whole rectangle at once (splash, cudnn). Each rectangle is dead (nothing
+runs), whole (no mask) or masked; the program chooses at run time, and the results are merged and summed in float32.
 
-Letters: B batch, N query heads, T rows (queries), H head_dim; M is B N: batch and heads are one dimension here.
+Letters: B batch, N query heads, T rows (queries), H head_dim; M = B N, because batch and heads are one dimension here.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +12,8 @@ from jax import lax
 
 from stripectl.errors import BadInput
 
-EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
-NOTHING = 2 * EMPTY  # the log-sum-exp of no scores, which weighs nothing beside the maximum of none
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
+NOTHING = 2 * EMPTY  # the log-sum-exp of no scores; it has no weight next to EMPTY
 
 
 def visit_blocks(bands, compute, state):
@@ -26,7 +25,7 @@ def visit_blocks(bands, compute, state):
         return branches[case](state) if isinstance(case, int) else lax.switch(case, branches, state)
 
     if any(isinstance(band.low, int) and band.low > 1 - band.rows for band in bands):
-        raise BadInput("this kernel has causal and full masks, no windows. Try --kernel xla.")
+        raise BadInput("this kernel has causal and full masks, but no windows. Try --kernel xla.")
     if len(bands) == 1:
         return rectangle(bands[0], state)
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
@@ -51,8 +50,8 @@ def put_block(x, at, part):
 
 
 def merge(state, out_MTH, lse_MT):
-    """The state after it has also met keys that alone give `out` and `lse`. A row that met no key has NOTHING or less
-    for its log-sum-exp and may have NaN for its output; its weight is zero."""
+    """The state merged with `out` and `lse` of further keys. A row without keys has a log-sum-exp of NOTHING or less
+    and may have a NaN output; its weight is zero."""
     before_MTH, max_MT, sum_MT = state
     new_MT = jnp.maximum(max_MT, lse_MT)
     decay_MT, weight_MT = jnp.exp(max_MT - new_MT), jnp.exp(lse_MT - new_MT)
@@ -61,8 +60,8 @@ def merge(state, out_MTH, lse_MT):
 
 
 def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
-    """The state after attend(band, masked, *queries, *keys) -> (out_MTH, log-sum-exp_MT) of each live rectangle, which
-    is given its rows of the folded arrays."""
+    """The state after attend(band, masked, *queries, *keys) -> (out_MTH, log-sum-exp_MT) for each live rectangle.
+    `attend` gets the rectangle's rows of the folded arrays."""
 
     def compute(band, masked, state):
         rows = (cut_block(x, band.row, band.rows) for x in queries)
@@ -75,8 +74,8 @@ def forward(queries: Sequence, keys: Sequence, state, bands, attend: Callable):
 
 
 def backward(queries: Sequence, keys: Sequence, dq_BNTH, bands, differentiate: Callable):
-    """(dq, dk, dv), the latter folded, of differentiate(band, masked, *queries, *keys) -> (dq, dk, dv) of each live
-    rectangle, as in `forward`; dq is added to what came in."""
+    """(dq, dk, dv), dk and dv folded, from differentiate(band, masked, *queries, *keys) -> (dq, dk, dv) for each live
+    rectangle, as in `forward`; dq is added to the dq that is given."""
 
     def compute(band, masked, grads):
         rows = (cut_block(x, band.row, band.rows) for x in queries)

@@ -1,17 +1,18 @@
 """xla: flash-style tile loops in plain JAX, compiled by XLA for any backend (Rabe and Staats 2021; Dao 2023).
 
-Whole tiles take a path without mask, boundary tiles mask, dead tiles are never visited. Heads are iterated, so that a
-tile stays in cache and the cost is linear in heads; grouped-query heads read their key/value head in place.
+Whole tiles run without a mask, boundary tiles apply it, and dead tiles are never visited. The kernel iterates over
+heads, so that a tile stays in cache and the cost is linear in heads; grouped-query heads read their key/value head in
+place.
 """
 
 from stripectl.core.kernel import MIN_TILE_ROWS, Kernel
 from stripectl.core.layout import Tile
 
 # cpu: fastest for both passes together at head_dim 128, benchmarks/README.md "Tiles of the xla kernel on a CPU core".
-# tpu, gpu: of the sizes of the striped attention paper's, section 3.1.
+# tpu, gpu: from the tile sizes of the striped attention paper, section 3.1.
 DEFAULTS = {"cpu": Tile(256, 256), "tpu": Tile(2048, 4096), "gpu": Tile(2048, 2048)}
 # On a TPU smaller tiles take up to 17 times as long: benchmarks/README.md "Tiles of the xla kernel on TPUs". On a GPU
-# each starts several programs.
+# each tile launches several programs.
 MIN_DEFAULT_ROWS = {"cpu": MIN_TILE_ROWS, "tpu": 1024, "gpu": 1024}
 
 about = Kernel(
@@ -20,6 +21,6 @@ about = Kernel(
     family="softmax",
     default_tile=lambda kind: DEFAULTS[kind],
     min_default_rows=lambda kind: MIN_DEFAULT_ROWS[kind],
-    query_copies={"forward": 1, "backward": 1},  # queries are scaled
+    query_copies={"forward": 1, "backward": 1},  # the scaled queries
     saved_score_tiles={"forward": 2, "backward": 4},  # scores and weights, and their gradients
 )

@@ -2,8 +2,8 @@
 
 Letters: B batch, N query heads, K key/value heads, T rows (queries), S columns (keys), H head_dim.
 
-Every loop has bounds from `layout`, so a dead tile is never visited and an empty band costs nothing. A tile that
-sticks out of the last rows or columns is moved back inside, and its mask drops what the tile before it has seen.
+`layout` gives every loop its bounds, so a dead tile is never visited and an empty band costs nothing. A tile that
+reaches past the last rows or columns moves back inside, and its mask drops the scores of the tile before it.
 """
 
 import math
@@ -16,20 +16,20 @@ from jax import lax
 from stripectl.core.layout import MaskBlock, Tile, column_tiles, is_live, row_tiles
 from stripectl.kernels.xla.power_of_two import power_of_two
 
-EMPTY = -1e30  # the maximum of no scores: finite, because -inf gives NaN where two of them are subtracted
+EMPTY = -1e30  # the maximum of no scores: finite, because -inf minus -inf is NaN
 LOG2_E = math.log2(math.e)
-FIRST_CACHE = 2**15  # bytes, of any CPU's core at least
+FIRST_CACHE = 2**15  # bytes; the core of every CPU has at least as much
 
 
 def compiled_platform() -> str:
-    """What is compiled for, here or ahead of time: "cpu", "tpu" and the like."""
+    """The platform that is compiled for, here or ahead of time: "cpu", "tpu" and so on."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
 
 def transpose_keys(x_SH):
-    """x_HS. On a CPU it is turned before the matmul that takes it, in which XLA would do so more slowly, and in pieces
-    that stay in its first cache."""
+    """x_HS. A CPU transposes it before the matmul, inside which XLA would do so more slowly, and in pieces that stay in
+    its first-level cache."""
     if compiled_platform() != "cpu":
         return x_SH.T
     rows = max(1, FIRST_CACHE // (x_SH.shape[1] * x_SH.dtype.itemsize))
@@ -38,34 +38,34 @@ def transpose_keys(x_SH):
 
 
 def matmul_scores(a, b, contract):
-    """a x b over one dimension of each, in float32."""
+    """float32 a x b, contracted over one dimension of each."""
     return lax.dot_general(a, b, (((contract[0],), (contract[1],)), ((), ())), preferred_element_type=jnp.float32)
 
 
 def exponentials(s_TS, scale, max_T):
-    """e to the scaled scores less their maximum."""
+    """exp(scale * s - max)."""
     if compiled_platform() == "cpu":
         return power_of_two(s_TS * (scale * LOG2_E) - (max_T * LOG2_E)[:, None])
     return jnp.exp(s_TS * scale - max_T[:, None])
 
 
 def forward_tile(q_TH, k_SH, v_SH, carry, keep):
-    """One tile: the state (out_TH, max_T, sum_T) after the queries have also met these keys. Scores are scaled where
-    they are read, so no pass is made for that."""
+    """One tile: the state (out_TH, max_T, sum_T) with these keys added. Scores are scaled where they are read, which
+    saves a pass over them."""
     (out_TH, max_T, sum_T), scale = carry, q_TH.shape[1] ** -0.5
     s_TS = matmul_scores(q_TH, k_SH, (1, 1))
     if keep is not None:
         s_TS = jnp.where(keep(0), s_TS, EMPTY / scale)
     new_T = jnp.maximum(max_T, s_TS.max(1) * scale)
-    p_TS = exponentials(s_TS, scale, jnp.maximum(new_T, EMPTY / 2))  # 0 of a dropped score in a row of them too
+    p_TS = exponentials(s_TS, scale, jnp.maximum(new_T, EMPTY / 2))  # 0 for a dropped score, also in a row of them
     decay_T = jnp.exp(max_T - new_T)
     out_TH = out_TH * decay_T[:, None] + matmul_scores(p_TS.astype(v_SH.dtype), v_SH, (1, 0))
     return out_TH, new_T, sum_T * decay_T + p_TS.sum(1)
 
 
 def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
-    """One tile: (dq_HT, dk_SH, dv_SH), scores recomputed from the log-sum-exp. They are those of keys with queries, and
-    dq has heads in rows: so no matmul sums over the rows of its first factor, which takes a CPU twice as long."""
+    """One tile: (dq_HT, dk_SH, dv_SH), with scores recomputed from the log-sum-exp. Scores have keys as rows, and dq
+    has heads as rows, so no matmul sums over the rows of its first factor, which takes a CPU twice as long."""
     scale = q_TH.shape[1] ** -0.5
     p_ST = jnp.exp(matmul_scores(k_SH, q_TH, (1, 1)) * scale - lse_T)
     if keep is not None:
@@ -77,9 +77,9 @@ def backward_tile(q_TH, k_SH, v_SH, dout_TH, lse_T, delta_T, keep):
 
 
 def in_memory(x, at, size):
-    """(x, start, sizes) of a slice of `size` rows of one head from (batch, head, row). Where memory is a line a head is
-    one too, so that a slice is copied in one go. A TPU's memory has tiles, in which this would move everything; and a
-    place in the line must be an int32."""
+    """(x, start, sizes) for a slice of `size` rows of one head from (batch, head, row). Where memory is linear, a head
+    is flat too, so that one copy takes the slice. A TPU's memory is tiled, so flattening would move everything; and an
+    index into the flat array must be an int32."""
     heads, line = x.shape[0] * x.shape[1], math.prod(x.shape[2:])
     if compiled_platform() == "tpu" or line >= 2**31:
         return x, (*at, 0)[: x.ndim], (1, 1, size, *x.shape[3:])
@@ -102,8 +102,8 @@ def accumulate(x, at, rows):
 
 
 def visit_tiles(bands, tile, heads, visit_rows, state):
-    """state = visit_rows(rectangle, tile, b, n, i, state) for every row of tiles i with a live score, of every head n
-    of every sequence b, in every rectangle. Rectangles of a layout are alike, so one compiled body serves them all."""
+    """state = visit_rows(rectangle, tile, b, n, i, state) for every row of tiles i with a live score, for every head n
+    of every sequence b, in every rectangle. Rectangles of a layout have one shape, so one compiled body serves all."""
     rows, cols = bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.low, b.high)]) for b in bands])
@@ -125,9 +125,9 @@ def visit_tiles(bands, tile, heads, visit_rows, state):
 
 
 def visit_columns(band, tile, b, i, compute, carry):
-    """carry = compute(row, col, keep, carry) for the live tiles of a row of tiles of a sequence b: boundary ones with
-    their mask, keep(axis) with queries along an axis and keys along the other, whole ones without. `row` and `col` are
-    where the tile is read, inside the rectangle."""
+    """carry = compute(row, col, keep, carry) for the live tiles in a row of tiles of a sequence b. Boundary tiles get
+    their mask keep(axis), with queries along `axis` and keys along the other axis; whole tiles get None. `row` and
+    `col` are where the tile is read, inside the rectangle."""
     row, ragged_rows = i * tile.block_q, band.rows % tile.block_q
     start = jnp.minimum(row, band.rows - tile.block_q)
     limits_T = band.limits and [lax.dynamic_slice(x, (b, start), (1, tile.block_q))[0] for x in band.limits]

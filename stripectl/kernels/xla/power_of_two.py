@@ -1,7 +1,7 @@
-"""2^x on a CPU: a power of two, rounded to the nearest, times a polynomial of what is left (Cody and Waite 1980).
+"""2^x on a CPU: the nearest integer power of two, times a polynomial in the rest (Cody and Waite 1980).
 
-XLA's exponential is as exact for any x. That of a score less the maximum of its row may lose some of it where it is
-small, and fewer operations are enough.
+XLA's exponential is as accurate for every x. The exponential of a score minus its row's maximum may be less accurate
+where it is small, and so needs fewer operations.
 """
 
 import jax.numpy as jnp
@@ -11,14 +11,15 @@ from jax import lax
 DEGREE = 5  # an error of 2e-7; float32 rounds to 1e-7 in any case
 NEAREST = np.polynomial.Chebyshev.interpolate(np.exp2, DEGREE, domain=[-0.5, 0.5])
 COEFFICIENTS = 1.0, *NEAREST.convert(kind=np.polynomial.Polynomial).coef[1:].tolist()
-MIN_EXPONENT = -126.0  # of the exponents of normal numbers in float32
-TO_LAST_BITS = 1.5 * 2.0**23  # of such a float32 the last bits are a whole number: cheaper than to convert it
+MIN_EXPONENT = -126.0  # the smallest exponent of a normal float32
+TO_LAST_BITS = 1.5 * 2.0**23  # adding it leaves the integer in a float32's last bits: cheaper than a conversion
 
 
 def power_of_two(x):
-    """2^x in float32 for x of no more than 127, off by 3e-7 of it at most; 0 for any x below -126.
+    """2^x in float32 for x up to 127, with a relative error of at most 3e-7; 0 for x below -126.
 
-    It ends in a selection because XLA computes what does so once, and other short loops anew for each reader."""
+    It ends in a selection: XLA computes such a loop only once, and repeats other short loops for each reader.
+    """
     whole = jnp.round(x)
     fraction = x - whole
     factor = jnp.full_like(fraction, COEFFICIENTS[-1])

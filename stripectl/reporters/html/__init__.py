@@ -1,1 +1,1 @@
-"""A run as one self-contained HTML file: a section a module, and the charts that sections draw."""
+"""A run as one self-contained HTML file: one module per section, and the charts that sections draw."""

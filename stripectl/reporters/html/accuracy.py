@@ -1,5 +1,5 @@
-"""How good predictions are: what was simulated beside what was measured here, and what was found here beside what a
-paper measured."""
+"""The accuracy of predictions: simulations compared with measurements in this run, and this run's results compared with
+a paper's measurements."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,8 +32,8 @@ INTRO = (
     "measurements."
 )
 ABSENT = (
-    "No plan was both measured and simulated here, and none was published. A bench on devices that are here measures "
-    "and simulates: stripectl bench --target cpu:2."
+    "No plan was both measured and simulated here, and no plan was published. A bench on local devices measures and "
+    "simulates: stripectl bench --target cpu:2."
 )
 COLUMNS = ("plan", "pass", "measured", "simulated", "error", "speed-up measured", "speed-up simulated", "its error")
 PAPER_COLUMNS = ("hardware", "model", "mesh", "tokens", "method", "paper", "here", "off by", "TMS", "bound")
@@ -140,7 +140,7 @@ def _of_paper(found: Sequence[Any]) -> dict[str, Any]:
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG: both axes alike, of values far apart by their logarithms, and the line on which they agree."""
+    """SVG: both axes with one scale, logarithmic for values far apart, and the line of equality."""
     values = [mark[name] for mark in chart["marks"] for name in ("x", "y")]
     ends = [min(values) / 1.2, max(values) * 1.2]
     scale = alt.Scale(type="log" if ends[1] > 10 * ends[0] else "linear", domain=ends, nice=False)

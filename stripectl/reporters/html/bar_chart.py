@@ -1,6 +1,6 @@
-"""A bar for each plan from zero, its name above it and its value at its end; its interval a line; a rule for a limit.
+"""A bar per plan from zero, with its name above and its value at the end; its interval as a line; a rule for a limit.
 
-A measured bar is full and a predicted one pale, and the mark at its end has the method's shape. Where a plan was both
+A measured bar is solid and a predicted bar pale, and the mark at its end has the method's shape. Where a plan was both
 measured and predicted, the prediction is a mark in the same row. The answer has the accent colour.
 """
 
@@ -16,7 +16,7 @@ from stripectl.results.measurement import Measurement
 from stripectl.util.files import utf8
 
 BAR_PIXELS = 40  # of a bar and the name above it
-VALUE_PIXELS = 104  # of the words at the end of a bar
+VALUE_PIXELS = 104  # of the text at the end of a bar
 
 
 def bar(
@@ -29,7 +29,7 @@ def bar(
     best: bool = False,
     predicted: float | None = None,
 ) -> dict[str, Any]:
-    """One of a chart's bars; `ends` are those of its interval, `predicted` what a prediction of the same plan gives."""
+    """A bar of a chart; `ends` are the ends of its interval, `predicted` is a prediction for the same plan."""
     low, high = ends or (None, None)
     mark = MARKS.get(m.method, "?")
     return {
@@ -54,7 +54,7 @@ def time_bar(order: int, m: Measurement, size: float, name: str = "", **given: A
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `bars` are as `bar` makes them, in the unit of `axis`; `rule` is {value, words} or None."""
+    """SVG. `bars` are as from `bar`, in the unit of `axis`; `rule` is {value, words} or None."""
     bars = chart["bars"]
     rule = chart["rule"]
     base = alt.Chart(alt.Data(values=bars)).encode(

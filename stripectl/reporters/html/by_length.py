@@ -1,4 +1,4 @@
-"""Which scheme wins at which length: a map of every contest of a run, its winners and what is to be said of them."""
+"""The best scheme at each length: a map of all comparisons in a run, the winners, and notes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,19 +16,19 @@ from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING, times
 
 INTRO = (
-    "The fastest scheme at each length as regions, and the time of every scheme over the fastest one. The fainter a "
-    "cell, the slower its scheme; a tie is as fast as far as the run can tell."
+    "The fastest scheme at each length as regions, and the time of every scheme divided by the fastest time. The "
+    "fainter a cell, the slower its scheme. A tie is as fast as the winner as far as this run can tell."
 )
 ABSENT = (
-    "It takes times of two schemes at two lengths. stripectl bench --seqlen 16k,64k,256k,1M --scheme all --mesh auto."
+    "This needs times of two schemes at two lengths. stripectl bench --seqlen 16k,64k,256k,1M --scheme all --mesh auto."
 )
 COLUMNS = ("tokens", "scheme", "over the winner", "time", "method", "memory", "plan, or why it has no time")
-SATURATED_RATIO = 4.0  # a ratio from which on all look alike
+SATURATED_RATIO = 4.0  # larger ratios have the same colour
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """The contests of a run, passes of one workload and target together, with a chart and the winners of each, and
-    notes; those that hold for one pass alone name it."""
+    """The comparisons of a run, all passes of one workload and target together, with a chart and the winners of each,
+    and notes; notes about a single pass name it."""
     titles: dict[str, list[SchemesByLength]] = {}
     for contest in schemes_by_length(shown):
         titles.setdefault(by_length.workload_title(contest), []).append(contest)
@@ -82,7 +82,7 @@ def _chart(contest: SchemesByLength) -> dict[str, Any]:
 
 
 def _cell(contest: SchemesByLength, at: int, scheme: str) -> dict[str, Any]:
-    """What came of a scheme at the length that comes `at`-th."""
+    """The cell of a scheme at the length with index `at`."""
     length = contest.lengths[at]
     cell, words = length.cells.get(scheme), by_length.cell_words(length, scheme)
     known: dict[str, Any] = {"plan": NOTHING, "method": None, "memory": NOTHING, "reason": "", "time": NOTHING}

@@ -1,7 +1,8 @@
-"""What the charts of a report share: their form as plain data, their ink, and the drawing of Vega-Lite as static SVG.
+"""Common parts of a report's charts: their form as plain data, their colours, and the drawing of Vega-Lite as static
+SVG.
 
-What a chart shows is a dict, so that the page can print it as a table and a test can assert on it. Text and lines take
-the page's own colour, so a chart is legible in light and dark; whatever has a colour has a shape or a word as well.
+A chart's content is a dict, so that the page can print it as a table and a test can assert on it. Text and lines take
+the page's own colour, so a chart is legible in light and dark; every colour comes with a shape or a word.
 """
 
 import re
@@ -15,15 +16,15 @@ from stripectl.core.method import METHODS
 from stripectl.util.files import utf8
 from stripectl.util.units import NOTHING
 
-# Blue, vermilion and green of Okabe and Ito 2008 and three more: style.css has them for light and for dark pages, all
-# with contrast 3:1.
+# Blue, vermilion and green of Okabe and Ito 2008, and three more colours: style.css has them for light and dark pages,
+# all with a contrast of 3:1.
 COLOURS = tuple(f"var(--c{number})" for number in range(1, 7))
-QUIET = "var(--quiet)"  # of what is no answer
+QUIET = "var(--quiet)"  # of marks that are not the answer
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 METHOD_SHAPES = SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
-# CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and one of several panels.
+# CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and as one of several panels.
 WIDE, NARROW, PANEL = 640, 332, 440
 FONT_SIZE = 11
 AXIS_STYLE = {
@@ -34,7 +35,7 @@ AXIS_STYLE = {
     "titleFontSize": FONT_SIZE,
 }
 FAINT = {"domain": False, "ticks": False, "gridColor": INK, "labelPadding": 6, "titlePadding": 8}
-LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the drawing
+LOOK = {  # Vega-Lite's own form, because each of Altair's methods for it copies the drawing
     "background": "transparent",
     "font": "sans-serif",
     "padding": 2,
@@ -42,8 +43,8 @@ LOOK = {  # Vega-Lite's own form: each of Altair's methods for it copies the dra
     "axis": {**AXIS_STYLE, **FAINT, "gridOpacity": 0.12},
     "legend": {**AXIS_STYLE, "titleOrient": "left"},
 }
-TIP = "\u25b8"  # begins the words of a mark that a reader sees by pointing at it
-SUBPIXEL_DIGITS = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that nobody sees
+TIP = "\u25b8"  # begins the text of a mark that a reader sees by pointing at it
+SUBPIXEL_DIGITS = re.compile(r"(?<=\.\d\d)\d+(?!\d*e)")  # digits of a pixel that are not visible
 TAG = re.compile(r"<[^>]*>")
 EMPTY = re.compile(r'<path [^>]* d=""[^>]*/>')
 TIPS = re.compile(rf' aria-label="{TIP}([^"]*)"')
@@ -52,26 +53,26 @@ IDLE = re.compile(
     r'| aria-label="[^"]*"'
     r'| (?:opacity|stroke-width|fill-opacity)="1"| stroke-width="0"'
 )
-USUAL = {  # as style.css has it for every drawing
+USUAL = {  # as in style.css for every drawing
     "text": re.compile(rf' (?:font-size="{FONT_SIZE}px"|fill="currentColor")'),
     "line": re.compile(r' stroke="currentColor"'),
 }
 INVISIBLE = re.compile(r'<path(?: transform="[^"]*")? d="[^"]*"(?: transform="[^"]*")?/>')
-WHY_NOT = {  # of a column of a chart's table that says n/a
-    "95 % interval": "A plan that ran several times has an interval.",
-    "bound": "A bound is known over the contiguous layout with the same scheme, mesh and tile.",
-    "published": "Figures are published for the paper's models, machines, meshes and lengths alone.",
+WHY_NOT = {  # why a column of a chart's table says n/a
+    "95 % interval": "Only a plan that ran several times has an interval.",
+    "bound": "The bound is known only over the contiguous layout with the same scheme, mesh and tile.",
+    "published": "Figures are published only for the paper's models, machines, meshes and lengths.",
     "of": "The size of a device's memory is not known here.",
     "time": "A plan that was refused or failed has no time.",
     "over the best": "A plan that was refused or failed has no time.",
-    "its error": "The plan that speed-ups are over has none itself.",
+    "its error": "The plan that speed-ups are relative to has no speed-up itself.",
     "speed-up": "One device, and the plan that others are compared with, have no speed-up.",
-    "memory": "The memory of a plan that was refused for another reason, or failed, is not known.",
-    "overlap": "There is an overlap where something is sent.",
-    "rate": "A rate is known where the bytes and the time of a transfer are.",
+    "memory": "The memory of a plan that failed, or was refused for another reason, is not known.",
+    "overlap": "Only a plan that communicates has an overlap.",
+    "rate": "A rate needs the bytes and the time of a transfer.",
     "sent": "The program does not say what it sends.",
     "change": "A plan without a time in one run has no change.",
-    "over before": "The first run, and one without a value, stand over no level.",
+    "over before": "The first run, and a run without a value, have no earlier level.",
     "commit": "A run outside of a git checkout has no commit.",
 }
 MAX_TABLE_ROWS = 64  # of a table
@@ -89,9 +90,9 @@ def chart(
     more: Sequence[Mapping[str, Any]] = (),
     **shown: Any,
 ) -> dict[str, Any]:
-    """A chart: `kind` names its drawing, `title` is the question it answers, `subject` what of, `label` what a screen
-    reader says, `table` the same as numbers, `more` other tables {title, table, open}, and `shown` what the drawing
-    takes."""
+    """A chart: `kind` names its drawing, `title` is the question that it answers, `subject` the plan or workload,
+    `label` the text for a screen reader, `table` the content as numbers, `more` further tables {title, table, open},
+    and `shown` the arguments of the drawing."""
     known = set(methods)
     return {
         "kind": kind,
@@ -115,9 +116,9 @@ def section(
     absent: str,
     most: tuple[int, int] = (MAX_GROUPS, MAX_CHARTS),
 ) -> dict[str, Any]:
-    """A part of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why where there are
-    none, and what to run for them. `most` is how many groups are drawn, those of the longest sequences, which come
-    first, and how many charts of each."""
+    """A section of the page: groups of charts, each {title, charts} and perhaps notes; `absent` says why there are
+    none, and what to run. `most` is the number of groups that are drawn, the longest sequences, which come
+    first, and the number of charts of each."""
     longest = sorted(range(len(groups)), key=lambda at: -max(each.get("seq_len", 0) for each in groups[at]["charts"]))
     drawn = [groups[at] for at in longest[: most[0]]]
     shown = [
@@ -142,7 +143,7 @@ def section(
 
 
 def grouped_by(parts: Iterable[Mapping[str, Any]], key: str = "charts") -> list[dict[str, Any]]:
-    """Parts of the page that bear the same `group`, together, in the order in which those first come."""
+    """Parts of the page with the same `group` together, in the order of their first occurrence."""
     titles: dict[str, list[Mapping[str, Any]]] = {}
     for part in parts:
         titles.setdefault(part["group"], []).append(part)
@@ -156,8 +157,8 @@ def chart_table(
     total: int = 0,
     most: int = MAX_TABLE_ROWS,
 ) -> dict[str, Any]:
-    """Rows with their columns' names, those in `words` no numbers; `total` is how many rows there would be, where
-    these are a part."""
+    """Rows with the names of their columns; columns in `words` are not numbers. `total` is the full number of rows,
+    where these are a part."""
     found, words = [list(row) for row in rows], set(words)
     shown = found[:most]
     return {
@@ -174,13 +175,13 @@ def _lacks(rows: Sequence[Sequence[str]], at: int) -> bool:
 
 
 def svg(drawn: alt.TopLevelMixin) -> str:
-    """The drawing as text, in the page's ink; marks with words of their own keep them as `data-tip`."""
+    """The drawing as text, in the page's colours; marks with a text keep it as `data-tip`."""
     text = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False) | {"config": LOOK}, vl_version=VERSION)
     return _without_idle_groups(TAG.sub(_slim, EMPTY.sub("", text)))
 
 
 def _slim(tag: re.Match[str]) -> str:
-    """A tag without what changes nothing that anybody sees."""
+    """A tag without attributes that have no visible effect."""
     text = IDLE.sub("", TIPS.sub(r' data-tip="\1"', tag[0]))
     if usual := USUAL.get(text[1:5]):
         text = usual.sub("", text)
@@ -190,7 +191,7 @@ def _slim(tag: re.Match[str]) -> str:
 
 
 def _without_idle_groups(text: str) -> str:
-    """Without groups that have no attribute: all they do is nest."""
+    """The text without groups that have no attribute and only nest."""
     idle: list[bool] = []
 
     def kept(tag: re.Match[str]) -> str:
@@ -207,15 +208,15 @@ def _without_idle_groups(text: str) -> str:
 
 
 def tip(words: str) -> str:
-    """Words of a mark, for its `description`."""
+    """The text of a mark, for its `description`."""
     return TIP + utf8(words)
 
 
 def tip_channel(field: str = "tip:N") -> Any:
-    """The channel of a mark's words."""
+    """The channel of a mark's text."""
     return alt.Description(field)
 
 
 def method_shape() -> Any:
-    """The channel of the drawing that tells methods from each other."""
+    """The channel that distinguishes methods."""
     return alt.Shape("method:N", scale=alt.Scale(domain=list(METHODS), range=list(METHOD_SHAPES)), legend=None)

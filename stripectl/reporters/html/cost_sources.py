@@ -1,4 +1,4 @@
-"""What times that were not measured stand on, in words."""
+"""The sources of times that were not measured, in words."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from stripectl.util.json import JsonObject
 
 
 def cost_source_rows(shown: Sequence[Measurement]) -> Iterator[tuple[str, str, JsonObject, int]]:
-    """(source, what it means, its figures, how many measurements stand on it) of each calibration; rough ones of a
-    source are one: each has its own figures, which are in run.json."""
+    """(source, its description, its figures, the number of measurements that use it) of each calibration; the coarse
+    calibrations of a source count as one: each has its own figures, which are in run.json."""
     known: dict[str, list[Measurement]] = {}
     for m in shown:
         if m.cost_source and m.status == "ok":

@@ -1,5 +1,5 @@
-"""Nested data of a run as small tables of names and values, each in the unit that its name ends in: what surrounded
-it, and what its times stand on."""
+"""Nested data of a run as small tables of names and values, each in the unit that its name ends in: the environment,
+and the sources of its times."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,24 +23,24 @@ FIELD_NAMES = {
     "left_out": "not in the model",
     "git": "commit",
     "clock_hz": "clock",
-    "exposed": "share of transfers during nothing (pass, collective, bytes per element)",
-    "slower_hops": "hops that cross more than a link",
+    "exposed": "share of transfers without compute at the same time (pass, collective, bytes per element)",
+    "slower_hops": "hops that cross more than one link",
 }
 
 
 def environment_rows(run: Run) -> list[dict[str, Any]]:
-    """What surrounded a run, but for its warnings."""
+    """The environment of a run, without its warnings."""
     return fact_rows({name: value for name, value in run.environment.items() if name != "warnings"})
 
 
 def warnings_of(run: Run) -> list[str]:
-    """What may have disturbed a run, and what did."""
+    """Possible and actual disturbances of a run."""
     found = run.environment.get("warnings") or []
     return [*(map(str, found) if isinstance(found, list) else [str(found)]), *noise_warnings(run.measurements)]
 
 
 def cost_source_facts(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """Where simulated times come from, each calibration once, with how many measurements stand on it."""
+    """The sources of simulated times, each calibration once, with the number of measurements that use it."""
     return [
         {"source": source, "text": text, "facts": fact_rows(detail), "used_by": count}
         for source, text, detail, count in cost_source_rows(shown)
@@ -48,7 +48,7 @@ def cost_source_facts(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def fact_rows(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Nested data as small tables of (name, value): one for the plain values, one a mapping in it."""
+    """Nested data as small tables of (name, value): one for the plain values, and one for each mapping in it."""
     plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
     parts = [("", plain), *((name, value) for name, value in content.items() if isinstance(value, Mapping))]
     return [{"title": field_name(name), "rows": rows} for name, part in parts if (rows := _rows(part))]
@@ -63,7 +63,7 @@ def _rows(content: Mapping[str, Any], under: str = "") -> list[tuple[str, str]]:
 
 
 def field_name(name: str) -> str:
-    """A field's name for a reader: the unit goes, since the value shows it."""
+    """A field's name for a reader, without the unit, which the value shows."""
     return FIELD_NAMES.get(name) or name.removesuffix("_s").replace("_", " ")
 
 

@@ -1,5 +1,5 @@
-"""The first screen: the question, its answer, the figures that matter with how each is known, how sure the answer is, a
-chart of the plans that matter and what limits the best one."""
+"""The first screen: the question, its answer, the main figures with their methods, the confidence, a chart of the plans
+that matter, and the limits of the best plan."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,8 +50,8 @@ def facts(found: Recommendation) -> list[Statement]:
 
 
 def limits(found: Recommendation) -> dict[str, Any] | None:
-    """The parts of the machine by the time that each would save were it twice as fast, as shares of their sum; `parts`
-    of a training step by their time."""
+    """The parts of the machine, by the time that each would save if it were twice as fast, as shares of their sum; or
+    the `parts` of a training step by their time."""
     shares, said, parts = found.bottleneck_shares or {}, found.statement("bound by"), found.statement("parts")
     total = sum(shares.values())
     if not total or said is None:
@@ -86,7 +86,8 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
 
 
 def plans_chart(ranking: Ranking) -> dict[str, Any]:
-    """The best plan, those that may be as fast, what speed-ups are over and the best plan of each scheme and layout."""
+    """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
+    layout."""
     best, run = ranking.best, measurement_set(ranking.members)
     chosen = plans_that_matter(ranking)
     twins = [simulation_of(m, run) for m in chosen]
@@ -123,7 +124,7 @@ def plans_chart(ranking: Ranking) -> dict[str, Any]:
 
 
 def plans_that_matter(ranking: Ranking) -> list[Measurement]:
-    """Fastest first; of each scheme and layout the fastest plan alone, since tiles have a chart of their own."""
+    """The plans, fastest first: only the fastest of each scheme and layout, because tiles have their own chart."""
     kinds: dict[Any, Measurement] = {}
     for m in ranking.rivals:
         kinds.setdefault((m.plan.scheme, m.plan.layout), m)
@@ -137,7 +138,7 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
 
 
 def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
-    """The least time that the balance of tiles allows the best plan, from the time of the plan its gain is over."""
+    """The least time that the balance of tiles allows for the best plan, from the time of its baseline."""
     best = ranking.best
     over = best.speedup.over if best.speedup else None
     base = next((m for m in contenders(ranking.members) if m.plan == over), None)

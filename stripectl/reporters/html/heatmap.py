@@ -1,5 +1,5 @@
-"""A grid of cells that compete: the fuller a cell, the nearer it is to the best one, which has an outline too; words
-say the same, so that no colour is needed."""
+"""A grid of cells that compete: the fuller a cell, the closer it is to the best cell, which also has an outline; the
+text says the same, so that no colour is needed."""
 
 import math
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ import altair as alt
 from stripectl.reporters.html.charts import COLOURS, INK, svg, tip_channel
 
 WIDEST, NARROWEST, TALL = 92, 50, 36  # pixels of a cell
-FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's ink stays legible on both
+FULLEST, FAINTEST = 0.6, 0.06  # of a cell that does not win: the page's text stays legible on both
 
 
 def fullness(ratio: float | None, wins: bool, far: float) -> float:
-    """How much colour a cell has, by the logarithm of its ratio to the best: from `far` on all look alike."""
+    """The opacity of a cell, by the logarithm of its ratio to the best; all ratios from `far` on have the same."""
     if ratio is None or wins:
         return float(wins)
     near = 1 - math.log(min(max(ratio, 1.0), far)) / math.log(far)
@@ -22,8 +22,8 @@ def fullness(ratio: float | None, wins: bool, far: float) -> float:
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `cells` are {across, down, first, second, wins, fullness}, the words of a cell in two lines; `across` and
-    `down` are {title, order, side} of an axis."""
+    """SVG. `cells` are {across, down, first, second, wins, fullness}, with the text of a cell in two lines; `across`
+    and `down` are {title, order, side} of an axis."""
     across, down = chart["across"], chart["down"]
     base = alt.Chart(alt.Data(values=chart["cells"])).encode(
         x=alt.X(
@@ -52,7 +52,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
 
 
 def _words(base: Any, which: str, ink: str, weight: str) -> list[Any]:
-    """Both lines of the cells that are meant; one line alone stands in the middle."""
+    """Both lines of the given cells; a single line is in the middle."""
     lines = (("first", -6, 11, "datum.second"), ("second", 8, 10, "datum.second"), ("first", 1, 11, "!datum.second"))
     return [
         base.transform_filter(f"{which} && {when}")

@@ -1,7 +1,8 @@
-"""How has it changed: the times of the run's own plans over the runs of a history, and where their level changes.
+"""The history: the times of the run's own plans over earlier runs, and where their level changes.
 
-A mark a run, filled where it ran on devices, with its interval; a line a level; a dashed rule where a level begins,
-with its size; a cross for a run without a time; a tick below where something around the run is not as it was before.
+One mark per run, solid where it ran on devices, with its interval; one line per level; a dashed rule where a level
+begins, with its size; a cross for a run without a time; a tick below where the environment of a run differs from the
+one before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from stripectl.analysis.history_metrics import METRICS
+from stripectl.analysis.metrics import METRICS
 from stripectl.analysis.ranking import strength
 from stripectl.analysis.series import Series, SeriesPoint, series_of
 from stripectl.reporters import history_text
@@ -29,23 +30,23 @@ from stripectl.util.units import NOTHING, SECONDS, unit_of
 
 TITLE = "How has it changed?"
 INTRO = (
-    "The times of this run's plans in the runs of its history, from the oldest to this one, with their levels. A "
-    "dashed rule is a change: where a clock has a part in the times a sure one (a rank test tells the runs before it "
-    "from those after it, and they differ by 2 % or more), else any difference. A tick below says that something "
-    "around a run is new: versions, flags or the system; the table has it. Other metrics: stripectl history DIR "
-    "--metric memory."
+    "The times of this run's plans in the runs of its history, from the oldest to this run, with their levels. A "
+    "dashed rule is a change: for measured times a significant one (a rank test distinguishes the runs before and "
+    "after it, and they differ by 2 % or more), otherwise any difference. A tick below marks a run with new "
+    "versions, flags or another system; the table has the details. Other metrics: stripectl history DIR --metric "
+    "peak."
 )
-ABSENT = "It takes a history of runs. stripectl bench --history DIR keeps them; stripectl report RUN --history DIR."
+ABSENT = "This needs a history of runs. Try: stripectl bench --history DIR, then stripectl report RUN --history DIR."
 NO_OTHER_RUN = "The history has no other run of these plans and workloads on this machine."
 NO_NUMBERS = {*history_text.POINT_COLUMNS} - {"value", "over before"}
-MAX_CHARTS = 6  # charts of a workload
-CHART_PIXELS = 200  # pixels
+MAX_CHARTS = 6  # charts per workload
+CHART_PIXELS = 200  # height
 NEW_ALONE = "{} of this run's plans are new in the history, or on this machine."
 
 
 def of_run(past: Sequence[Run] | None) -> dict[str, Any]:
-    """The section of the last of these runs; None is no history. Those that changed go first, and
-    then those of the strongest method."""
+    """The history section for the last of these runs; None means no history. Plans that changed come first, then those
+    of the strongest method."""
     every = series_of(past or (), METRICS["time"])
     own = [series for series in every if past and series.newest.run is past[-1]]
     drawn = [series for series in own if len(series.points) > 1]
@@ -97,15 +98,16 @@ def _sign(ratio: float | None) -> str:
 
 
 def _mark(at: int, point: SeriesPoint, series: Series, size: float) -> dict[str, Any]:
-    ends = series.metric.interval(point.measurement) if point.value is not None else None
+    ends = series.metric.ci95(point.measurement) if point.value is not None else None
     low, high = (end / size for end in ends) if ends else (None, None)
     value = None if point.value is None else point.value / size
     return {"at": at, "value": value, "low": low, "high": high, "new": bool(point.marks)}
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `marks` are {at, value, low, high, new}, the runs from 1 on; `levels` {at, to, value}; `rules` {at, words}
-    where a level begins; `span` is what is shown at the least, and `ran` whether the times were measured."""
+    """SVG. `marks` are {at, value, low, high, new}, with runs numbered from 1; `levels` {at, to, value}; `rules` {at,
+    words} where a level begins; `span` is the smallest range of the axis, and `ran` says whether the times were
+    measured."""
     ends = [*chart["span"], *(mark[end] for mark in chart["marks"] for end in ("low", "high") if mark[end] is not None)]
     count = len(chart["marks"])
     x = alt.X(

@@ -1,7 +1,7 @@
-"""Lines over the sequence length, a plan each: the length by its logarithm, what is drawn linear or by its logarithm.
+"""Lines over the sequence length, one per plan: the length is logarithmic, the values linear or logarithmic.
 
-Series are told by colour and shape. What ran on devices is filled and its line whole; the rest is hollow and dashed.
-Bounds are dotted, limits dashed rules with a word.
+Series differ in colour and shape. Measured values have solid marks and a solid line; the rest is hollow and dashed.
+Bounds are dotted, limits are dashed rules with a text.
 """
 
 import json
@@ -15,7 +15,7 @@ from stripectl.reporters.html.charts import COLOURS, FONT_SIZE, INK, NARROW, PAN
 MAX_SERIES = len(COLOURS)
 MAX_TICKS = 8
 LEGEND_COLUMN = 300  # pixels of a name in the legend
-# Tokens in the paper's notation, which counts in 1024.
+# Tokens in the papers' notation, in units of 1024.
 TOKENS = (
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~g') + 'M' : "
     "datum.value >= 1024 ? format(datum.value / 1024, '~g') + 'k' : format(datum.value, '~g')"
@@ -23,10 +23,10 @@ TOKENS = (
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` names them in the order of their
-    colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} what was refused, `stars`
-    {tokens, value} what was published, and `rules` {value, words} hold at every length. `log` says how values are
-    drawn, `domain` from where to where, `focus` which series is the answer."""
+    """SVG. `points` are {tokens, value, series, method, low, high, tip}, `series` has their names in the order of their
+    colours, `dotted` {tokens, value, series} are bounds, `crosses` {tokens, value, series} are refused plans, `stars`
+    {tokens, value} are published values, and `rules` {value, words} apply to every length. `log` selects the scale of
+    values, `domain` their range, and `focus` the series that is the answer."""
     series = chart["series"]
     lengths = sorted({each["tokens"] for kind in ("points", "crosses", "stars") for each in chart[kind]})
     ticks = lengths[:: -(-len(lengths) // (MAX_TICKS if width > NARROW else MAX_TICKS // 2))]

@@ -1,6 +1,6 @@
-"""Which device works in which round: tiles of every device and round, a heat map a scheme and layout.
+"""Load balance: the tiles of every device and round, one heat map per scheme and layout.
 
-Figures 2 and 3 of Brandon et al. 2023, from the tiles that were counted.
+As Figures 2 and 3 of Brandon et al. 2023, from the counted tiles.
 """
 
 import json
@@ -18,18 +18,18 @@ INTRO = (
     "Tiles that a device computes in each round of the forward pass. A round ends when its slowest device ends, so a "
     "device waits where its cell is emptier than others in the same column. All layouts share one scale."
 )
-ABSENT = "No plan of several devices has its tiles counted in this run."
+ABSENT = "No plan with several devices has counted tiles in this run."
 MAX_GROUPS_AND_CHARTS = 2, 6  # groups, and charts of each
-MAX_CELLS = 16  # devices or rounds drawn; of more, every k-th
-MIN_CELL, MAX_CELL, MAX_TALL, MIN_NUMBERED_PIXELS = 14, 40, 30, 30  # pixels of a cell, and of one with a number
+MAX_CELLS = 16  # devices or rounds that are drawn; of more, every k-th
+MIN_CELL, MAX_CELL, MAX_TALL, MIN_NUMBERED_PIXELS = 14, 40, 30, 30  # pixels of a cell, and of a cell with a number
 FAINTEST, FULLEST = 0.12, 0.95  # opacity of cells
-DARK = 0.6  # share of the most tiles above which a number takes the other ink
+DARK = 0.6  # share of the most tiles above which a number has the other text colour
 PIXELS = 4  # the size of a Vega symbol whose path is in pixels
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """A chart a scheme and layout; those of one workload and mesh share a scale. Both passes go round the same ring, so
-    a chart is drawn once for both; of several tiles, that of the fastest plan."""
+    """One chart per scheme and layout; charts of one workload and mesh share a scale. Both passes use the same ring, so
+    one chart is drawn for both; with several tiles it shows the fastest plan."""
     groups: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
     for m in shown:
         if m.status != "ok" or not m.tiles or not m.tiles.per_round or m.devices == 1:
@@ -49,7 +49,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _as_in_papers(item: tuple[tuple[str, str], Measurement]) -> tuple[bool, str, str]:
-    """The layouts of the ring first."""
+    """A sort key that puts the layouts of the ring first."""
     scheme, layout = item[0]
     return scheme != "ring", scheme, layout
 
@@ -94,8 +94,8 @@ def _chart(m: Measurement, per_round: Sequence[Sequence[int]], most: int) -> dic
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG: devices down, rounds across, a cell the fuller the more tiles it computes; one without work is an outline.
-    All cells with as many tiles are one path: a mark for each would make a page of megabytes."""
+    """SVG: devices down, rounds across, a cell the fuller the more tiles it computes; a cell without work is an
+    outline. All cells with equal counts are one path, because one mark per cell would make a page of megabytes."""
     most, rounds, devices = chart["most"], chart["rounds"], [device for device, _ in chart["rows"]]
     cell = max(MIN_CELL, min(MAX_CELL, (min(width, PANEL) - 50) // max(len(rounds), 1)))
     tall = min(cell, MAX_TALL)
@@ -139,7 +139,7 @@ def draw(chart: Mapping[str, Any], width: int) -> str:
 
 
 def _axis(names: Sequence[int], cell: int) -> alt.Axis:
-    """The names of devices or rounds at the middles of their cells."""
+    """The names of devices or rounds at the middle of their cells."""
     middles = [(at + 0.5) * cell for at in range(len(names))]
     found = f"{json.dumps(list(names))}[floor(datum.value / {cell})]"
     return alt.Axis(values=middles, labelExpr=found, grid=False, labelAngle=0, labelOverlap=True)

@@ -1,5 +1,4 @@
-"""The table of all measurements, and of each what stands behind its row: samples, check and the command that makes it
-again."""
+"""The table of all measurements, and the details of each: samples, check, and the command that repeats it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,27 +16,27 @@ COLUMNS = (
     *("time", "samples", "speed-up", "bound", "layer bound", "vs one", "tiles", "useful", "sent", "hidden", "memory"),
     *("rate", "MFU", "simulation is off by"),
 )
-MAX_NAMED_PLANS = 200  # plans that were refused alike
+MAX_NAMED_PLANS = 200  # plans that were refused for one reason
 WHY_NOT = {  # of a cell that says n/a
     "time": "the compiler or a datasheet lacks a figure that a time needs",
-    "samples": "only what ran has samples",
+    "samples": "only a measured plan has samples",
     "speed-up": "one device has none, nor has a plan without another plan on the same number of devices",
-    "bound": "it is known of layouts under one mask, over the contiguous layout of the same scheme",
+    "bound": "it is known only over the contiguous layout of the same scheme, under one mask",
     "layer bound": "only a whole model has one",
-    "vs one": "one device was not timed by the same method, or is the row itself",
-    "tiles": "nothing is computed in tiles that were counted",
-    "useful": "nothing is computed in tiles that were counted",
+    "vs one": "one device was not timed by the same method, or is this row",
+    "tiles": "no counted tiles are computed",
+    "useful": "no counted tiles are computed",
     "sent": "one device sends nothing",
-    "hidden": "it takes a compiled schedule or a profile, and something that is sent",
+    "hidden": "it needs communication, and a compiled schedule or a profile",
     "memory": "the memory of a plan that was refused for another reason is not known",
-    "rate": "it takes a time",
-    "MFU": "nobody publishes a peak rate of this hardware and dtype",
-    "simulation is off by": "only plans that were measured and simulated has an error",
+    "rate": "it needs a time",
+    "MFU": "no peak rate is published for this hardware and dtype",
+    "simulation is off by": "only a plan that was measured and simulated has an error",
 }
 
 
 class TableCell(NamedTuple):
-    """What a cell says, and the number that it is sorted by."""
+    """The text of a cell, and the number that it is sorted by."""
 
     text: str
     value: float | None = None
@@ -47,8 +46,8 @@ BLANK = TableCell(NOTHING)
 
 
 def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """A table a workload, all passes in one, of what is shown of a run. A column in which nothing is known is left
-    out."""
+    """One table per workload, with all passes, for the shown measurements of a run. Columns without any value are
+    omitted."""
     groups: dict[str, list[int]] = {}
     for at, m in enumerate(shown):
         groups.setdefault(workload_label(m.workload), []).append(at)
@@ -109,7 +108,7 @@ def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
 
 
 def measurement_anchor(at: int) -> str:
-    """The name in the page of what stands behind a measurement."""
+    """The name of a measurement's details in the page."""
     return f"m{at}"
 
 
@@ -142,7 +141,7 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
 
 
 def measurement_details(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """What stands behind each row that has a time, or failed: its samples, what it stands on, and its command."""
+    """The details of each row that has a time, or failed: samples, sources, and the command."""
     return [
         {
             "id": measurement_anchor(at),
@@ -164,7 +163,7 @@ def _plausibility(m: Measurement, shown: Sequence[Measurement]) -> list[tuple[st
 def _command(m: Measurement) -> str:
     try:
         return command_line(m)
-    except (BadInput, ValueError):  # the plan means nothing here
+    except (BadInput, ValueError):  # the plan has no meaning here
         return f"{m.plan} {m.workload.passes}, {workload_label(m.workload)} on {m.target}"
 
 

@@ -1,4 +1,4 @@
-"""Does it fit, at which length: what a device needs of its memory."""
+"""Whether plans fit, at which lengths, and the memory that a device needs."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from stripectl.util.units import BYTES, NOTHING, nbytes, unit_of
 
 TITLE = "Does it fit, and at which length?"
 INTRO = (
-    "The memory that a device needs at once, against the memory that it has (the dashed line): the compiler's figure "
-    "for a compiled plan, the program's for a measured one, the sum of the arrays that are kept for a simulated one. ✕ "
-    "marks a plan that was refused because it does not fit."
+    "The memory that a device needs at once, compared with the memory that it has (the dashed line): the compiler's "
+    "figure for a compiled plan, the program's for a measured plan, the sum of the live arrays for a simulated plan. "
+    "✕ marks a plan that was refused because it does not fit."
 )
-ABSENT = "No plan of this run has its memory known. Try: stripectl bench --target v5e:4x4."
+ABSENT = "The memory of no plan in this run is known. Try: stripectl bench --target v5e:4x4."
 PARTS_TITLE = "Which parts fill the memory in a training step?"
 PARTS_COLUMNS = ("plan", "part", "a device needs", "share")
 MAX_STACKS = 6
@@ -31,7 +31,7 @@ LEFT_OUT = "{} more are not drawn; the table of measurements has them."
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """A chart for every workload but for its length: of several lengths lines, of one length bars."""
+    """One chart for each workload without its length: lines for several lengths, bars for one length."""
     groups: dict[Any, list[Measurement]] = {}
     for m in shown:
         if m.peak_bytes and (m.status == "ok" or m.status == "refused"):
@@ -86,8 +86,8 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
-    """The parts of the memory of the fastest plans of a training step, or where none has a time of those that need
-    least."""
+    """The parts of the memory of a training step, for the fastest plans, or, where none has a time, for the plans that
+    need least."""
     order = sorted(members, key=lambda m: (m.median_s or math.inf, m.peak_bytes or 0))
     drawn = order[:MAX_STACKS]
     unit, size = unit_of(max(sum((m.memory or {}).values()) for m in drawn), BYTES)
@@ -110,7 +110,7 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
         f"Memory of a device by part, for {len(drawn)} plans. The first is {plan_label(first)}: "
         f"{nbytes(sum((first.memory or {}).values()))}.",
         chart_table(PARTS_COLUMNS, rows, ("plan", "part")),
-        "The parts are predicted, also for compiled plans, whose total the compiler says.",
+        "The parts are predicted, even for compiled plans, whose total is the compiler's figure.",
         group=workload_label(first.workload),
         axis=f"memory of a device ({unit})",
         parts=names,
@@ -120,13 +120,13 @@ def _parts(members: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _name(m: Measurement) -> str:
-    """The plan but for its tiles, which a default makes others at every length."""
+    """The plan without its tiles, whose default differs between lengths."""
     bare = replace(m.plan, tile=None, backward=None)
     return utf8(f"{bare}{flags_text(m.flags)}" + " (one device)" * (m.devices == 1))
 
 
 def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
-    """The plans that reach furthest, and of those the ones that need least."""
+    """The plans that reach the longest lengths, and among those the plans that need least."""
     furthest: dict[str, tuple[int, float]] = {}
     for m in members:
         if m.status == "ok":
@@ -135,7 +135,7 @@ def _lines(members: Sequence[Measurement], size: float) -> dict[str, Any]:
     every = list(dict.fromkeys(map(_name, members)))
     best = sorted(every, key=lambda name: furthest.get(name, (0, 0.0)))[:MAX_SERIES]
     names = [name for name in every if name in best]
-    least: dict[Any, Measurement] = {}  # of tiles that a plan was tried with
+    least: dict[Any, Measurement] = {}  # over the tiles with which a plan was tried
     for m in (m for m in members if _name(m) in names):
         kept = least.setdefault((_name(m), m.workload.seq_len, m.method, m.status), m)
         if (m.peak_bytes or 0) < (kept.peak_bytes or 0):

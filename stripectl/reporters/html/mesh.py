@@ -1,5 +1,5 @@
-"""Which mesh is fastest, and what its links carry: the meshes of a workload side by side, and the best of them on the
-chips or nodes of the target, each link as broad as what goes over it."""
+"""The meshes of a workload side by side, and the best meshes on the chips or nodes of the target, each link as thick as
+its load."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,20 +22,20 @@ from stripectl.util.units import BYTES, digits, nbytes, unit_of
 
 TITLE, LINKS_TITLE = "Which mesh is fastest?", "What do the links carry?"
 INTRO = (
-    "The best plan of each mesh, and where the fastest meshes lie on the target. A dot is a chip or device with its "
-    "place in the mesh; a line is as thick as the bytes that one run sends over that link, both directions together; a "
-    "grey bar is a switch or a network."
+    "The best plan of each mesh, and the placement of the fastest meshes on the target. A dot is a chip or device "
+    "with its place in the mesh; a line is as thick as the bytes that one run sends over that link, both directions "
+    "together; a grey bar is a switch or a network."
 )
-ABSENT = "No plan of several devices has a time on a target whose links are known. stripectl list targets has those."
+ABSENT = "No plan with several devices has a time on a target with known links. Try stripectl list targets."
 MAX_MESHES, MAX_DRAWN_MESHES, MAX_WORKLOADS = 12, 3, 2
 MAX_CHIPS = 64  # that are drawn
 BROADEST, THINNEST = 9.0, 1.0  # pixels of a line
-OBLIQUE = 0.42, 0.25  # how far a layer of chips lies beside and below the one before it, of the way from chip to chip
+OBLIQUE = 0.42, 0.25  # the offset of a layer of chips, to the side and down, as fractions of the distance of chips
 COLUMNS = ("links", "how many", "each carries", "together")
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """The workloads that say most, longest first."""
+    """The workloads with the most meshes, longest first."""
     found = [each for each in rankings(shown) if each.best.devices > 1]
     found.sort(key=lambda each: (-PASSES.index(each.workload.passes), -each.workload.seq_len))
     groups = [
@@ -69,7 +69,7 @@ def _charts(ranking: Ranking) -> Iterator[dict[str, Any]]:
         if (target := _target(m)) and (plan := m.plan).devices > 1:
             try:
                 yield _links(m, place_mesh(target, plan.mesh or ()))
-            except (BadInput, ValueError):  # the mesh does not lie on the target, or the plan has no tile
+            except (BadInput, ValueError):  # the mesh does not fit the target, or the plan has no tile
                 continue
 
 
@@ -82,9 +82,9 @@ def _target(m: Measurement) -> Target | None:
         return target_of(Hardware.load(name), m.devices) if name in hardware_names() else None
 
 
-def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
-    plan, target, along = m.plan, wiring.target, traffic(m)
-    carried = carried_bytes(wiring, along)
+def _links(m: Measurement, placement: MeshPlacement) -> dict[str, Any]:
+    plan, target, along = m.plan, placement.target, traffic(m)
+    carried = carried_bytes(placement, along)
     sent = sum(along.values())
     mesh = ", ".join(f"{axis}={size}" for axis, size in plan.axes.items())
     rows = list(_rows(target, carried, sent, m.devices))
@@ -106,14 +106,14 @@ def _links(m: Measurement, wiring: MeshPlacement) -> dict[str, Any]:
             + [f"{nbytes(carried.network)} cross the network between slices."] * bool(carried.network)
             + [f"{target} is too large to be drawn."] * (not drawn)
         ),
-        **(_torus(target, wiring, carried) if is_torus(target) else _switch(target, wiring, carried, along))
+        **(_torus(target, placement, carried) if is_torus(target) else _switch(target, placement, carried, along))
         if drawn
         else {"dots": [], "lines": [], "boxes": [], "keys": []},
     )
 
 
 def _rows(target: Target, carried: CarriedBytes, sent: float, devices: int) -> Iterator[list[str]]:
-    """Links that carry alike together, by axis of the torus."""
+    """Links with equal loads together, by axis of the torus."""
     alike: dict[tuple[int, float], int] = {}
     for link, load in carried.links.items():
         alike[link.dimension, round(load)] = alike.get((link.dimension, round(load)), 0) + 1
@@ -130,8 +130,8 @@ def _rows(target: Target, carried: CarriedBytes, sent: float, devices: int) -> I
         yield ["the network, together", "1", nbytes(carried.network), nbytes(carried.network)]
 
 
-def _torus(target: Target, wiring: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
-    """Chips in their places, the third axis drawn backwards; a link around an edge is a stub at both its ends."""
+def _torus(target: Target, placement: MeshPlacement, carried: CarriedBytes) -> dict[str, Any]:
+    """Chips in their places, with the third axis drawn backwards; a wrap-around link is a stub at both ends."""
     unit, size = unit_of(max([*carried.links.values(), 1.0]), BYTES)
     most = max([*carried.links.values(), 1.0])
     across = target.shape[0] + (OBLIQUE[0] * target.shape[2] if len(target.shape) > 2 else 0.0)
@@ -142,7 +142,7 @@ def _torus(target: Target, wiring: MeshPlacement, carried: CarriedBytes) -> dict
         return x, (chip[1] if len(chip) > 1 else 0.0) + OBLIQUE[1] * deep
 
     dots: dict[tuple[int, tuple[int, ...]], list[str]] = {}
-    position = {device: at for at, device in enumerate(wiring.order)}
+    position = {device: at for at, device in enumerate(placement.order)}
     for device, p in enumerate(target.positions):
         if device in position:
             dots.setdefault((p.slice, p.coords), []).append(str(position[device]))
@@ -171,7 +171,7 @@ def _every_link(target: Target, slice: int) -> Iterator[TorusLink]:
 
 
 def _stubs(link: TorusLink, target: Target) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Half a step out of the last chip and half a step out of the first."""
+    """Half a step out of the last chip, and half a step out of the first."""
     first, out, back = ([*map(float, link.chip)] for _ in range(3))
     out[link.dimension] += 0.4
     first[link.dimension] = 0.0
@@ -180,16 +180,16 @@ def _stubs(link: TorusLink, target: Target) -> list[tuple[Sequence[float], Seque
 
 
 def _switch(
-    target: Target, wiring: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
+    target: Target, placement: MeshPlacement, carried: CarriedBytes, along: Mapping[tuple[str, str], float]
 ) -> dict[str, Any]:
-    """The devices of each node in a row below their switch, nodes below each other beside the network."""
+    """The devices of each node in a row below their switch, and nodes below each other, next to the network."""
     sent = sum(along.values())
     node = target.slice_devices
-    inside = max(0.0, sent - carried.network / max(len(wiring.order), 1))
+    inside = max(0.0, sent - carried.network / max(len(placement.order), 1))
     per_node = carried.network / max(target.slices, 1)
     most = max(sent, per_node, 1.0)
     unit, size = unit_of(most, BYTES)
-    position = {device: at for at, device in enumerate(wiring.order)}
+    position = {device: at for at, device in enumerate(placement.order)}
     dots, lines, boxes = [], [], []
     for slice in range(target.slices):
         y = 1.9 * slice
@@ -213,7 +213,7 @@ def _look(load: float, most: float, size: float) -> dict[str, Any]:
 
 
 def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -> dict[str, Any]:
-    """With what the broadest and the thinnest lines mean."""
+    """The drawing with a key for the thickest and the thinnest lines."""
     used = sorted({round(line["load"], 3): line for line in lines if line["used"]}.items())
     keys = [used[0], used[-1]] if len(used) > 1 else used
     return {
@@ -226,7 +226,7 @@ def _drawn(dots: list[dict[str, Any]], lines: list[dict[str, Any]], unit: str) -
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
     """SVG. `dots` are {x, y, name} in steps from chip to chip, `lines` {x, y, x2, y2, broad, used} between them,
-    `boxes` {x, y, x2, y2} switches and networks, and `keys` {broad, words} say what lines are as broad."""
+    `boxes` {x, y, x2, y2} are switches and networks, and `keys` {broad, words} explain the thickness of lines."""
     ends = [
         (line[x], line[y]) for kind in ("lines", "boxes") for line in chart[kind] for x, y in (("x", "y"), ("x2", "y2"))
     ]

@@ -1,7 +1,7 @@
 """A run as one HTML file: run -> plain dict -> template.
 
-`context` says everything the page shows, as data; the template lays it out and asks `DRAWINGS` for the charts. What a
-chart shows, and from which measurements, is a module each.
+`page_context` has everything that the page shows, as data; the template arranges it and asks `DRAWINGS` for the charts.
+Each chart has its own module, which chooses its measurements.
 """
 
 import base64
@@ -78,7 +78,7 @@ CHECKS = ("plan", "pass", "error", "allowed", "against")
 SMALL = 0.8  # of the width that a drawing was given
 MAX_COST_SOURCES = 24  # calibrations
 MAX_FAILURES = 4  # reasons on the first screen
-MAX_LISTED_ROWS = 200  # rows of what the compiler says, and of checks
+MAX_LISTED_ROWS = 200  # rows of the compiler's facts, and of checks
 
 
 def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | None = None) -> None:
@@ -91,7 +91,7 @@ def write_report(run: Run, path: Path, say: Say = quiet, past: Sequence[Run] | N
 
 
 def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str:
-    """The page. It loads nothing and is whole without its script; text that UTF-8 cannot hold is replaced."""
+    """The page. It loads nothing and is complete without its script; text that UTF-8 cannot hold is replaced."""
     said = page_context(run, past)
     figures = figures_of(said["sections"].values())
     figures += [[each] for p in said["traces"]["profiles"] for each in (p["timeline"], p["hops"]) if each]
@@ -101,7 +101,7 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
 
 
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
-    """The page of runs side by side."""
+    """The page with runs side by side."""
     said = side_by_side.side_by_side_context([run.readable() for run in runs])
     return _page("several.html", said, figures_of([said["part"]]), say)
 
@@ -115,7 +115,7 @@ def page_markdown(runs: Sequence[Run]) -> str:
 
 
 def page_json(runs: Sequence[Run]) -> dict[str, Any]:
-    """A run with what it recommends; of several, all of them so."""
+    """A run with its recommendation; several runs as a list of such."""
     read = [run.readable() for run in runs]
     found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
     return found[0] if len(found) == 1 else {"runs": found}
@@ -139,8 +139,8 @@ def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say
 
 
 def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
-    """SVGs by the class that says on which screens they are shown: the only chart of a figure is drawn for wide and for
-    narrow screens; one of several panels fits both."""
+    """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
+    one of several panels fits both."""
     draw = DRAWINGS[chart["kind"]]
     widths = (("wide", chart.get("wide", WIDE)), ("narrow", NARROW))
     if not alone or chart.get("one_size"):
@@ -174,12 +174,12 @@ def _templates() -> jinja2.Environment:
 
 
 def content_hash(text: str) -> str:
-    """What a content security policy calls a style or a script by."""
+    """The name of a style or a script in a content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
-    """Everything the page says, as plain data in the order of the page."""
+    """The content of the page, as plain data in the order of the page."""
     run = run.readable()
     shown = run.measurements
     found = recommend(run)
@@ -227,7 +227,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
 
 
 def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The sections that lie two in a row on a wide screen: neighbours whose figures have one panel each."""
+    """The sections that share a row on a wide screen: neighbours whose figures have one panel each."""
     found, at = set[str](), 0
     while at + 1 < len(sections):
         if all(each["panels"] == 1 for each in sections[at : at + 2]):
@@ -238,7 +238,7 @@ def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def failures(shown: Sequence[Measurement]) -> list[str]:
-    """Why no plan of a run has a time: how many plans were refused or failed, and the reason that they share."""
+    """Why no plan of a run has a time: the number of plans that were refused or failed, by their common reason."""
     return [
         f"{plural(len(those), 'plan')} {those[0].status}: {those[0].reason or 'no reason was given'}"
         for those in refusals_and_failures(shown)[:MAX_FAILURES]
@@ -246,7 +246,7 @@ def failures(shown: Sequence[Measurement]) -> list[str]:
 
 
 def run_notes(run: Run, shown: Sequence[Measurement]) -> Iterable[object]:
-    """Lines on the run that stand below its measurements."""
+    """Lines about the run that are below its measurements."""
     yield from footnotes.search_notes(run.searches)
     yield from footnotes.packing_notes(shown)
     yield from footnotes.pass_rule_notes(shown)
@@ -263,13 +263,13 @@ def _check(found: Check) -> list[str]:
 
 
 def collective_rows(m: Measurement) -> list[list[str]]:
-    """What a compiled plan sends and how it is scheduled, a row for each kind of transfer; what the compiler changed
-    and copied stands in the first."""
+    """The transfers of a compiled plan and their schedule, one row per kind of transfer; the first row has the
+    compiler's changes and copies."""
     program = m.compiled_program or CompiledProgram()
     changes = [f"{each.name} ({'-' if each.bytes < 0 else '+'}{nbytes(abs(each.bytes))})" for each in program.rewrites]
     if (copied := program.copies) and copied.per_round:
         took = duration(copied.s_per_round)
-        changes.append(f"copies a round: {copied.per_round} ({nbytes(copied.bytes_per_round)}, {took})")
+        changes.append(f"copies per round: {copied.per_round} ({nbytes(copied.bytes_per_round)}, {took})")
     return [
         [
             plan_label(m),

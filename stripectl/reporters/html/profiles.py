@@ -1,6 +1,6 @@
-"""What a report says of profiles, as plain data: of every traced plan what hides, a step, its hops and why they show.
+"""The profiles of a report, as plain data: the overlap of each traced plan, a step, its hops and why they are exposed.
 
-A run.json may be anybody's and of any size, so that all lists end somewhere and say what they leave out.
+A run.json may come from anybody and be of any size, so all lists are limited and say what they omit.
 """
 
 import shlex
@@ -17,21 +17,21 @@ from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
 
 TITLE = "How much of the communication hides?"
-STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops show?"
+STEP_TITLE, HOPS_TITLE = "Where does the time of a step go?", "Which hops are exposed?"
 ABSENT = "No profile was captured. stripectl bench --profile captures one; stripectl trace --read PATH reads any other."
-# Columns that hold no number.
+# Columns without numbers.
 TEXT_COLUMNS = (*profile_text.TEXT_COLUMNS, "plan", "workload", "what the profile says", "kind")
 STEP_KEYS = (("compute", "compute alone"), ("hidden", "hidden"), ("exposed", "exposed"), ("skew", "skew"))
 HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "skew"))
-MAX_PROFILES = 6  # shown whole; of the others, the share that hides
-MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; of more, once for both
-MAX_LANES = 16  # devices drawn; of more, every k-th
+MAX_PROFILES = 6  # shown in full; the others only with their overlap
+MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; more parts are drawn once for both
+MAX_LANES = 16  # devices that are drawn; of more, every k-th
 MAX_SEGMENTS = 100  # of a step that is printed as a table
 NO_PROFILE = Profile(reason="no profile was captured")
 
 
 def profile_sections(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """What the profiles of a run say; those that say anything of a device first, whole."""
+    """The profiles of a run in full, with profiles that have devices first."""
     traced = [m for m in shown if m.profile]
     known = [m for m in traced if m.profile and m.profile.devices]
     whole = known[:MAX_PROFILES]
@@ -82,13 +82,13 @@ def profile_content(m: Measurement, shown: Sequence[Measurement]) -> dict[str, A
 
 
 def thinned(count: int, most: int, through: int) -> list[int]:
-    """At most so many places, evenly apart, one of which is `through`."""
+    """At most `most` places, evenly spaced, one of which is `through`."""
     step = -(-count // most)
     return list(range(through % step, count, step)) if count else []
 
 
 def profile_timeline(profile: Profile, plan: str) -> dict[str, Any] | None:
-    """A step: a lane a device, its parts (kind, start, end) in a unit that fits, and the seconds of each kind."""
+    """A step: one lane per device, its parts (kind, start, end) in a fitting unit, and the seconds of each kind."""
     kept = profile.timeline
     if kept is None or not kept.devices or not kept.end_s:
         return None
@@ -124,7 +124,7 @@ def profile_timeline(profile: Profile, plan: str) -> dict[str, Any] | None:
 
 
 def profile_hops(profile: Profile, plan: str) -> dict[str, Any] | None:
-    """A bar a hop, on the device where most of it is exposed: what hides, what shows, and what is waiting for peers."""
+    """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
     found = profile.hops
     if not found:
         return None
@@ -149,7 +149,7 @@ def profile_hops(profile: Profile, plan: str) -> dict[str, Any] | None:
         chart_table(
             profile_text.HOPS, [profile_text.hop_cells(hop, profile.devices) for hop in shown], TEXT_COLUMNS, total
         ),
-        "Each hop on the device that exposes most.",
+        "Each hop is shown on the device with its largest exposed time.",
         keys=HOP_KEYS,
         unit=unit,
         names=[utf8(str(hop.hop)) for hop in shown],

@@ -7,7 +7,7 @@ from stripectl.results.recommendation import Recommendation
 
 
 def recommendation_cards(found: Recommendation | None) -> list[dict[str, Any]]:
-    """A card for every workload that has a time, the one that the run is about first."""
+    """One card for every workload with a time, the main workload of the run first."""
     return [recommendation_card(each) for each in found.every] if found else []
 
 

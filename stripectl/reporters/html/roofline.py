@@ -1,7 +1,7 @@
-"""What limits the kernel: rates that were reached beside the roofs of the machine (Williams et al. 2009).
+"""Roofline: the rates of kernels compared with the roofs of the machine (Williams et al. 2009).
 
-The intensity is that of a tile: its matmuls over what it moves, keys and values (backward also their gradients) and, of
-kernels that keep scores in memory, those, as in `datasheet.roofline`.
+The intensity is computed for a tile: its matmuls divided by the bytes that it moves, keys and values (backward also
+their gradients) and, for kernels that keep scores in memory, the scores, as in `datasheet.roofline`.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ INTRO = (
     "below both published roofs a plan waits for hops or for other devices, or its kernel leaves units idle."
 )
 ABSENT = (
-    "A roofline needs a peak rate and a memory bandwidth, which nobody publishes for this hardware, or no attention "
-    "was timed. stripectl topology --measure writes a profile of the machine at hand."
+    "A roofline needs attention with a time, and a peak rate and a memory bandwidth, which may not be published for "
+    "this hardware. stripectl topology --measure writes a profile of the local machine."
 )
 COLUMNS = ("plan", "method", "FLOPs per byte", "a device reaches", "of the roof")
 MAX_MARKS = 40  # marks
@@ -119,7 +119,7 @@ def _chart(members: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def draw(chart: dict[str, Any], width: int) -> str:
-    """SVG, both axes by their logarithms."""
+    """SVG with two logarithmic axes."""
     x = alt.X(
         "intensity:Q",
         title="FLOPs per byte moved",

@@ -1,6 +1,6 @@
-"""The run that a page carries: packed, so that a page of hundreds of measurements stays small. `Run.load` reads it.
+"""The run inside a page, compressed so that a page with hundreds of measurements stays small. `Run.load` reads it.
 
-Of a run of many thousands, a page shows and carries the fastest plans of each workload.
+For a run with many thousands of measurements, the page shows and contains the fastest plans of each workload.
 """
 
 import base64
@@ -16,12 +16,12 @@ from stripectl.results.run import Run
 
 MAX_SHOWN = 1500  # measurements
 MAX_OTHER_RECOMMENDATIONS = 24  # recommendations for other workloads
-MAX_ARCHIVE_BYTES = 300_000  # packed; of a larger run less is carried, and the page says what is left out
+MAX_ARCHIVE_BYTES = 300_000  # compressed; of a larger run less is contained, and the page says what is omitted
 
 
 def shown_measurements(measurements: Sequence[Measurement]) -> Sequence[Measurement]:
-    """What a page shows of a run's measurements, which have their speed-ups; half of what it has room for is for plans
-    that have no time."""
+    """The measurements of a run that a page shows, with their speed-ups; half of the room is for plans without a
+    time."""
     if len(measurements) <= MAX_SHOWN:
         return measurements
     workloads = len({(m.workload, m.target) for m in measurements})
@@ -32,7 +32,7 @@ def shown_measurements(measurements: Sequence[Measurement]) -> Sequence[Measurem
 
 
 def archive_of_run(run: Run) -> tuple[str, str]:
-    """The same as `data_link` of a run whose measurements have their speed-ups, however large it is."""
+    """As `data_link`, for a run of any size whose measurements have their speed-ups."""
     shown, found = shown_measurements(run.measurements), run.recommendation
     if (less := len(run.measurements) - len(shown)) == 0:
         return data_link(run.to_json())
@@ -42,7 +42,7 @@ def archive_of_run(run: Run) -> tuple[str, str]:
 
 
 def data_link(run: Mapping[str, Any]) -> tuple[str, str]:
-    """(the run as the content of a data: link, what is left out of it, in words)."""
+    """(the run as the content of a data: link, what is omitted from it, in words)."""
     lighter = ((_packed(content), words) for content, words in _lighter(run))
     packed, left_out = next(lighter)
     while len(packed) > MAX_ARCHIVE_BYTES and (lighter_still := next(lighter, None)):
@@ -55,7 +55,7 @@ def _packed(run: Mapping[str, Any]) -> bytes:
 
 
 def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """The run, and with less and less of it."""
+    """The run, then the run with less and less content."""
     every = run["measurements"]
     yield run, ""
     if any(m["profile"] for m in every):
@@ -66,7 +66,7 @@ def _lighter(run: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
         every = [{**m, "profile": None} for m in every]
         yield {**run, "measurements": every}, ", without its profiles"
     also = ", without its profiles" if any(m["profile"] for m in run["measurements"]) else ""
-    yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without what has no time"
+    yield {**run, "measurements": [m for m in every if m["status"] == "ok"]}, f"{also}, without plans that have no time"
 
 
 def _without_timeline(m: Mapping[str, Any]) -> dict[str, Any]:

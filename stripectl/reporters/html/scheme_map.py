@@ -1,5 +1,5 @@
-"""Which scheme to use at which length, as regions: lengths from left to right, a strip for each pass, a region for each
-answer. Schemes that tie share a region, which has both names."""
+"""The best scheme by length, as regions: lengths from left to right, one strip per pass, one region per answer. Schemes
+that tie share a region, which has both names."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ CHARACTER = 7  # pixels of a letter in a region's name
 
 
 def scheme_map(contests: Sequence[SchemesByLength]) -> dict[str, Any]:
-    """The regions of contests that differ in their pass alone."""
+    """The regions of comparisons that differ only in their pass."""
     regions = [region for contest in contests for region in _regions(contest)]
     lengths = sorted({each.seq_len for contest in contests for each in contest.lengths})
     return chart(
@@ -65,7 +65,7 @@ def _regions(contest: SchemesByLength) -> list[dict[str, Any]]:
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `regions` are as `_regions` makes them, `schemes` in the order of their colours."""
+    """SVG. `regions` are as from `_regions`, `schemes` are in the order of their colours."""
     regions, wide = chart["regions"], width - 20
     ends = [min(each["low"] for each in regions), max(each["high"] for each in regions)]
     scale = alt.Scale(type="log", base=2, domain=ends, nice=False)

@@ -1,4 +1,4 @@
-"""Several runs side by side: what each recommends, what differs around them, and who is faster at what."""
+"""Several runs side by side: their recommendations, the differences of their environments, and their times compared."""
 
 import string
 from collections import Counter
@@ -28,15 +28,15 @@ INTRO = (
     "The best plan of each scheme and layout in every run, for each workload that two runs have. The letter names the "
     "run. Runs may differ in machine, tiles and method: the table has them."
 )
-ABSENT = "No two of the runs have a time of the same workload."
+ABSENT = "No two of the runs have a time for the same workload."
 CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
-THRESHOLD = 0.05  # a change within it is the same, as in `stripectl compare`
-VERDICTS = ("BROKEN", "MISSING", "SLOWER", "FASTER", "AMBIGUOUS", "SAME")  # what changed first
+THRESHOLD = 0.05  # a smaller change counts as equal, as in `stripectl compare`
+VERDICTS = ("BROKEN", "MISSING", "SLOWER", "FASTER", "AMBIGUOUS", "SAME")  # changes first
 MAX_BARS = 18
 
 
 def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything the page of several runs says, as plain data."""
+    """The content of the page with several runs, as plain data."""
     letters = list(map(_letter, range(len(runs))))
     shown = [_run(letter, run, recommend(run)) for letter, run in zip(letters, runs, strict=True)]
     differing, alike = environment_table(runs)
@@ -51,7 +51,7 @@ def side_by_side_context(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -> str:
-    """How many measurements changed from the first run to each other one."""
+    """The number of measurements that changed from the first run to each other run."""
     said = []
     for letter in letters[1:]:
         counts = Counter(row[-1] for row in changes if row[4] == letter)
@@ -64,7 +64,7 @@ def changes_sentence(letters: Sequence[str], changes: Sequence[Sequence[str]]) -
 
 
 def _notable(row: Sequence[str]) -> int:
-    """Changes first, the worst of them before all."""
+    """A sort key: changes first, the worst before all."""
     return VERDICTS.index(row[-1]) if row[-1] in VERDICTS else len(VERDICTS)
 
 
@@ -88,7 +88,7 @@ def _run(letter: str, run: Run, found: Recommendation | None) -> dict[str, Any]:
 
 
 def environment_table(runs: Sequence[Run]) -> tuple[list[list[str]], int]:
-    """(what is not the same around the runs: its name and each one's; how much is the same)."""
+    """(differences of the environments: the name and each run's value; the number of equal values)."""
     every = [
         {
             f"{group['title']}: {name}".removeprefix(": "): value
@@ -145,12 +145,13 @@ def _chart(work: Workload, names: Mapping[str, Mapping[str, Measurement]]) -> di
 
 
 def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[list[str]]:
-    """What the first run and another have in common (plan, workload, target and method), and which is faster."""
+    """The measurements that the first run has in common with another (plan, workload, target and method), and
+    verdicts."""
     rows = []
     for letter, run in zip(letters[1:], runs[1:], strict=True):
         try:
             found = compare_runs(runs[0], run, THRESHOLD)
-        except BadInput:  # nothing in common
+        except BadInput:  # no measurement in common
             continue
         for each in found:
             missing = each.verdict == "MISSING"

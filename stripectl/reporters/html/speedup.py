@@ -1,7 +1,6 @@
-"""How much faster at which length: speed-ups of plans over the contiguous ring, beside the bound of their layouts and
-what was published.
+"""Speed-ups over the contiguous ring by length, with the bound of the layouts and published values.
 
-Lengths are those of the run; where that holds one, the plans' own scaling on clocks.
+Lengths come from the run; where it has only one, from the plans' simulated scaling.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ INTRO = (
     "of the layout, from the balance of its tiles; a star is a published measurement."
 )
 ABSENT = (
-    "There are no two plans of several devices with times to compare at several lengths. Name lengths: "
+    "This needs two plans on several devices with times at several lengths. Name lengths: "
     "stripectl bench --seqlen 64k,256k,1M."
 )
 MAX_GROUPS_AND_CHARTS = 12, 12  # groups, and charts of each
@@ -37,7 +36,7 @@ COLUMNS = ("plan", "tokens", "method", "speed-up", "95 % interval", "bound", "pu
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """A chart for every workload but for its length; the plans that gain most at the longest."""
+    """One chart for each workload without its length; the plans with the largest gain at the longest length."""
     found, papers = rankings(shown), published_comparisons(shown)
     firsts: dict[Any, Ranking] = {}
     for ranking in found:
@@ -52,13 +51,13 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def drawn_values(chart: Mapping[str, Any]) -> list[float]:
-    """Everything that the vertical axis of a chart must hold."""
+    """All values that the vertical axis of a chart must hold."""
     rows = [row for kind in ("points", "dotted", "stars", "rules") for row in chart[kind]]
     return [row[name] for row in rows for name in ("value", "low", "high") if row.get(name) is not None]
 
 
 def _meshes(ranking: Ranking, found: Sequence[Ranking], papers: Sequence[PublishedComparison]) -> list[Mesh | None]:
-    """The meshes that have a chart of their own, as a paper's; elsewhere all plans share one."""
+    """The meshes that have their own chart, where a paper has them; otherwise all plans share one chart."""
     own = ranking.best.target.hardware, ranking.workload.model
     if ranking.workload.passes != STEP or own not in {(each.hardware, each.model) for each in papers if each.published}:
         return [None]
@@ -71,7 +70,7 @@ def _beside(ranking: Ranking) -> str:
 
 
 def _alike(ranking: Ranking, found: Sequence[Ranking]) -> list[Ranking]:
-    """Those that differ in nothing but their length."""
+    """The rankings that differ only in their length."""
     return [each for each in found if without_length(each) == without_length(ranking)]
 
 
@@ -96,7 +95,7 @@ def speed_up_chart(
     fastest = [name for name in dict.fromkeys([*winners, *order]) if name != base][:MAX_SERIES]
     if not fastest:
         return None
-    names = sorted(fastest)  # so that a plan has its colour in all charts
+    names = sorted(fastest)  # so that a plan has the same colour in all charts
     every = list(dict.fromkeys([base, *last, *names]))
     short = {name: utf8(_short(name, every)) for name in names}
     rows = [row for name in names for row in _rows(points, name, base, rivals, papers)]
@@ -128,7 +127,7 @@ def speed_up_chart(
 
 
 def _base(points: Sequence[LengthPoint], rivals: Mapping[str, Measurement]) -> str | None:
-    """What the others are compared with: the contiguous ring, else the first plan that has a time at most lengths."""
+    """The baseline: the contiguous ring, else the first plan that has a time at most lengths."""
     counts = {name: sum(name in point.seconds for point in points) for name in rivals if rivals[name].devices > 1}
     order = sorted(
         (name for name, count in counts.items() if count),
@@ -138,7 +137,7 @@ def _base(points: Sequence[LengthPoint], rivals: Mapping[str, Measurement]) -> s
 
 
 def _short(name: str, others: Sequence[str]) -> str:
-    """Scheme and layout, where those tell it from the others."""
+    """Scheme and layout, where these distinguish it from the others."""
     brief = [other.partition("@")[0].rpartition("/")[0] for other in others]
     own = name.partition("@")[0].rpartition("/")[0]
     return own if brief.count(own) == 1 else name
@@ -171,7 +170,7 @@ def _rows(
 
 
 def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
-    """The most that the plan's layout can gain at a length over the contiguous one, by whole tiles; None where the base
+    """The largest gain of the plan's layout at a length over the contiguous layout, by whole tiles; None where the base
     differs in more than its layout."""
     own, base = m.plan, over.plan
     if base.layout != "contiguous" or replace(own, layout=base.layout) != base:
@@ -191,7 +190,7 @@ def _bound(m: Measurement, over: Measurement, seq_len: int) -> float | None:
 
 
 def _published(m: Measurement, over: Measurement, seq_len: int, papers: Sequence[PublishedComparison]) -> float | None:
-    """What a paper measured of the same plan over the same base, on the same machine, model and mesh."""
+    """A paper's measurement of the same plan over the same base, on the same machine, model and mesh."""
     plan, base = m.plan, over.plan
     if m.workload.passes != STEP or plan.layout != "striped" or base.layout != "contiguous" or plan.mesh != base.mesh:
         return None

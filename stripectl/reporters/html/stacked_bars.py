@@ -1,6 +1,6 @@
-"""A bar a plan in parts, its name above it: what its memory holds; a rule for what a device has.
+"""A bar per plan in parts, with its name above: the parts of its memory; a rule for the memory of a device.
 
-Parts are told by colour and, in the table beside, by name.
+Parts differ in colour, and the table has their names.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ BAR_PIXELS = 40  # pixels of a bar and its name
 
 
 def draw(chart: Mapping[str, Any], width: int) -> str:
-    """SVG. `segments` are {order, name, part, low, high} in the unit of `axis`; `parts` their names in order; `rule` is
-    {value, words} or None."""
+    """SVG. `segments` are {order, name, part, low, high} in the unit of `axis`; `parts` are their names in order;
+    `rule` is {value, words} or None."""
     base = alt.Chart(alt.Data(values=chart["segments"])).encode(
         y=alt.Y("order:O", axis=None, scale=alt.Scale(paddingInner=0, paddingOuter=0))
     )

@@ -1,4 +1,4 @@
-"""Which tile is fastest: a heat map of tiles for every plan that was timed with several."""
+"""The fastest tile: a heat map of tiles for every plan that was timed with several tiles."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,20 +15,21 @@ from stripectl.util.units import NOTHING, duration, with_interval
 
 TITLE = "Which tile is fastest?"
 INTRO = (
-    "A cell is the fuller the faster its tile is, and holds its time over the best time by the same method; the best "
-    "has an outline. ~ marks a short run, after which a search gave the tile up; ✕ a tile that was refused or failed."
+    "The fuller a cell, the faster its tile. It shows the time divided by the best time of the same method; the best "
+    "has an outline. ~ marks a short run, after which the search dropped the tile; ✕ marks a tile that was refused "
+    "or failed."
 )
 ABSENT = "Every plan was timed with one tile. To compare tiles: stripectl tune-tiles."
 COLUMNS = ("tile", "method", "time", "over the best", "why not")
 MAX_GROUPS_AND_CHARTS = 3, 8  # groups, and charts of each
-SATURATED_RATIO = 2.0  # a ratio from which on all look alike
+SATURATED_RATIO = 2.0  # larger ratios have the same colour
 MAX_NARROW_COLUMNS = 5  # columns that fit a narrow figure
-MIN_TILES = 2  # tiles that make a heat map
+MIN_TILES = 2  # tiles of a heat map
 
 
 def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
-    """A chart for every workload and plan but for its tile; of a backward pass with tiles of its own, one for each tile
-    of the forward pass."""
+    """One chart for each workload and plan without its tile; for a backward pass with separate tiles, one chart for
+    each tile of the forward pass."""
     groups: dict[tuple[Hashable, ...], list[tuple[Tile, Measurement]]] = {}
     for m in shown:
         for what, tile in _places(m):
@@ -39,7 +40,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def _places(m: Measurement) -> Iterator[tuple[str, Tile]]:
-    """(what varies in nothing but its tile, the tile): one tile for all passes, or a backward pass's own."""
+    """(the measurement without its tile, the tile): one tile for all passes, or the backward pass's own."""
     try:
         plan = m.plan
     except (BadInput, ValueError):
@@ -80,12 +81,13 @@ def _sides(lengths: Iterable[int]) -> list[str]:
 
 
 def _standing(m: Measurement) -> tuple[bool, bool, int]:
-    """What stands in a cell, of several of one tile: a time that stands on enough, by the strongest method."""
+    """The rank of a measurement in its cell, among measurements of one tile: a reliable time, by the strongest
+    method."""
     return m.status != "ok" or not m.median_s, m.is_search_probe, strength(m.method)
 
 
 def _first(m: Measurement) -> tuple[bool, float]:
-    """The best of a method last."""
+    """A sort key that puts the best of a method last."""
     return not m.is_search_probe, -(m.median_s or 0.0)
 
 

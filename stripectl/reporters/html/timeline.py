@@ -1,7 +1,8 @@
-"""The drawings of a profile: a step of every device, and what hides and shows of every hop.
+"""The drawings of a profile: a step on every device, and the hidden and exposed parts of every hop.
 
-A device has two lanes, compute above and transfers below. Both are filled where a transfer hides, only the lower where
-it shows; where the device waits for a slower peer, the lower holds a thin line. Colour says it once more.
+A device has two lanes, compute above and transfers below. Both are filled where a transfer is hidden, only the lower
+one where it is exposed; where the device waits for a slower device, the lower lane has a thin line. Colours show the
+same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from stripectl.reporters.html.charts import INK, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
-LANES = {  # by colour: the kinds of moments drawn, pixels down to the lane's middle, its width
+LANES = {  # by colour: the kinds of moments that are drawn, pixels down to the lane's middle, its width
     "compute": (("compute", "hidden"), 21, 11),
     "hidden": (("hidden",), 33, 11),
     "exposed": (("exposed",), 33, 11),
@@ -26,7 +27,7 @@ BARS = {"hidden": 0.5, "exposed": 1.0, "skew": 1.0}  # their width, and skew is 
 
 
 def step_chart(chart: Mapping[str, Any], width: int) -> str:
-    """SVG: a device's name and below it its lanes, time from left to right."""
+    """SVG: the name of each device and below it its lanes, with time from left to right."""
     tall, wide = TALL * len(chart["lanes"]), width - 20
     axis = alt.Axis(tickCount=6, labelFlush=True, labelFontSize=SMALL, titleFontSize=SMALL)
     time = alt.Scale(domain=[0, chart["end"]], nice=False)
@@ -46,7 +47,7 @@ def step_chart(chart: Mapping[str, Any], width: int) -> str:
 
 
 def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide: float) -> str:
-    """One path for all parts of these kinds: a mark for each would make a page of megabytes."""
+    """One path for all parts of these kinds, because one mark per part would make a page of megabytes."""
     drawn: list[tuple[float, float]] = []
     for kind, start, stop in parts:
         if kind in kinds:
@@ -56,7 +57,7 @@ def _path(parts: Sequence[Sequence[Any]], kinds: Sequence[str], end: float, wide
 
 
 def hop_chart(chart: Mapping[str, Any], width: int) -> str:
-    """SVG: a bar a hop in the order in which they begin; what hides is narrow, what shows is broad, waiting hollow."""
+    """SVG: one bar per hop in the order in which they begin; hidden is narrow, exposed is broad, waiting is hollow."""
     room = width - 50
     wide = min(WIDEST_BAR, 0.8 * room / len(chart["names"]))
     hop = alt.X("hop:N", title="hop", sort=chart["names"], axis=alt.Axis(labelAngle=0, labelOverlap=True))

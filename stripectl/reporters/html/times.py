@@ -1,5 +1,5 @@
-"""Which plan is fastest: a bar for each plan, the fastest first, a chart for every workload and kind of hardware; of
-many plans the fastest. A plan that was measured and simulated has one row."""
+"""Times of plans: one bar per plan, the fastest first, one chart for every workload and kind of hardware; of many plans
+the fastest. A plan that was measured and simulated has one row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def of_run(shown: Sequence[Measurement]) -> dict[str, Any]:
 
 
 def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str, Any]:
-    """A chart of the fastest members, which have a workload in common; those of the strongest method first."""
+    """A chart of the fastest members, which share a workload; plans of the strongest method come first."""
     several = [m for m in members if m.devices > 1]
     alone, members = [m for m in members if several and m.devices == 1], measurement_set(several or members)
     twins = {id(m): simulation_of(m, members) for m in members}
@@ -67,7 +67,7 @@ def time_bars(title: str, members: Sequence[Measurement], most: int) -> dict[str
 
 
 def short_labels(members: Sequence[Measurement]) -> dict[int, str]:
-    """Names of plans by their `id`, without the kernel, the mesh and the tile where all plans have the same."""
+    """Names of plans by their `id`, without the kernel, the mesh and the tile where all plans share them."""
     plans = {id(m): m.plan for m in members}
     parts = {
         key: (plan.kernel, mesh_text(m.plan), options_text(m.plan))
@@ -99,7 +99,7 @@ def options_text(plan: Plan) -> str:
 
 
 def _alone(m: Measurement) -> str:
-    """One device, whose bar would leave the others no room."""
+    """A sentence about one device, whose bar would leave no room for the others."""
     return f"One device takes {duration(m.median_s)} ({m.method})."
 
 

@@ -1,5 +1,5 @@
-"""All workloads of a run in one matrix: lengths down, passes, models and targets across; a cell is the answer, its gain
-and how that is known, and leads to the details."""
+"""All workloads of a run in one matrix: lengths down; passes, models and targets across. A cell has the answer, its
+gain and its method, and links to the details."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +11,11 @@ from stripectl.results.labels import workload_label
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, times
 
-MAX_DETAILS = 25  # workloads that have details; of the others the matrix has the answer
+MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
 
 
 def workload_matrix(found: Sequence[Recommendation]) -> dict[str, Any] | None:
-    """The matrix of what is recommended, the workload that the run is about first; None where that is all."""
+    """The matrix of recommendations, the main workload of the run first; None where there is only one."""
     if len(found) < 2:
         return None
     works = [each.workload for each in found]
@@ -44,12 +44,12 @@ def workload_matrix(found: Sequence[Recommendation]) -> dict[str, Any] | None:
 
 
 def workload_anchor(at: int) -> str:
-    """The name in the page of the details of a workload."""
+    """The name of a workload's details in the page."""
     return f"w{at}"
 
 
 def shape_labels(works: Sequence[Workload], targets: Sequence[str]) -> list[str]:
-    """What tells each workload from others of its length and pass: the model or the shape, and the target."""
+    """The label that distinguishes each workload from others of its length and pass: model or shape, and target."""
     models = [f"model {work.model}" if work.model else f"{work.heads} heads of {work.head_dim}" for work in works]
     whole = [workload_label(replace(work, seq_len=works[0].seq_len)) for work in works]
     same_shape = len({work.without("seq_len", "passes", *MODEL_SIZES) for work in works}) == 1

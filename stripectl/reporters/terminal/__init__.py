@@ -1,1 +1,1 @@
-"""What a terminal shows: tables, cards, footnotes and progress."""
+"""Output on a terminal: tables, cards, footnotes and progress."""

@@ -1,4 +1,4 @@
-"""Which scheme wins at which length, in words and tables; the report shows the same."""
+"""The best scheme by length, in words and tables; the report shows the same."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from stripectl.util.units import NOTHING, duration, plural, times
 QUESTION = "Which scheme wins at which length?"
 COLUMNS: tuple[str, ...] = ("tokens", "winner", "plan", "time", "margin", "memory", "next", "refused")
 TEXT_COLUMNS = ("tokens", "winner", "plan", "margin", "next", "scheme")
-MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
-MAX_LEADERS = 3  # that are named; of more their number is said
+MIN_COLUMNS = 5  # columns that are shown on any screen
+MAX_LEADERS = 3  # that are named; of more, their number
 MAX_REASON_CHARACTERS = 100  # characters of a reason
-EVERY_SCHEME = "the best plan of every scheme is, with --mesh auto --refine"
-WHOLE = f"{UNSHARDED}: the sequence stays whole, and devices share out batch and heads alone"
+EVERY_SCHEME = "to do this for the best plan of every scheme, try --mesh auto --refine"
+WHOLE = f"{UNSHARDED}: each sequence stays on one device; devices share only batch and heads"
 
 
 def by_length_tables(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
-    """The contests of a run: an answer, the winner at every length, and every scheme beside it."""
+    """The comparisons of a run: an answer, the winner at every length, and every scheme at every length."""
     shown: list[Table | Text] = []
     for contest in schemes_by_length(measurements):
         tables = [winner_rows(contest), _matrix(contest, width)]
@@ -43,7 +43,7 @@ def by_length_tables(measurements: Iterable[Measurement], width: int) -> list[Ta
 
 
 def _matrix(contest: SchemesByLength, width: int) -> list[dict[str, str]]:
-    """Every scheme at every length; without times where those do not fit."""
+    """Every scheme at every length, without times where those do not fit."""
     for brief in (False, True):
         rows = [{"scheme": name} | matrix_row(contest, name, brief) for name in contest.schemes]
         if sum(max(len(row[column]) for row in rows) + 2 for column in rows[0]) <= width:
@@ -52,13 +52,13 @@ def _matrix(contest: SchemesByLength, width: int) -> list[dict[str, str]]:
 
 
 def workload_title(contest: SchemesByLength) -> str:
-    """The workload from its shortest to its longest length, and the target."""
+    """The workload with its shortest and its longest length, and the target."""
     first, last = (format_length(contest.lengths[at].seq_len) for at in (0, -1))
     return f"{workload_label(contest.workload, f'{first} to {last}')} on {contest.target}"
 
 
 def answer_line(contest: SchemesByLength) -> str:
-    """Who wins where, in a sentence; neighbouring lengths with the same answer together."""
+    """Which scheme wins where, in one sentence; neighbouring lengths with the same answer are merged."""
     said = []
     for leaders, group in itertools.groupby(contest.lengths, key=lambda each: each.leaders):
         said.append(f"{_named(leaders)} {at_lengths([each.seq_len for each in group])}")
@@ -75,14 +75,14 @@ def _named(leaders: Sequence[str]) -> str:
 
 
 def winner_rows(contest: SchemesByLength) -> list[dict[str, str]]:
-    """The winner at every length by column, without the columns of which nothing is known."""
+    """The winner at every length by column, without columns that have no value."""
     rows = [winner_row(each) for each in contest.lengths]
     known = [name for name in COLUMNS if any(row[name] != NOTHING for row in rows)]
     return [{name: row[name] for name in known} for row in rows]
 
 
 def winner_row(length: LengthResult) -> dict[str, str]:
-    """The winner at a length, who follows, and how many plans have no time."""
+    """The winner at a length, the next scheme, and the number of plans without a time."""
     cells = dict.fromkeys(COLUMNS, NOTHING)
     cells |= {"tokens": format_length(length.seq_len), "refused": str(sum(map(len, length.refused)))}
     if length.best is None:
@@ -91,19 +91,19 @@ def winner_row(length: LengthResult) -> dict[str, str]:
     cells |= {"winner": length.winner or NOTHING, "plan": plan_label(best), "memory": memory_cell(best)}
     cells["time"] = f"{spread_cell(best)} {method_mark(best)}"
     if name and (second := length.cells[name]).best:
-        cells |= {"margin": f"{margin_cell(second, best)} before {name}", "next": plan_label(second.best)}
+        cells |= {"margin": margin_cell(name, second, best), "next": plan_label(second.best)}
     return cells
 
 
-def margin_cell(second: SchemeResult, best: Measurement) -> str:
-    """How much longer the next scheme takes, and how that is known where the winner's time is known otherwise."""
+def margin_cell(name: str, second: SchemeResult, best: Measurement) -> str:
+    """How much longer the next scheme takes, and its method where it differs from the winner's."""
     assert second.ratio and second.best
     how = f" {method_mark(second.best)}" if second.best.method != best.method else ""
-    return f"{second.ratio - 1:.1%}{how}{', too close,' if second.close else ''}"
+    return f"{second.ratio - 1:.1%}{how} ahead of {name}{', too close' if second.close else ''}"
 
 
 def matrix_row(contest: SchemesByLength, scheme: str, brief: bool = False) -> dict[str, str]:
-    """A scheme at every length, by the length's name; `brief` leaves its time out."""
+    """A scheme at every length, by the length's name; `brief` omits its time."""
     row = {}
     for each in contest.lengths:
         standing, time, mark = cell_words(each, scheme)
@@ -112,7 +112,7 @@ def matrix_row(contest: SchemesByLength, scheme: str, brief: bool = False) -> di
 
 
 def cell_words(length: LengthResult, scheme: str) -> tuple[str, str, str]:
-    """(how the scheme stands to the winner, its time, the mark of the method)."""
+    """(the scheme's standing compared with the winner, its time, the mark of the method)."""
     cell = length.cells.get(scheme)
     if cell is None or cell.best is None:
         return cell.refused[0][0].status if cell and cell.refused else NOTHING, "", ""
@@ -125,24 +125,24 @@ def method_mark(m: Measurement) -> str:
 
 
 def legend(contest: SchemesByLength) -> str:
-    """What the figures and marks of the matrix mean."""
+    """The meaning of figures and marks in the matrix."""
     marks = (f"{MARKS[name]} {METHOD_WORDS.get(name, name)}" for name in _methods(contest))
     return f"1.05x: its time over the winner's, by the same method; tie: too close to tell; {', '.join(marks)}"
 
 
 def _methods(contest: SchemesByLength) -> list[str]:
-    """Those of the matrix, the strongest first."""
+    """The methods in the matrix, the strongest first."""
     used = {cell.best.method for each in contest.lengths for cell in each.cells.values() if cell.best}
     return [name for name in METHODS if name in used]
 
 
 def matrix_notes(contest: SchemesByLength) -> list[str]:
-    """What stands for no scheme, which cells a stronger method would change, and why plans have no time: those of a
-    scheme, and of all together."""
+    """The row that is not a scheme, cells that a stronger method could change, and why plans have no time: by scheme,
+    and for all schemes together."""
     said, (strongest, *weaker) = [WHOLE] * (UNSHARDED in contest.schemes), _methods(contest)
     for name in weaker:
         said.append(
-            f"{MARKS[name]} was not {strongest}, and may be slower when it is: {EVERY_SCHEME} {len(contest.schemes)}"
+            f"{MARKS[name]} was not {strongest}, and may be slower when it is; {EVERY_SCHEME} {len(contest.schemes)}"
         )
     for scheme in contest.schemes:
         cells = {each.seq_len: each.cells.get(scheme) for each in contest.lengths}
@@ -153,7 +153,7 @@ def matrix_notes(contest: SchemesByLength) -> list[str]:
 
 
 def _alike(refused: Mapping[int, Sequence[Sequence[Measurement]]]) -> dict[str, str]:
-    """The lengths at which plans have no time for the same reason, by that."""
+    """The lengths at which plans have no time for the same reason, by reason."""
     found: dict[str, list[str]] = {}
     for seq_len, groups in refused.items():
         found.setdefault(reason_of(groups), []).append(format_length(seq_len))
@@ -161,7 +161,7 @@ def _alike(refused: Mapping[int, Sequence[Sequence[Measurement]]]) -> dict[str, 
 
 
 def reason_of(groups: Sequence[Sequence[Measurement]]) -> str:
-    """How many plans have no time, and the first reason."""
+    """The number of plans without a time, and the first reason."""
     if not groups:
         return NOTHING
     count, reason = sum(map(len, groups)), groups[0][0].reason or "no reason was given"

@@ -1,4 +1,4 @@
-"""What stands under the tables of a terminal: what times stand on, the longest sequences, and what papers published."""
+"""Notes below the tables of a terminal: sources of times, longest sequences, and published values."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,15 +28,15 @@ TABLED = {
     CostOrigin.BUNDLES: "the compiler's bundles",
     CostOrigin.PUBLISHED: "published times",
 }
-MAX_NOTES = 3  # lines of a kind under a table
-MAX_REASONS = 6  # for which plans of a search were refused
+MAX_NOTES = 3  # lines of a kind below a table
+MAX_REASONS = 6  # of refused plans in a search
 PUBLISHED_TITLE = "training steps: striped over contiguous, compared with Brandon et al. 2023"
 PUBLISHED_COLUMNS = "TMS: the paper's bound; bound: of a layer, in whole tiles"
 PUBLISHED_WORDS = ("hardware", "model", "mesh", "method")
 
 
 def cost_source_notes(run: Run) -> list[Text]:
-    """A line for every set of tile costs that simulated times stand on: how good the fit is, and what a hop costs."""
+    """One line for each set of tile costs behind simulated times: the error of the fit, and the cost of a hop."""
     lines: dict[str, None] = {}
     for m in run.measurements:
         if m.cost_source is None:
@@ -51,7 +51,7 @@ def cost_source_notes(run: Run) -> list[Text]:
 
 
 def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str | None) -> Iterator[str]:
-    """What the time of a plan with such tiles stands on."""
+    """The source of the time of a plan with such tiles."""
     if known.source == CostOrigin.NONE:
         yield f"no time: {known.left_out}"
     hop = known.hop
@@ -67,7 +67,7 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
         yield f"tiles from the datasheet, {known.rate_is} {rate(known.flops_per_s, 'FLOP/s')}; {link}{why}"
     elif known.source == CostOrigin.FEW_LAYERS:
         few, many = known.layers_run
-        each = f"{duration(known.layer_s)} a layer"
+        each = f"{duration(known.layer_s)} per layer"
         yield f"steps of {known.layers} layers from {few} and {many} that ran interleaved: {each}"
     elif known.source in TABLED and known.forward:
         of = "" if known.source == CostOrigin.PUBLISHED else f" ({known.made_by or compiler})"
@@ -76,15 +76,15 @@ def _cost_lines(known: CostSource, plan: Plan, tile: str | None, compiler: str |
         near = f", from the nearest entry ({known.interpolated_from})" if known.interpolated_from else ""
         whole, boundary = duration(known.forward.whole_s), duration(known.forward.boundary_s)
         tiles = f"tiles of {tile} by {TABLED[known.source]}{of}{table}{at}{near}"
-        yield f"{tiles}: forward {whole} whole, {boundary} at a boundary; {link}{why}"
+        yield f"{tiles}: forward {whole} per whole tile, {boundary} per boundary tile; {link}{why}"
         for each in known.disagrees:
             figures = f"{each.program_cycles:,.0f} cycles in its program, {each.table_cycles:,.0f} in the table"
             yield f"{plan}: a {each.tile} tile, {each.passes}: {figures}"
 
 
 def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
-    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many with
-    the same reason the first."""
+    """Predictions that break a bound, and plans that are faster than a reader expects, with the reason; of many plans
+    with one reason only the first."""
     broken, faster, run = list[str](), list[str](), measurement_set(measurements)
     for m in run:
         if why := why_implausible(m, run):
@@ -102,7 +102,8 @@ def plausibility_notes(measurements: Sequence[Measurement]) -> list[Text]:
 
 
 def memory_notes(measurements: Sequence[Measurement]) -> list[Text]:
-    """Of every workload that no plan of the run fits, the plan that needs least, and how many devices it takes."""
+    """For each workload that fits with no plan: the plan that needs least memory, and the devices that would be
+    enough."""
     groups: dict[Any, list[Measurement]] = {}
     for m in measurements:
         groups.setdefault((m.workload, m.target), []).append(m)
@@ -140,8 +141,8 @@ def search_notes(found: Iterable[SearchTable]) -> list[Text]:
 
 
 def pass_rule_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """For every inference whose plans pass queries and pass K/V: which the published rule chooses, from what, and how
-    the two compare here, on the fastest mesh that has both."""
+    """For each inference with plans that pass queries and plans that pass K/V: the choice of the published rule, with
+    its inputs, and the comparison of the two here, on the fastest mesh that has both."""
     groups: dict[Any, dict[Any, dict[str, Measurement]]] = {}
     for m in sorted((m for m in measurements if m.median_s), key=lambda m: m.median_s or 0.0):
         plan = m.plan
@@ -174,11 +175,11 @@ def _rule(best: Mapping[str, Measurement]) -> str:
 
 
 def exchange_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """Which way to bring states of linear attention round wins where."""
+    """The better way to exchange states of linear attention, by length."""
     return [Text(f"states  {line}") for line in chain_and_gather(measurements)]
 
 
-MAX_PACKING_PLANS = 10  # of a packing's line, the most even first
+MAX_PACKING_PLANS = 10  # in the line about packing, the most even first
 
 
 def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
@@ -199,7 +200,7 @@ def packing_notes(measurements: Iterable[Measurement]) -> list[Text]:
 
 
 def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
-    """A line for every plan whose longest sequence was sought, and the paper's formulas beside it."""
+    """One line for each plan whose longest sequence was searched, with the paper's formulas."""
     lines: list[Text] = []
     for m in measurements:
         found = m.compiled_program and m.compiled_program.longest
@@ -208,7 +209,7 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
         length, plan = m.workload.seq_len, m.plan
         lines += [
             Text(
-                f"longest {format_length(length)} tokens ({length}), {length // plan.sequence_devices} a device",
+                f"longest {format_length(length)} tokens ({length}), {length // plan.sequence_devices} per device",
                 style="bold",
             )
             + Text(f": {plan_label(m)} {m.workload.passes}"),
@@ -217,12 +218,14 @@ def max_length_notes(measurements: Iterable[Measurement]) -> list[Text]:
         if m.hbm_bytes:
             formulas = formula_lengths(m.workload, plan.sequence_devices, m.hbm_bytes).items()
             shown = ", ".join(f"{name} {value / 2**10:,.0f}k" for name, value in formulas)
-            lines.append(Text(f"        by formula, activations of a layer alone (arXiv:2310.01889, Table 1): {shown}"))
+            lines.append(
+                Text(f"        by formula, activations of one layer only (arXiv:2310.01889, Table 1): {shown}")
+            )
     return lines
 
 
 def published_comparison_rows(measurements: Iterable[Measurement]) -> list[dict[str, str]]:
-    """Speed-ups of whole training steps beside those that a paper published, by column."""
+    """Speed-ups of whole training steps compared with a paper's, by column."""
     return [
         {
             **{"hardware": each.hardware, "model": each.model, "mesh": each.mesh},
@@ -239,7 +242,7 @@ def published_comparison_rows(measurements: Iterable[Measurement]) -> list[dict[
 
 
 def published_said(measurements: Iterable[Measurement]) -> str:
-    """How far off they are together, and what the columns are."""
+    """The overall error, and the meaning of the columns."""
     errors = [each.error for each in published_comparisons(measurements) if each.error is not None]
     if not errors:
         return PUBLISHED_COLUMNS
@@ -248,7 +251,7 @@ def published_said(measurements: Iterable[Measurement]) -> str:
 
 
 def beside_published(measurements: Iterable[Measurement], width: int) -> list[Table | Text]:
-    """The same as a table, where there are any."""
+    """The comparison as a table, where there is any."""
     cells = published_comparison_rows(measurements := list(measurements))
     if not cells:
         return []

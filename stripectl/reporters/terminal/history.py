@@ -1,4 +1,4 @@
-"""What a terminal shows of a history: a row a series, or of few series a row a run."""
+"""A history on a terminal: one row per series, or for a few series one row per run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,8 +17,8 @@ BARS = "▁▂▃▄▅▆▇█"
 BREAK = "│"  # between two levels
 MAX_TREND_CHARACTERS = 32  # characters of a drawn series
 MAX_ROWS, MIN_ROWS = 40, 5  # series of all tables, and of a table
-DETAILED = 4  # series that a row a run is shown of, where a plan was asked for
-MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
+DETAILED = 4  # series with one row per run, where a plan was asked for
+MIN_COLUMNS = 5  # columns that are shown on any screen
 COLUMNS = ("plan", "pass", "method", "latest", "last change", "runs", "trend", "place")
 TEXT_COLUMNS = ("plan", "pass", "method", "last change", "trend", "place", "date", "commit", "what is new", "run")
 
@@ -40,7 +40,7 @@ def history_parts(every: Sequence[Series], width: int, narrowed: bool) -> Iterat
 
 
 def _table(members: Sequence[Series], width: int, most: int) -> Iterator[Table | Text]:
-    """A row a series; of more than `most` those that changed last."""
+    """One row per series; of more than `most`, the series that changed last."""
     shown = members if len(members) <= most else sorted(members, key=_last_change_s, reverse=True)[:most]
     places = {series.place for series in shown if series.place}
     columns = COLUMNS if len(places) > 1 else COLUMNS[:-1]
@@ -49,11 +49,13 @@ def _table(members: Sequence[Series], width: int, most: int) -> Iterator[Table |
         yield Text(f"  {printable(*places)}", style="dim")
     if left := len(members) - len(shown):
         changed = sum(bool(series.changes) for series in members) - sum(bool(series.changes) for series in shown)
-        yield Text(f"  {left} more series, {changed} with a change: narrow them down by --plan, --pass or --method.")
+        yield Text(
+            f"  {left} more series, {changed} with a change. To see them, narrow with --plan, --pass or --method."
+        )
 
 
 def _last_change_s(series: Series) -> float:
-    """When it was; 0 for what did not change."""
+    """The time of the last change; 0 for a series without a change."""
     return moment(series.points[series.changes[-1].at].run).timestamp() if series.changes else 0.0
 
 
@@ -99,7 +101,7 @@ def _detail(series: Series, width: int) -> Iterator[Table | Text]:
 
 
 def trend(series: Series) -> str:
-    """The series as bars from its lowest to its highest value, of a long one the newest, with breaks at changes."""
+    """The series as bars from its lowest to its highest value, for a long series the newest, with breaks at changes."""
     low, high = series.span
     steps = (len(BARS) - 1) / (high - low or 1.0)
     drawn = ["".join(BARS[round((value - low) * steps)] for value in level.values) for level in series.levels]

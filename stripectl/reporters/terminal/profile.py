@@ -1,4 +1,4 @@
-"""What a terminal shows of a profile: devices, hops, mesh axes, operations, and a step drawn in characters."""
+"""A profile on a terminal: devices, hops, mesh axes, operations, and a step drawn in characters."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -26,14 +26,14 @@ from stripectl.util.units import duration
 
 SIGNS = {"compute": "█", "hidden": "▓", "exposed": "░", "skew": "~", "idle": "·"}
 NARROW, WIDE = 20, 100  # characters of a drawn step
-MIN_COLUMNS = 3  # columns of a table that are shown however narrow the screen is
+MIN_COLUMNS = 3  # columns of a table that are shown on any screen
 SHOWN_HOPS, SHOWN_OPERATIONS = 16, 5
 
 
 def profile_parts(
     profile: Profile, title: str, width: int, predicted: float | None = None, median_s: float | None = None
 ) -> Iterator[Table | Text]:
-    """A profile, part by part; where it says nothing, why."""
+    """A profile, part by part, or the reason why it shows nothing."""
     yield Text(title, style="bold")
     said = profile_summary(profile, predicted)
     if not profile.devices:
@@ -41,7 +41,7 @@ def profile_parts(
         return
     yield Text(f"  {profile_source(profile, median_s)}; {said}")
     yield narrowed_table(DEVICES, map(device_cells, profile.devices), width)
-    yield Text("exposed holds the skew within hops; skew holds the wait at the end of a step too", style="dim")
+    yield Text("exposed includes the skew within hops; skew also includes the wait at the end of a step", style="dim")
     yield from drawn_timeline(profile, width)
     if profile.hops:
         yield from hop_table(profile, width)
@@ -54,7 +54,7 @@ def profile_parts(
 
 
 def hop_table(profile: Profile, width: int) -> Iterator[Table | Text]:
-    """A row for each hop, on the device where most of it is exposed."""
+    """One row per hop, on the device with its largest exposed time."""
     shown = profile.hops[:SHOWN_HOPS]
     yield narrowed_table(HOPS, (hop_cells(hop, profile.devices) for hop in shown), width)
     left = len(profile.hops) - len(shown) + int(profile.hops_left_out or 0)
@@ -63,7 +63,7 @@ def hop_table(profile: Profile, width: int) -> Iterator[Table | Text]:
 
 
 def drawn_timeline(profile: Profile, width: int) -> Iterator[Text]:
-    """A step of every device, a line each."""
+    """A step on every device, one line each."""
     timeline = profile.timeline
     if not timeline or not timeline.end_s:
         return
@@ -78,5 +78,5 @@ def drawn_timeline(profile: Profile, width: int) -> Iterator[Text]:
 
 
 def narrowed_table(names: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Table:
-    """With as many columns as fit, never a number cut."""
+    """A table with as many columns as fit, without cutting a number."""
     return fitted_table(names, [dict(zip(names, row, strict=True)) for row in rows], width, MIN_COLUMNS, TEXT_COLUMNS)

@@ -1,4 +1,4 @@
-"""The recommendation on a terminal: a card as wide as the screen, plain lines where it is piped."""
+"""The recommendation on a terminal: a card as wide as the screen, or plain lines where it is piped."""
 
 import textwrap
 
@@ -16,17 +16,17 @@ from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import times, with_interval
 
 MAX_OTHER_WORKLOADS = 8  # other workloads of the run that get a line
-MAX_PANEL_COLUMNS = 130  # columns of a card, however wide the screen is: longer lines are hard to read
+MAX_PANEL_COLUMNS = 130  # columns of a card, even on a wider screen, because longer lines are hard to read
 LABEL = 12  # columns of the longest label, and the space after it
 
 
 def has_choice(found: Recommendation | None) -> bool:
-    """Whether there were plans to choose from."""
+    """Whether there were several plans to choose from."""
     return found is not None and any(each.runner_up for each in found.every)
 
 
 def recommendation_panel(found: Recommendation, width: int, where: str) -> RenderableType:
-    """The card of a recommendation; `where` names the file that holds what to use."""
+    """The card of a recommendation; `where` names the file with the snippets."""
     title, titles = panel_title(found), ", ".join(each.title for each in (found.use or {}).values())
     told = [*panel_rows(found), ("use", f"{titles}: {where}"), *other_workload_rows(found)]
     if width >= UNLIMITED_COLUMNS:
@@ -47,7 +47,7 @@ def panel_title(found: Recommendation) -> str:
 
 
 def other_workload_label(other: Recommendation, found: Recommendation) -> str:
-    """What tells another workload of the run from the one that the card is about."""
+    """The label that distinguishes another workload of the run from the card's."""
     own, first = other.workload, found.workload
     shapes = [each.without("seq_len", "passes", *MODEL_SIZES) for each in (own, first)]
     if other.target == found.target and shapes[0] == shapes[1]:

@@ -1,4 +1,4 @@
-"""What a terminal shows: a run as a table, and progress."""
+"""A run as a table on a terminal, and progress."""
 
 import math
 import re
@@ -32,24 +32,24 @@ from stripectl.results.run import Run
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate, times, with_interval
 
 UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing is cut
-PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress that is no bar, and before the first
+PLAIN_EVERY_S, PLAIN_AFTER_S = 10.0, 2.0  # between lines of progress without a bar, and before the first line
 
 
 def console(*, stderr: bool = False, wide: bool = False) -> Console:
-    """A console as wide as what it writes to; what is piped, or asked to be `wide`, is never wrapped or cut."""
+    """A console as wide as its output; piped or `wide` output is never wrapped or cut."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() and not wide else UNLIMITED_COLUMNS
     return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
 
 def path_text(path: Path, screen: Console) -> Text:
-    """A path, which a terminal that can opens as a link."""
+    """A path, which a terminal opens as a link if it can."""
     uri = path.resolve().as_uri()
     return Text(str(path), style=f"link {uri}" if screen.is_terminal else "")
 
 
 def speedup_cell(m: Measurement) -> str:
-    """Value, interval and, where the interval holds 1, the word for it."""
+    """The value, its interval and, where the interval contains 1, the word for it."""
     if not m.speedup:
         return "base" if m.status == "ok" and m.median_s and m.devices > 1 else NOTHING
     text = times(m.speedup.value)
@@ -78,17 +78,17 @@ def spread_cell(m: Measurement) -> str:
 COLUMNS = ("plan", "pass", "method", "time", "speed-up", "bound", "vs one", "tiles", "sent", "per device", "MFU")
 PAIR_COLUMNS = ("simulation",)
 COMPILED_COLUMNS = ("memory", "hidden")
-MAX_REFUSED_ROWS = 3  # that have a row and a line each
-NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is no plan
-MIN_COLUMNS = 5  # columns that are shown however narrow the screen is
+MAX_REFUSED_ROWS = 3  # refused plans that have a row and a line each
+NO_AXIS = re.compile(r"(?P<scheme>\w+) has no axis (?P<axis>\w+);")  # a combination of a grid that is not a plan
+MIN_COLUMNS = 5  # columns that are shown on any screen
 TEXT_COLUMNS = ("plan", "pass", "method", "speed-up")
 MARKS = {"measured": "●", "compiled": "■", "simulated": "◇"}  # beside a number where there is no room for the word
 
 
 def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
-    """A table for every workload, all passes in one, the fastest plans of each pass first, with as many columns as
-    fit. Without `every` plan: the best one of each scheme, and the plan that speed-ups are over. The simulation of a
-    measured plan is a column, not a row."""
+    """One table per workload, with all passes, the fastest plans of each pass first, and as many columns as fit.
+    Without `every`: only the best plan of each scheme, and the baseline of speed-ups. The simulation of a measured plan
+    is a column, not a row."""
     measurements = with_speedups(run.measurements)
     twins = {id(simulation_of(m, measurements)) for m in measurements}
     groups: dict[tuple[str, str], list[Measurement]] = {}
@@ -104,7 +104,7 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
         listed = sorted(told.others(members), key=_by_pass_and_time)
         rows = listed if every else best_of_schemes(listed)
         cells = [measurement_row(m, measurements) for m in rows]
-        if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as of a CPU
+        if all(each["MFU"] == NOTHING for each in cells):  # no peak is published, as for CPUs
             columns.remove("MFU")
         made = fitted_table(columns, cells, width)
         lacking = [name for name in columns if name not in [column.header for column in made.columns]]
@@ -117,14 +117,14 @@ def run_tables(run: Run, width: int, every: bool = True) -> list[Table | Text]:
 
 
 def _by_pass_and_time(m: Measurement) -> tuple[int, int, float]:
-    """Passes in their order, the strongest method first, the fastest first; plans without a time last."""
+    """A sort key: passes in their order, the strongest method first, the fastest first, plans without a time last."""
     passes = PASSES.index(m.workload.passes) if m.workload.passes in PASSES else len(PASSES)
     return passes, METHODS.index(m.method) if m.method in METHODS else len(METHODS), m.median_s or math.inf
 
 
 def best_of_schemes(listed: Sequence[Measurement]) -> list[Measurement]:
-    """Of plans in order the first of each pass, method, target and scheme, those that speed-ups are over, and all that
-    failed."""
+    """From plans in order: the first of each pass, method, target and scheme, the baselines of speed-ups, and all
+    failed plans."""
     over = {(m.workload, m.method, m.speedup.over) for m in listed if m.speedup}
     seen, found = set[Hashable](), list[Measurement]()
     for m in listed:
@@ -143,7 +143,7 @@ def fitted_table(
     words: Sequence[str] = TEXT_COLUMNS,
     wrapping: Sequence[str] = ("plan",),
 ) -> Table:
-    """The table with its last columns left out until it fits; the first ones stay, and some may wrap."""
+    """The table without its last columns, as many as do not fit; the first columns stay, and some may wrap."""
     needs = {name: max([len(name), *(len(cells[name]) for cells in rows)]) + 2 for name in columns}
     kept = list(columns)
     while sum(needs[name] for name in kept) > width and len(kept) > least:
@@ -158,7 +158,7 @@ def fitted_table(
 
 
 def memory_cell(m: Measurement) -> str:
-    """What a device needs of what it has."""
+    """The memory that a device needs, of the memory that it has."""
     return (
         nbytes(m.peak_bytes)
         if not m.peak_bytes or not m.hbm_bytes
@@ -167,7 +167,7 @@ def memory_cell(m: Measurement) -> str:
 
 
 def hidden_cell(m: Measurement) -> str:
-    """The share of communication beside compute."""
+    """The hidden share of communication."""
     return f"{m.overlap.ratio:.0%}" if m.overlap and m.overlap.ratio is not None else NOTHING
 
 
@@ -196,19 +196,19 @@ def measurement_row(m: Measurement, run: Sequence[Measurement]) -> dict[str, str
 
 
 class Refusals(NamedTuple):
-    """Plans without a time: each by itself, and many that were refused alike together."""
+    """Plans without a time: single plans, and groups that were refused for one reason."""
 
     alone: list[Measurement]
     groups: list[list[Measurement]]
 
     def others(self, members: Iterable[Measurement]) -> list[Measurement]:
-        """The members that have a row of their own."""
+        """The members that have their own row."""
         together = {id(m) for those in self.groups for m in those}
         return [m for m in members if id(m) not in together]
 
 
 def refusals(members: Iterable[Measurement]) -> Refusals:
-    """Those of a table, together where their reasons differ in numbers only."""
+    """The plans of a table that have no time, grouped where their reasons differ only in numbers."""
     same = [those for those in refusals_and_failures(members) if those[0].status == "refused"]
     many = [those for those in same if len(those) > MAX_REFUSED_ROWS and not NO_AXIS.match(those[0].reason or "")]
     no_axis = [m for those in same if NO_AXIS.match(those[0].reason or "") for m in those]
@@ -218,7 +218,7 @@ def refusals(members: Iterable[Measurement]) -> Refusals:
 
 
 def refusal_lines(told: Refusals) -> list[Text]:
-    """A line for each plan or group."""
+    """One line for each plan or group."""
     style = {"refused": "yellow"}
     alone = [(m.status, f"{m.plan} {m.workload.passes}: {m.reason}") for m in told.alone]
     groups = [("refused", refused_group(those)) for those in told.groups]
@@ -226,7 +226,7 @@ def refusal_lines(told: Refusals) -> list[Text]:
 
 
 def refused_group(those: Sequence[Measurement]) -> str:
-    """Plans that were refused for one reason; those of a grid that have no such axis, by scheme and axis."""
+    """Plans that were refused for one reason; combinations of a grid without such an axis, by scheme and axis."""
     lacking = [NO_AXIS.match(m.reason or "") for m in those]
     if not all(lacking):
         return f"{refused_alike(those)} {those[0].workload.passes}: {those[0].reason}"
@@ -235,12 +235,12 @@ def refused_group(those: Sequence[Measurement]) -> str:
 
 
 def refused_alike(those: Sequence[Measurement]) -> str:
-    """Plans that were refused for the same reason, by the first of them."""
+    """Plans that were refused for one reason, named by the first of them."""
     return f"{plural(len(those), 'plan')}, as {those[0].plan}"
 
 
 class ProgressDisplay:
-    """Progress on stderr: a bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+    """Progress on stderr: a bar on a terminal, a line from time to time elsewhere, nothing when quiet."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
@@ -270,7 +270,7 @@ class ProgressDisplay:
             self.bar.stop()
 
     def say(self, now: str, done: int, total: int) -> None:
-        """What runs now, how many steps are done, how many there are."""
+        """Show the current step, the number of steps done, and of all steps."""
         if self.bar:
             if done == 0:  # another kind of step, which takes another time
                 self.bar.reset(self.task)

@@ -12,11 +12,11 @@ from stripectl.hardware.profile import format_shape
 from stripectl.hardware.target import Target
 from stripectl.util.units import duration, plural, rate
 
-MAX_HOSTS = 8  # hosts whose devices are shown; --json has them all
+MAX_HOSTS = 8  # hosts whose devices are shown; --json shows all of them
 
 
 def topology_header(target: Target, here: int) -> Iterator[str]:
-    """What the target is: devices, hosts, and how its axes close."""
+    """A description of the target: devices, hosts, and how its axes close."""
     sold = f" ({target.cloud_name} each)" if target.slices > 1 else f" ({target.cloud_name})"
     kind = f" of {target.hardware.device_kinds[0]}" if target.hardware.device_kinds else ""
     hosts = plural(target.hosts, "host")
@@ -28,13 +28,13 @@ def topology_header(target: Target, here: int) -> Iterator[str]:
         yield f"links    any of {target.slice_devices} devices {'of a node ' * (target.slices > 1)}reaches any other"
         return
     cores = target.hardware.devices_per_chip
-    several = f", {cores} devices a chip" if cores > 1 else ""
+    several = f", {cores} devices per chip" if cores > 1 else ""
     yield f"chips    {format_shape(target.shape)}, hosts of {format_shape(target.host_shape)}{several}"
-    yield f"links    {2 * len(target.shape)} a chip, one to each side on each axis; wraps around: {wrap_text(target)}"
+    yield f"links    {2 * len(target.shape)} per chip, two on each axis; wraps around: {wrap_text(target)}"
 
 
 def wrap_text(target: Target) -> str:
-    """Which axes of a slice lead from their end back to their start."""
+    """The axes of a slice with a link from their end back to their start."""
     if all(target.wrap):
         return "all axes"
     found = [f"axis {axis} of {target.shape[axis]}" for axis, closed in enumerate(target.wrap) if closed]
@@ -56,18 +56,18 @@ def device_lines(target: Target) -> Iterator[str]:
         where = f"slice {members[0][0] // each} " if target.slices > 1 else ""
         yield f"  {where}host {host:<4} {numbers:>9}   {'  '.join(dict.fromkeys(place for _, place in members))}"
     if len(hosts) > MAX_HOSTS:
-        yield f"  and {len(hosts) - MAX_HOSTS} hosts more: --json has them all"
+        yield f"  and {len(hosts) - MAX_HOSTS} more hosts; --json shows all of them"
 
 
-def hop_path_rows(wiring: MeshPlacement) -> Iterator[str]:
-    """A sentence for each axis of the mesh: what its hops cross, and what that costs."""
-    yield f"mesh     {','.join(f'{axis}={size}' for axis, size in wiring.mesh) or 'one device'}"
-    for axis, size in wiring.mesh:
-        yield f"  {axis}={size}: {'; '.join(path_phrases(wiring, wiring.forward[axis]))}"
+def hop_path_rows(placement: MeshPlacement) -> Iterator[str]:
+    """One sentence for each axis of the mesh: the links that its hops cross, and their cost."""
+    yield f"mesh     {','.join(f'{axis}={size}' for axis, size in placement.mesh) or 'one device'}"
+    for axis, size in placement.mesh:
+        yield f"  {axis}={size}: {'; '.join(path_phrases(placement, placement.forward[axis]))}"
 
 
-def path_phrases(wiring: MeshPlacement, crossed: HopPath) -> Iterator[str]:
-    target, size = wiring.target, len(crossed.links)
+def path_phrases(placement: MeshPlacement, crossed: HopPath) -> Iterator[str]:
+    target, size = placement.target, len(crossed.links)
     hardware, what = target.hardware, "nodes" if target.hardware.kind == "gpu" else "slices"
     over, links = int(crossed.network.sum()), crossed.links[~crossed.network]
     if over:
@@ -83,7 +83,7 @@ def path_phrases(wiring: MeshPlacement, crossed: HopPath) -> Iterator[str]:
 
 
 def slice_path(target: Target, crossed: HopPath, open_ended: bool) -> str:
-    """What the hops within a slice cross."""
+    """The links that the hops within a slice cross."""
     links = crossed.links[~crossed.network]
     last = int(links[-1])
     count = "the others are" if open_ended else "every hop is"
@@ -92,37 +92,40 @@ def slice_path(target: Target, crossed: HopPath, open_ended: bool) -> str:
     if links.max() == 0:
         return f"{count} between the cores of a chip"
     if links.max() == 1:
-        home = "by a wrap-around link" if crossed.wrapped.any() else "without a wrap-around link"
+        home = "over a wrap-around link" if crossed.wrapped.any() else "without a wrap-around link"
         said = [
             f"{count} one link",
             "or none between cores of a chip" * bool(links.min() == 0),
-            f"home {home}" * (not open_ended),
+            f"the last hop returns {home}" * (not open_ended),
         ]
         return ", ".join(filter(None, said))
     if links[:-1].max(initial=0) <= 1 and not open_ended:
         latency_s, lacking = target.hardware.figure("hop_latency_s"), "cycle" if any(target.wrap) else "wrap-around"
         more = duration((last - 1) * latency_s if latency_s else None)
-        return f"one link each, but no {lacking}: the hop home crosses {last} links, {more} more than the others"
+        return (
+            f"one link each, but there is no {lacking}: the last hop crosses {last} links, {more} more than the others"
+        )
     return f"hops cross {links.min()} to {links.max()} links" if links.min() < links.max() else f"{last} links each"
 
 
-def slowest_hop_rate(wiring: MeshPlacement) -> float | None:
-    """Bytes/s of the slowest hop that keys and values take, a link's where they take none; None if nobody says."""
+def slowest_hop_rate(placement: MeshPlacement) -> float | None:
+    """Bytes/s of the slowest hop of keys and values, a link's rate where there is no hop; None where it is unknown."""
     try:
-        hops = wiring.hop_costs
+        hops = placement.hop_costs
     except BadInput:
         return None
-    rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in wiring.mesh if axis in SEQUENCE_AXES]
-    return min(rates, default=wiring.target.hardware.figure("link_bytes_per_s_one_way"))
+    rates = [float(hops[axis].bytes_per_s[0].min()) for axis, _ in placement.mesh if axis in SEQUENCE_AXES]
+    return min(rates, default=placement.target.hardware.figure("link_bytes_per_s_one_way"))
 
 
-def topology_json(wiring: MeshPlacement) -> dict[str, Any]:
-    """All of it: `order` lists devices in the order of the mesh; hops are by the place of the axis that they leave."""
-    target, hardware = wiring.target, wiring.target.hardware
+def topology_json(placement: MeshPlacement) -> dict[str, Any]:
+    """Everything: `order` lists devices in the order of the mesh; hops are listed by the place of the axis they
+    leave."""
+    target, hardware = placement.target, placement.target.hardware
     try:
         hops = {
             axis: {name: each.tolist() for name, each in hop._asdict().items()}
-            for axis, hop in wiring.hop_costs.items()
+            for axis, hop in placement.hop_costs.items()
         }
     except BadInput:
         hops = {}
@@ -139,14 +142,14 @@ def topology_json(wiring: MeshPlacement) -> dict[str, Any]:
             name: {"value": value, "source": hardware.sources[name]} for name, value in hardware.figures.items()
         },
         "positions": [position._asdict() for position in target.positions],
-        "mesh": dict(wiring.mesh),
-        "order": list(wiring.order),
+        "mesh": dict(placement.mesh),
+        "order": list(placement.order),
         "axes": {
             axis: {
-                "onward": {name: np.asarray(each).tolist() for name, each in wiring.forward[axis]._asdict().items()},
-                "back": {name: np.asarray(each).tolist() for name, each in wiring.backward[axis]._asdict().items()},
+                "onward": {name: np.asarray(each).tolist() for name, each in placement.forward[axis]._asdict().items()},
+                "back": {name: np.asarray(each).tolist() for name, each in placement.backward[axis]._asdict().items()},
                 "hops": hops.get(axis),
             }
-            for axis, _ in wiring.mesh
+            for axis, _ in placement.mesh
         },
     }

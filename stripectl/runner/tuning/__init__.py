@@ -1,1 +1,1 @@
-"""Searches tiles: which to try, what judges them, and for how long."""
+"""Tile searches: the candidates, their evaluators, and the search strategies."""

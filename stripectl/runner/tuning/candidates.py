@@ -1,4 +1,4 @@
-"""Which tiles a search may try for a plan: measurements to be made, the kernel's default first, refused ones with their
+"""The candidates of a tile search for a plan: cases with the kernel's default first, and refused cases with their
 reason."""
 
 from collections.abc import Mapping, Sequence
@@ -21,28 +21,28 @@ from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
 
 DEFAULT_COMPILED_TILES = 8
-MATMULS = {"forward": 2.0, "backward": 5.0}  # of a tile
+MATMULS = {"forward": 2.0, "backward": 5.0}  # per tile
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileSearch:
-    """What `tune-tiles` is asked: a request whose plans have tiles to be found, and how to look for them.
-    `refine_count` candidates are compiled where the target is not here."""
+    """The request of `tune-tiles`: plans whose tiles are to be found, and how to search them. `refine_count` candidates
+    are compiled where the target is not available here."""
 
     request: Request = field(default_factory=lambda: Request(workloads=(), plans=()))
-    tiles: Sequence[Tile] = ()  # none: those of the kernel and the block
+    tiles: Sequence[Tile] = ()  # empty: the tiles of the kernel and the block
     strategy: str = "race"
     refine_count: int = DEFAULT_COMPILED_TILES
 
     @classmethod
     def of(cls, options: RequestOptions, strategy: str) -> "TileSearch":
-        """The search that options ask for.
+        """The search that the options describe.
 
         Raises:
-            BadInput: an option is wrong, or the length is to be found too.
+            BadInput: an option is wrong, or the length is `max`.
         """
         if options.seqlen.strip() == "max":
-            raise BadInput("cannot search tiles for --seqlen max because each length has other tiles. Try 256k.")
+            raise BadInput("cannot search tiles for --seqlen max because each length has different tiles. Try 256k.")
         tiles = tuple(dict.fromkeys(map(parse_tile, options.tile.split(",")))) if options.tile else ()
         request, count = parse_request(replace(options, tile=None)), options.refine or DEFAULT_COMPILED_TILES
         return cls(request=request, tiles=tiles, strategy=strategy, refine_count=count)
@@ -51,7 +51,7 @@ class TileSearch:
 def forward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place
 ) -> list[Measurement]:
-    """The forward pass of the workload with every tile; one refused case where the plan itself cannot run."""
+    """The forward pass of the workload with every tile; one refused case where the plan cannot run at all."""
     forward, kind = replace(workload, passes="forward"), place.target.hardware.kind
     bare = replace(plan, tile=None, backward=None)
     if why_refused(bare, forward, place.target.hardware, place.target.devices):
@@ -63,7 +63,7 @@ def forward_cases(
 def backward_cases(
     tuning: TileSearch, workload: Workload, plan: Plan, flags: Mapping[str, str], place: LocalTarget, tile: Tile
 ) -> list[Measurement]:
-    """Both passes with the tile of the forward pass settled, and every tile of the backward pass."""
+    """Both passes with the chosen tile of the forward pass, and every tile of the backward pass."""
     both, kind = replace(workload, passes="forward-backward"), place.target.hardware.kind
     tiles = [plan.backward] if plan.backward else tuning.tiles or tiles_for(plan, both, kind)
     plans = (replace(plan, tile=tile, backward=None if own == tile else own) for own in tiles)
@@ -71,15 +71,15 @@ def backward_cases(
 
 
 def why_not_run(prior_s: Sequence[float], index: int) -> str:
-    """Why a search left a candidate out, by what arithmetic says of all of them."""
+    """Why a search did not run a candidate, from the priors of all candidates."""
     worse = prior_s[index] / min(prior_s)
     if worse > HOPELESS:
-        return f"not run: its tiles compute {worse:.1f} times the scores that another's do."
-    return "not run: the budget was spent before its turn. Give it more by --time-budget."
+        return f"not run: its tiles compute {worse:.1f} times as many scores as the best candidate's."
+    return "not run: the time budget was spent first. Try a longer --time-budget."
 
 
 def work_of(case: Measurement, weights: Mapping[str, float] = MATMULS) -> float:
-    """Scores that the slowest device computes, dead ones in its tiles included, each as often as its pass weighs."""
+    """Scores that the slowest device computes, with dead scores in its tiles, weighted by the pass."""
     plan = case.plan
 
     def cost(passes: str) -> TileCost:

@@ -1,5 +1,5 @@
-"""Four ways to judge the tiles of a plan: it runs here, its tiles are timed here, it is compiled, or simulated on
-paper."""
+"""Four ways to evaluate the tiles of a plan: it runs here, its tiles are timed here, it is compiled, or it is simulated
+from the datasheet."""
 
 import contextlib
 import math
@@ -20,21 +20,21 @@ from stripectl.runner.tuning.tile_timing import TileArms, TimedTiles
 from stripectl.workers.worker_group import WorkerError
 
 SearchStream = Generator[Measurement, None, list[Measurement]]
-FINALISTS = 2  # that get a whole calibration, besides the kernel's default
-COMPILE_WITHIN = 1.25  # times the best time from a datasheet: what is slower there is not compiled
-TIE_WITHIN = 1.05  # times the best simulated time: no faster tile is known than the default
+FINALISTS = 2  # candidates that get a full calibration, in addition to the kernel's default
+COMPILE_WITHIN = 1.25  # times the best time from a datasheet: slower candidates are not compiled
+TIE_WITHIN = 1.05  # times the best simulated time: a candidate within it is not known to be slower
 
 
 class TileEvaluator(Protocol):
-    """Judges candidates of one plan that differ in the tile of one pass."""
+    """Evaluates candidates of one plan that differ in the tile of one pass."""
 
     def search(self, cases: Sequence[Measurement], passes: str) -> SearchStream:
-        """Measurements as they are made; returns those that it stands by, fastest first."""
+        """Measurements as they are made; returns the final candidates, fastest first."""
         ...
 
 
 def by_time(made: Sequence[Measurement]) -> list[Measurement]:
-    """By their time, those without one last; of equals the first stays first."""
+    """Sorted by time, candidates without a time last; ties keep their order."""
     ok = [m for m in made if m.status == "ok"]
     return sorted(ok, key=lambda m: m.median_s or math.inf)
 
@@ -42,7 +42,8 @@ def by_time(made: Sequence[Measurement]) -> list[Measurement]:
 def default_among_ties_first(
     ranked: list[Measurement], default: Measurement, usual: Tile, passes: str
 ) -> list[Measurement]:
-    """First, of those that are about as fast as any, the default, else the one whose tile is the nearest to `usual`."""
+    """The candidates with one moved to the front: among those about as fast as the best, the default, or else the
+    candidate whose tile is nearest to `usual`."""
     close = [m for m in ranked if (m.median_s or math.inf) <= TIE_WITHIN * (ranked[0].median_s or math.inf)]
     if not close:
         return ranked
@@ -57,7 +58,7 @@ def tile_of(case: Measurement, passes: str) -> Tile:
 def measurements_of_search(
     steps: Search, count: int, row: Callable[[int], Measurement]
 ) -> Generator[Measurement, None, SearchOutcome]:
-    """The measurement of each candidate that a search tells something of, and in the end of those it never ran."""
+    """The measurement of each candidate about which a search learns something, and at the end of those it never ran."""
     told = set[int]()
     while True:
         try:
@@ -70,7 +71,7 @@ def measurements_of_search(
 
 @dataclass
 class RunPlans:
-    """Plans run here: short runs of all, whole ones of the best."""
+    """Runs plans here: short runs of all candidates, full runs of the best."""
 
     tuning: TileSearch
     place: LocalTarget
@@ -85,14 +86,15 @@ class RunPlans:
         steps = STRATEGIES[self.tuning.strategy](field, request.sampling.min_samples, self.budget_s)
         outcome = yield from measurements_of_search(steps, len(cases), field.to_measurement)
         if workers.workers:
-            with contextlib.suppress(WorkerError):  # nothing is asked of them any more
+            with contextlib.suppress(WorkerError):  # no request follows
                 workers.ask("release")
         return [field.to_measurement(index) for index in outcome.left]
 
 
 @dataclass
 class TimeTiles:
-    """Tiles are timed here on a block, plans simulated from them; the best again after a whole calibration."""
+    """Times tiles here on a block, and simulates plans from them; the best candidates again after a full
+    calibration."""
 
     tuning: TileSearch
     place: LocalTarget
@@ -124,7 +126,7 @@ class TimeTiles:
         return plans.to_measurement(index, hop, self.place.target.hardware.overlaps)
 
     def calibrated(self, case: Measurement, coarse: Measurement) -> Measurement:
-        """The candidate simulated from a whole calibration of its tiles, with what they were first timed at."""
+        """The candidate simulated from a full calibration of its tiles, with their first timings."""
         known = next((m for m in self.tuning.request.previous if m.identity == case.identity), None)
         if known and known.cost_source and known.cost_source.forward:
             return known
@@ -136,7 +138,8 @@ class TimeTiles:
 
 @dataclass
 class CompilePlans:
-    """A few are compiled: the default, then what is nearest to the best so far, unless slow by the datasheet."""
+    """Compiles a few candidates: the default, then the nearest to the best so far, except those slow by the
+    datasheet."""
 
     tuning: TileSearch
     on_paper: Backend
@@ -165,7 +168,7 @@ class CompilePlans:
         return by_time(made)
 
     def next_of(self, cases: Sequence[Measurement], passes: str, left: Sequence[int], best: Measurement | None) -> int:
-        """The default first, then the tile nearest to the best so far, by the logarithms of its sides."""
+        """The default first, then the tile nearest to the best so far, in the logarithms of its sides."""
         if best is None:
             return left[0]
         around = tile_of(best, passes)
@@ -179,8 +182,8 @@ def tile_covers(large: Tile, small: Tile) -> bool:
 
 @dataclass
 class DatasheetOnly:
-    """All are simulated from the table of the machine, or from its datasheet, which hardly tells tiles apart: the
-    default stays unless it is slow, else the tile that is nearest to the kernel's."""
+    """Simulates all candidates from the machine's table, or from its datasheet, which hardly distinguishes tiles: the
+    default stays unless it is slow, and then the tile nearest to the kernel's is chosen."""
 
     simulated: Backend
     kind: str  # of hardware

@@ -1,4 +1,4 @@
-"""Whole plans, run where their devices are, for a search to ask of: short runs first, then whole ones."""
+"""Plans that run on their devices, as the arms of a search: short runs first, then full runs."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
 
 class PlanArms:
-    """Plans that run here. A short run is of one key/value group a device: cost is linear in heads and batch. The run
-    that warms up is the first of them; where the workload is no more than that, the others count as whole ones."""
+    """Plans that run here. A short run has one key/value group per device, because cost is linear in heads and batch.
+    The warm-up run is the first short run; where the workload is no larger than that, short runs count as full runs."""
 
     def __init__(self, devices: WorkerGroup, cases: Sequence[Measurement], effort: SamplingOptions, say: Say) -> None:
         self.devices, self.effort, self.say = devices, effort, say
@@ -25,11 +25,9 @@ class PlanArms:
             SamplingState(cut_to_a_group(each.measurement)[0], f"short {i}", []) for i, each in enumerate(self.cases)
         ]
         self.prior_s = [work_of(case) for case in cases]
-        self.shorts_s: list[list[float]] = [[] for _ in cases]  # what they say of a whole run
-        self.known_s: list[list[float]] = [
-            [] for _ in cases
-        ]  # of a run that is resumed, to be taken before any is made
-        self.kept_s: list[list[float]] = [[] for _ in cases]  # short runs that are whole ones
+        self.shorts_s: list[list[float]] = [[] for _ in cases]  # short runs, scaled to a full run
+        self.known_s: list[list[float]] = [[] for _ in cases]  # of a resumed run, used before any new run
+        self.kept_s: list[list[float]] = [[] for _ in cases]  # short runs that are full runs
         self.known_whole_s: list[list[float]] = [[] for _ in cases]
         self.spent_s, self.ready = 0.0, dict[str, SamplingState]()
 
@@ -55,7 +53,7 @@ class PlanArms:
         return seconds
 
     def _whole_as_short(self, index: int) -> float | None:
-        """The run that warms up, then whole runs, which are kept for when those are asked for."""
+        """The warm-up run, then full runs, which are kept for later requests."""
         if self.shorts_s[index]:
             if (seconds := self.pull_full(index)) is not None:
                 self.kept_s[index].append(self.cases[index].samples_s.pop())
@@ -85,7 +83,7 @@ class PlanArms:
         return seconds
 
     def _warm(self, case: SamplingState) -> float | None:
-        """Seconds of the run that warms up."""
+        """Seconds of the warm-up run."""
         self._make_ready(case)
         return case.warmup_s if case.is_active else None
 
@@ -98,7 +96,7 @@ class PlanArms:
             return None
 
     def _make_ready(self, case: SamplingState) -> None:
-        """Prepare it; where the workers were lost, what had been prepared is prepared again when it is asked for."""
+        """Prepare the plan; where the workers were lost, other plans are prepared again when they are needed."""
         if not self.devices.workers:
             self.ready.clear()
         if case.is_active and case.key not in self.ready:
@@ -109,7 +107,7 @@ class PlanArms:
                 self.ready[case.key] = case
 
     def resume(self, done: Mapping[tuple[str, ...], Measurement]) -> None:
-        """Take what was found before in place of running it again."""
+        """Use earlier results instead of running again."""
         for index, case in enumerate(self.cases):
             known = done.get(case.measurement.identity)
             if not known or known.status != "ok":
@@ -121,7 +119,7 @@ class PlanArms:
                 case.measurement = replace(known, method="measured", samples_s=(), median_s=None, ci95_s=None)
 
     def to_measurement(self, index: int) -> Measurement:
-        """What is known of a candidate, from before too: measured, or simulated from its short run."""
+        """The latest result of a candidate: measured, or simulated from its short run."""
         case, shorts_s = self.cases[index], [*self.shorts_s[index], *self.known_s[index]]
         case = replace(case, samples_s=[*case.samples_s, *self.known_whole_s[index]])
         cut, times = cut_to_a_group(case.measurement)
@@ -134,7 +132,7 @@ class PlanArms:
 
 
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:
-    """(the case with one key/value group and one sequence a device, how many times as much the whole is)."""
+    """(the case with one key/value group and one sequence per device, the factor by which the full case is larger)."""
     plan, work = case.plan, case.workload
     kv_heads, batch = min_kv_heads(work, plan), plan.product(axes_of(plan, query_sharding(work, plan))[0])
     short = replace(work, heads=kv_heads * (work.heads // work.kv_heads), kv_heads=kv_heads, batch=batch, model=None)

@@ -1,8 +1,8 @@
 """Searches the tiles of plans, each by the strongest method that its target and the budget allow.
 
-Forward tiles come first, then those of the backward pass beside the best of them. Where the devices of a plan are here
-it runs; where only their like is, tiles are timed here and plans simulated from them, the best after a whole
-calibration; for a machine that is not here a few are compiled, or all are simulated from its datasheet.
+Forward tiles come first, then backward tiles with the best forward tile. A plan whose devices are here runs; where one
+device of their kind is here, tiles are timed and plans simulated from them, the best after a full calibration; for any
+other target a few plans are compiled, or all are simulated from its datasheet.
 """
 
 import itertools
@@ -37,18 +37,18 @@ from stripectl.util import disk_cache
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
-RUNS = 60  # of the forward pass of the default plan, about what a race of both passes takes
+RUNS = 60  # of the forward pass of the default plan: about as long as a race of both passes
 
 TilesWanted = tuple[Workload, list[str], Plan, Mapping[str, str]]
 
 
 def tune(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> Iterator[Event]:
-    """Measurements as they are made; one of the same workload, plan, target and flags stands in the place of an
-    earlier one. Notices say that all are from the cache, and the plans of steps whose layers are of two kinds.
+    """Measurements as they are made; a measurement replaces an earlier one of the same workload, plan, target and
+    flags. Notices report that the results are cached, and the plans of training steps of hybrid models.
 
     Raises:
         BadInput: nothing is left to try.
-        Missing: the target is not here and was to be measured, or its compiler is not and it was to be compiled for.
+        Missing: a target that should be measured is not available here, or the compiler that it needs is not installed.
     """
     with LocalBackends(tuning.request, say, cluster) as backends:
         yield from with_devices_found(backends, run_tuning(tuning, backends))
@@ -62,7 +62,7 @@ def run_tuning(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
     known = disk_cache.load(key) if request.use_cache and not request.previous else None
     cached = isinstance(known, list)
     if cached:
-        yield Notice("from the cache: the same was tuned before, with the same versions and flags (--no-cache: anew)")
+        yield Notice("from the cache of an earlier search with the same versions and flags (--no-cache: search again)")
     made: dict[tuple[str, ...], Measurement] = {}
     stored = (Final(Measurement.from_json(each)) for each in known) if cached else ()
     for event in stored if cached else with_best_mesh(tuning, backends):
@@ -76,8 +76,8 @@ def run_tuning(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
 
 
 def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator[Plan]:
-    """The plan of every training step whose layers are of two kinds: the fastest of linear layers, and of softmax ones
-    the fastest on the same mesh."""
+    """The plan of every training step of a hybrid model: the fastest for linear layers, and for softmax layers the
+    fastest on the same mesh."""
     by_work = {ranking.workload: [m.plan for m in ranking.rivals] for ranking in rankings(made)}
     steps = (workload for workload in request.workloads if len(workload.kinds) > 1)
     for workload, plan in itertools.product(steps, request.plans):
@@ -95,7 +95,7 @@ def join_hybrid_plans(request: Request, made: Sequence[Measurement]) -> Iterator
 
 
 def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Event]:
-    """Where every mesh is asked for, first the meshes with the default tile; then the tiles on the best of them."""
+    """If every mesh is requested, first the meshes with the default tile, then the tiles on the best of them."""
     request, place, made = tuning.request, backends.place, list[Measurement]()
     without_baseline = replace(request, baseline=False)
     for workload in request.workloads if request.every_mesh else ():
@@ -113,7 +113,7 @@ def with_best_mesh(tuning: TileSearch, backends: LocalBackends) -> Iterator[Even
 
 
 def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """All that a tuning depends on."""
+    """Everything that affects a tuning."""
     request, around = tuning.request, environment([])
     effort = request.sampling
     return {
@@ -132,7 +132,7 @@ def tuning_key(tuning: TileSearch, place: LocalTarget, found: Sequence[Mapping[s
 
 
 def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None) -> list[Measurement]:
-    """The candidates of the forward pass, or of the backward pass beside the default tile, refused ones among them."""
+    """The candidates of the forward pass, or of the backward pass with the default tile, including refused ones."""
     with LocalBackends(tuning.request, say, cluster) as backends:
         place = backends.place
         tuning, made = replace(tuning, request=tuning.request.resolve_for(place)), list[Measurement]()
@@ -148,8 +148,8 @@ def dry_run_tuning(tuning: TileSearch, say: Say, cluster: Cluster | None = None)
 
 
 def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]:
-    """(workload of the forward pass, passes asked for, plan with its mesh, flags) of each search. The tiles of a
-    training step are those of its attention, of layers of two kinds those of each."""
+    """(workload of the forward pass, requested passes, plan with its mesh, flags) of each search. The tiles of a
+    training step belong to its attention; a hybrid model has tiles for each kind of layer."""
     found: dict[Any, TilesWanted] = {}
     for workload, plan, flags in itertools.product(request.workloads, request.plans, request.flags):
         own = "forward-backward" if workload.passes == STEP else workload.passes
@@ -164,7 +164,7 @@ def tile_searches(request: Request, place: LocalTarget) -> Iterator[TilesWanted]
 
 @dataclass
 class TileSearches:
-    """The searches of a command, and the ways that they share."""
+    """The searches of a command, and the evaluators that they share."""
 
     tuning: TileSearch
     backends: LocalBackends
@@ -189,7 +189,7 @@ class TileSearches:
                 first = next(case for case in forward if case.status == "ok")
                 tile, usual = (each.plan.tiles["forward"] for each in (ranked[0], first))
                 yield from search(way, backward_cases(self.tuning, shape, plan, flags, self.place, tile), "backward")
-                if tile != usual:  # what a gain is over
+                if tile != usual:  # the baseline of a gain
                     default = backward_cases(self.tuning, shape, plan, flags, self.place, usual)[:1]
                     yield from search(way, default, "backward")
 
@@ -199,11 +199,11 @@ class TileSearches:
 
     @property
     def budget_s(self) -> float:
-        """Of one pass of one plan."""
+        """The budget for one pass of one plan."""
         return self.tuning.request.sampling.budget_s / sum(len(passes) for _, passes, _, _ in self.wanted)
 
     def evaluator(self, cases: Sequence[Measurement]) -> TileEvaluator:
-        """How the candidates of a plan are judged."""
+        """The evaluator for the candidates of a plan."""
         request, place, first = self.tuning.request, self.place, next(case for case in cases if case.status == "ok")
         here = 0 < first.devices <= place.here
         if compiling(request, place):
@@ -218,17 +218,17 @@ class TileSearches:
         return DatasheetOnly(self.backends.simulated(place), place.target.hardware.kind)
 
     def fits(self, first: Measurement) -> bool:
-        """Whether a race of plans like this one is done within its budget, by what its tile takes on a block."""
+        """Whether a race of plans like this one fits its budget, by the time of its tile on a block."""
         plans = TileArms(self.timed.tiles, [first], "forward")
         return plans.pull_short(0) is not None and RUNS * (self.timed.row(plans, 0).median_s or 0.0) <= self.budget_s
 
     @cached_property
     def timed(self) -> TimeTiles:
-        """One for all plans: tiles are timed once."""
+        """One evaluator for all plans, so that tiles are timed once."""
         return TimeTiles(self.tuning, self.place, self.backends.devices, self.budget_s)
 
 
 def search(way: TileEvaluator, cases: Sequence[Measurement], passes: str) -> SearchStream:
-    """Refused candidates as they are, the others by the way; those that it stands by, fastest first."""
+    """Refused candidates unchanged, the others by the evaluator; returns its final candidates, fastest first."""
     yield from (case for case in cases if case.status != "ok")
     return (yield from way.search([case for case in cases if case.status == "ok"], passes))

@@ -1,6 +1,6 @@
-"""Tiles, timed here on a block of scores, for a search to ask of.
+"""Tiles timed here on a block of scores, as the arms of a search.
 
-What they cost does not depend on scheme or layout, so each is timed once, and plans are simulated from it.
+Their cost does not depend on scheme or layout, so each is timed once, and plans are simulated from it.
 """
 
 import math
@@ -28,14 +28,14 @@ BAND = "whole"  # long shards have few boundary tiles
 
 @dataclass
 class TimedTiles:
-    """Tiles timed here on one block of scores, once for every plan that asks for them, whatever its layout."""
+    """Tiles timed here on one block of scores, once for all plans that need them, whatever their layout."""
 
     devices: DevicePool
     place: LocalTarget
     say: Say
     samples_s: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, WorkerError] = field(default_factory=dict)
-    ready: tuple[int, set[str]] = (0, set())  # of which start of the workers, and what they have prepared
+    ready: tuple[int, set[str]] = (0, set())  # the number of the workers' start, and the blocks that they have prepared
 
     def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
         rows = block_of(kernel, tile).rows
@@ -69,14 +69,14 @@ class TimedTiles:
         return None if key in self.failed else known[nth]
 
     def cost(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> TileCost:
-        """Of a tile of one head, by the median of what was timed: whatever its kind."""
+        """The cost of a tile of one head, by the median of its timings, for every kind of tile."""
         seconds, block = self.known(workload, kernel, tile, passes), block_of(kernel, tile)
         tiles = float(block_tile_count(block, tile, kernel).computed) * (workload.heads // workload.kv_heads)
         each = sorted(seconds)[len(seconds) // 2] / tiles if seconds else 0.0
         return TileCost(each, each)
 
     def resume(self, done: Iterable[Measurement]) -> None:
-        """Take what was timed before in place of timing it again."""
+        """Use earlier timings instead of timing again."""
         for m in done:
             plan = m.plan
             for passes, seconds in ((m.cost_source and m.cost_source.coarse) or {}).items():
@@ -85,13 +85,13 @@ class TimedTiles:
 
 
 def block_of(kernel: str, tile: Tile) -> CalibrationBlock:
-    """The block that a tile is first timed on; it holds whole tiles where the kernel needs that."""
+    """The block on which a tile is first timed; it holds whole tiles where the kernel needs them."""
     step = math.lcm(*tile) if kernels[kernel].tile_multiple > 1 else 1
     return CalibrationBlock(-(-max(BLOCK_ROWS, *tile) // step) * step, BAND)
 
 
 class TileArms:
-    """One pass of a plan: what a block of a candidate's tile takes, for as many scores as the plan computes."""
+    """One pass of a plan: the time of a block with a candidate's tile, scaled to the scores that the plan computes."""
 
     def __init__(self, tiles: TimedTiles, cases: Sequence[Measurement], passes: str) -> None:
         self.tiles, self.cases, self.passes = tiles, cases, passes
@@ -119,7 +119,7 @@ class TileArms:
         return seconds / scores * self.prior_s[index]
 
     def to_measurement(self, index: int, hop: tuple[float, float] | None, overlaps: bool) -> Measurement:
-        """The candidate simulated from what its block took."""
+        """The candidate simulated from the time of its block."""
         case, plan = self.cases[index], self.plans[index]
         found, costs = dict[str, tuple[float, ...]](), dict[str, TileCost]()
         for passes, tile in plan.tiles.items():

@@ -46,12 +46,12 @@ def live(bands: list[MaskBlock], queries: int, keys: int) -> np.ndarray:
 @pytest.mark.parametrize("starts", STARTS, ids=len)
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_a_pair_keeps_what_the_mask_and_the_documents_keep(name: str, window, starts, parts: int) -> None:
-    pairing = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
+    sharding = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
     whole = visible_keys(SEQ_LEN, SEQ_LEN, window, starts)
-    queries, keys = (order.reshape(SHARDS, -1) for order in pairing.orders())
+    queries, keys = (order.reshape(SHARDS, -1) for order in sharding.orders())
     documents, each = document_lookup(starts, SEQ_LEN), ROWS // parts
     for me, src, part in np.ndindex(SHARDS, SHARDS, parts):
-        bands = pairing.bands(me, src, (part, parts), documents)
+        bands = sharding.bands(me, src, (part, parts), documents)
         expected = whole[np.ix_(queries[me], keys[src][part * each : (part + 1) * each])]
         assert (live(bands, ROWS, each) == expected).all()
         assert count_pairs(bands) == expected.sum()
@@ -69,13 +69,13 @@ BEHIND = [  # queries that are not dealt need neighbours as far apart as those o
 @pytest.mark.parametrize(("name", "queries", "dealt"), BEHIND)
 def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -> None:
     rows = queries // SHARDS if dealt else queries
-    pairing = SequenceSharding(layouts[name], window, SHARDS, ROWS, rows, dealt)
+    sharding = SequenceSharding(layouts[name], window, SHARDS, ROWS, rows, dealt)
     whole = visible_keys(queries, SEQ_LEN, window)
-    order, keys = pairing.orders()
+    order, keys = sharding.orders()
     order = order.reshape(SHARDS if dealt else 1, -1)
     for me, src in np.ndindex(len(order), SHARDS):
         expected = whole[np.ix_(order[me], keys.reshape(SHARDS, -1)[src])]
-        assert (live(pairing.bands(me, src), rows, ROWS) == expected).all()
+        assert (live(sharding.bands(me, src), rows, ROWS) == expected).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,15 +87,15 @@ def test_queries_behind_a_prefix(name: str, window, queries: int, dealt: bool) -
 )
 def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: Tile) -> None:
     """A tile with a live score is computed, and one that is called whole has no other."""
-    pairing, documents = (
+    sharding, documents = (
         SequenceSharding.square(layouts[name], window, SHARDS, ROWS),
         document_lookup(np.array([0, *sorted(edges)]), SEQ_LEN),
     )
     me, src = np.arange(SHARDS), (np.arange(SHARDS) + 1) % SHARDS
-    together = count_tiles(pairing.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
+    together = count_tiles(sharding.bands(me, src, documents=documents, rows=tile_ends(tile)), tile)
     for device in range(SHARDS):
-        bands = pairing.bands(device, src[device], documents=documents)
-        counted = count_tiles(pairing.bands(device, src[device], documents=documents, rows=tile_ends(tile)), tile)
+        bands = sharding.bands(device, src[device], documents=documents)
+        counted = count_tiles(sharding.bands(device, src[device], documents=documents, rows=tile_ends(tile)), tile)
         assert [np.broadcast_to(kind, SHARDS)[device] for kind in together] == list(counted)
         any_live = all_live = 0
         for band in bands:
@@ -123,5 +123,5 @@ def test_tiles_by_kind_with_documents(name: str, window, edges: set[int], tile: 
     ],
 )
 def test_rounds_end_with_the_last_that_anybody_needs(name: str, window, onward: int, back: int) -> None:
-    pairing = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
-    assert (pairing.rounds(), pairing.rounds(-1)) == (onward, back)
+    sharding = SequenceSharding.square(layouts[name], window, SHARDS, ROWS)
+    assert (sharding.rounds(), sharding.rounds(-1)) == (onward, back)

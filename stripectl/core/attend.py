@@ -1,0 +1,177 @@
+"""Attention between two shards, as schemes call it, without JAX: a kernel that is bound to a layout and to tiles.
+
+A scheme asks for the smallest protocol that it needs: `Attend` is enough for every ring. `execute` implements all of
+them with a kernel, `simulate` with clocks; a new implementation can begin with `Attend`.
+
+Arrays are (batch, heads, rows, head_dim). `me` is the shard of the queries and `src` the shard of the keys and values.
+A state is what queries know of the keys that they have attended to so far, and starts as `empty`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stripectl.core.comm import Array, Index
+
+
+class Attend(Protocol):
+    """The part that every scheme needs. A `kv` that is the i-th of n equal parts of its shard's rows comes with
+    part=(i, n)."""
+
+    def rounds(self, by: int = 1) -> int:
+        """The number of rounds until no device has a live score left. K/V travel forward (1) or backward (-1)."""
+        ...
+
+    def empty(self, q: Array) -> Array:
+        """The state of queries that have not attended to any key."""
+        ...
+
+    def query(self, q: Array) -> Array:
+        """Queries that stay on their device in all rounds. Where the backward pass is the transpose, their gradient is
+        then accumulated in float32 and not in the dtype of q."""
+        ...
+
+    def __call__(
+        self, q: Array, kv: Array, me: Index, src: Index, *, into: Array, part: tuple[int, int] = ...
+    ) -> Array:
+        """The state `into` after the queries q have also attended to kv."""
+        ...
+
+    def backward(
+        self, saved: Array, kv: Array, me: Index, src: Index, *, into: Array, part: tuple[int, int] = ...
+    ) -> tuple[Array, Array]:
+        """(`into` plus this pair's dq, this pair's dkv), from what the forward pass saved and the cotangent."""
+        ...
+
+    def zeros(self, saved: Array) -> Array:
+        """The dq of queries that have not attended to any key."""
+        ...
+
+    def add(self, a: Array, b: Array) -> Array:
+        """The sum of two contributions to dkv, or to dq."""
+        ...
+
+
+class RowsAttend(Attend, Protocol):
+    """For schemes that send or compute a shard's rows in parts."""
+
+    def split(self, kv: Array, parts: int) -> Sequence[Array]:
+        """kv in equal parts of its rows."""
+        ...
+
+    def join(self, parts: Sequence[Array]) -> Array:
+        """The inverse of `split`."""
+        ...
+
+    def rotate_rows(self, x: Array, parts: int, places: Index) -> Array:
+        """x with its rows in equal parts, each moved by `places` parts, the last parts to the front."""
+        ...
+
+
+class PartialAttend(Attend, Protocol):
+    """For schemes that combine the results of several devices."""
+
+    def partial(self, q: Array, state: Array) -> Array:
+        """A state in a form to be sent: the output in the dtype of q, and the log-sum-exp."""
+        ...
+
+    def merge(self, state: Array, partial: Array) -> Array:
+        """The state after the queries have also attended to the keys of a partial result."""
+        ...
+
+    def maximum(self, state: Array) -> Array:
+        """The largest score of every query."""
+        ...
+
+    def rescale(self, state: Array, maximum: Array) -> Array:
+        """A state in a form that can be summed over devices, once all of them use the same maximum."""
+        ...
+
+    def from_sum(self, summed: Array, maximum: Array) -> Array:
+        """The state of such a sum."""
+        ...
+
+
+class HeadsAttend(Protocol):
+    """For schemes that distribute heads over devices."""
+
+    def repeat_kv_heads(self, kv: Array, heads: int) -> Array:
+        """kv with at least `heads` heads: where it has fewer, each is repeated equally often."""
+        ...
+
+    def take_heads(self, x: Array, index: Index, parts: int) -> Array:
+        """The heads of part `index` of `parts` equal parts."""
+        ...
+
+    def scatter_heads(self, x: Array, index: Index, parts: int) -> Array:
+        """x as part `index` of `parts` parts of the heads, with zeros for the other heads."""
+        ...
+
+
+class ScoresAttend(Attend, Protocol):
+    """For schemes that hold whole scores in memory. Their kernel is of the family `scores`."""
+
+    def scores(self, q: Array, k: Array, me: Index, src: Index) -> Array:
+        """Every score of q with k."""
+        ...
+
+    def weights(self, q: Array, scores: Sequence[Array]) -> tuple[list[Array], Array]:
+        """(softmax weights over all scores, not yet divided by their sum, the state of the queries before any value
+        is added)."""
+        ...
+
+    def weigh(self, weights: Array, v: Array, me: Index, src: Index, *, into: Array) -> Array:
+        """The state `into` after the values v have been added with their weights."""
+        ...
+
+
+class LinearAttend(Attend, Protocol):
+    """For linear attention, where the keys and values of a shard sum to one state per key/value head."""
+
+    @property
+    def sees_future(self) -> bool:
+        """Whether queries attend to keys after them."""
+        ...
+
+    def local_part(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+        """The state `into` after the queries q have also attended to kv of their own shard, for the i-th of n parts of
+        the heads."""
+        ...
+
+    def local_part_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
+        """`into` plus the dq of such a part."""
+        ...
+
+    def keys_backward(self, saved: Array, kv: Array, me: Index) -> Array:
+        """The dkv that the shard's own queries contribute."""
+        ...
+
+    def state(self, kv: Array) -> Array:
+        """The state that the keys of a shard sum up to."""
+        ...
+
+    def advance_state(self, state: Array, own: Array) -> Array:
+        """The state after a shard: the state before it, decayed by the shard's tokens, plus the shard's own."""
+        ...
+
+    def state_before(self, states: Array, me: Index, by: int = 1) -> Array:
+        """The sum of the stacked states of all shards before `me`, or after it with by=-1; with a full mask the sum of
+        all other shards."""
+        ...
+
+    def apply(self, q: Array, before: Array, *, into: Array) -> Array:
+        """The state `into` after the queries have also attended to all keys before their shard."""
+        ...
+
+    def saved_state(self, saved: Array) -> Array | None:
+        """The argument `before` of `apply`; None where the plan keeps no states for the backward pass."""
+        ...
+
+    def dstate(self, saved: Array, kv: Array) -> Array:
+        """The gradient that the queries of a shard give the state before it."""
+        ...
+
+    def state_backward(
+        self, saved: Array, kv: Array, before: Array, behind: Array, *, into: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """(dq, dkv) with the contributions of the state before a shard and of the gradient of the state after it."""
+        ...

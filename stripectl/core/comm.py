@@ -1,0 +1,60 @@
+"""Communication between the devices of a mesh, as schemes call it, without JAX.
+
+`execute` implements it with JAX's collectives, `simulate` with clocks.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+Array = Any  # a JAX array or, in a simulation, a shape and the time at which it is ready
+Index = Any  # an int, a tracer or, in a simulation, a vector over devices
+HEADS, ROWS, ELEMENTS = 1, 2, 3  # dimensions of (batch, heads, rows, head_dim)
+
+
+class Comm(Protocol):
+    """Collectives along a named axis of the mesh. They take and return pytrees. `what` names the content of a
+    transfer: profiles distinguish transfers by this name."""
+
+    @property
+    def parts(self) -> int:
+        """The number of parts in which the plan gathers."""
+        ...
+
+    def size(self, axis: str) -> int: ...
+
+    def index(self, axis: str) -> Index: ...
+
+    def shift(
+        self, x: Array, axis: str, what: str = "", by: int = 1, senders: Callable[[int], bool] | None = None
+    ) -> Array:
+        """Send x to the device `by` places further round the ring and receive from the device as many places before.
+        With `senders`, the other devices send nothing, and a device that receives nothing gets zeros."""
+        ...
+
+    def all_gather(self, x: Array, axis: str, what: str = "", join: int | None = None) -> Array:
+        """The x of every device, stacked along a new leading dimension, or concatenated along the dimension `join`."""
+        ...
+
+    def all_to_all(self, x: Array, axis: str, what: str = "", *, split: int, join: int) -> Array:
+        """Cut x along the dimension `split`, one part per device; concatenate the received parts along `join`."""
+        ...
+
+    def reduce_scatter(self, x: Array, axis: str, what: str = "", *, split: int) -> Array:
+        """The sum over devices, cut along a dimension: each device keeps its own part."""
+        ...
+
+    def reduce(self, x: Array, axis: str, what: str = "", *, by: Literal["sum", "max"]) -> Array:
+        """The sum or the maximum over devices, on all of them."""
+        ...
+
+    def select(self, stacked: Array, index: Index) -> Array:
+        """One block of a stack."""
+        ...
+
+    def where(self, condition: Index, x: Array, y: Array) -> Array:
+        """x on the devices for which the condition holds, y on the others."""
+        ...
+
+    def loop(self, first: int, last: int, body: Callable[[Index, Array], Array], state: Array) -> Array:
+        """`state = body(i, state)` for i in [first, last), rolled or unrolled by the plan."""
+        ...
