@@ -15,14 +15,8 @@ from stripectl.core.method import METHODS
 from stripectl.core.plan import Plan
 from stripectl.core.workload import PASSES, STEP, Workload
 from stripectl.hardware.target import TargetName
-from stripectl.results.measurement import (
-    Measurement,
-    flags_text,
-    measurement_set,
-    ratio_interval,
-    simulation_error,
-    simulation_of,
-)
+from stripectl.results.measurement import Measurement, flags_text, measurement_set, simulation_error, simulation_of
+from stripectl.statistics.intervals import ratio_interval
 
 MIN_MARGIN = 0.01  # between plans that did not run: predictions cannot distinguish closer plans
 

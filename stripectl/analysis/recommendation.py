@@ -33,7 +33,6 @@ from stripectl.results.measurement import (
     attention_bound,
     flags_text,
     over_one_device,
-    ratio_interval,
     refusals_and_failures,
     simulation_of,
     with_speedups,
@@ -42,6 +41,7 @@ from stripectl.results.noise import disturbances
 from stripectl.results.recommendation import Confidence, ReachedBound, Recommendation, RefusedPlans
 from stripectl.results.run import Run
 from stripectl.simulate.cost_model import PARTS
+from stripectl.statistics.intervals import ratio_interval
 
 MAX_REASON_CHARACTERS = 200  # characters of the reason of a refused plan
 

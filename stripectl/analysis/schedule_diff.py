@@ -8,16 +8,15 @@ the same time, computes more tiles, needs more memory, copies more, or is predic
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from stripectl.errors import BadInput
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.measurement import Measurement
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, nbytes
 
-Verdict = Literal["WORSE", "BETTER", "SAME", "MISSING"]
-FAILURES = ("WORSE", "MISSING")
 MORE_IS_BETTER = ("fits", "predicted overlap")
 
 
@@ -87,7 +86,7 @@ def facts_without_base(run: Run) -> Mapping[Any, Measurement]:
 def compare_values(was: Measurement, now: Measurement | None, threshold: float) -> Iterator[ScheduleFact]:
     """The facts of a plan in either run; where it does not fit, no other fact is known."""
     if now is None:
-        yield ScheduleFact(was, was, "fits", 1, None, "MISSING")
+        yield ScheduleFact(was, was, "fits", 1, None, Verdict.MISSING)
         return
     before, after = schedule_facts(was), schedule_facts(now)
     for name in dict.fromkeys((*before, *after)) if after["fits"] else ("fits",):
@@ -97,8 +96,8 @@ def compare_values(was: Measurement, now: Measurement | None, threshold: float) 
 
 def fact_verdict(name: str, was: float | None, now: float | None, threshold: float) -> Verdict:
     if was is None or now is None or abs(now - was) <= threshold * abs(was):
-        return "SAME"
-    return "BETTER" if (now > was) == (name in MORE_IS_BETTER) else "WORSE"
+        return Verdict.UNCHANGED
+    return Verdict.IMPROVED if (now > was) == (name in MORE_IS_BETTER) else Verdict.REGRESSED
 
 
 def schedule_facts(m: Measurement) -> dict[str, float | None]:

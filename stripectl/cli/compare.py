@@ -47,7 +47,7 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
     """Compare two runs: verdicts, and an exit code for CI.
 
     BASE and NEW are run.json files, plain or compressed, folders of runs, or reports. Exit code 1: a measurement is
-    significantly slower or worse, broken, or missing from NEW. In GitHub Actions the table is also in the step's
+    significantly slower or worse, failed in NEW, or missing from it. In GitHub Actions the table is also in the step's
     summary.
 
     \b
@@ -79,12 +79,12 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
     told = (
         found.rows
         if len(found.rows) <= MAX_SCREEN_ROWS
-        else [row for row in found.rows if "SAME" not in row][:MAX_SCREEN_ROWS]
+        else [row for row in found.rows if "UNCHANGED" not in row][:MAX_SCREEN_ROWS]
     )
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
     screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
-        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict SAME are omitted first)")
+        screen.print(f"{left_out:,} more rows are not shown (rows with the verdict UNCHANGED are omitted first)")
     for line in found.notes[:MAX_SCREEN_ROWS]:
         screen.print(line, markup=False)
     if left_out := len(found.notes[MAX_SCREEN_ROWS:]):

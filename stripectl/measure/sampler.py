@@ -11,9 +11,10 @@ from typing import Literal
 from stripectl.compile.compiler import COMPILE_TIMEOUT_S
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.findings import Check
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.results.noise import MAX_RETAKES, Disturbances
 from stripectl.results.records import read_record
+from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError, WorkerGroup

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stripectl.core.intervals import Overlap
 from stripectl.core.plan import Plan
 from stripectl.results.records import Amount, Count, Error, Sparse
+from stripectl.statistics.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,11 @@ class Speedup:
     over: Plan
     value: float
     ci95: tuple[float, float] | None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the plan is faster than the other, by the interval; None where there is no interval."""
+        return Verdict.of_interval(*self.ci95, reference=1.0) if self.ci95 else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ reason.
 import functools
 import json
 import re
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from stripectl.results.findings import Bound, Check, CommunicationOverlap, Noise
 from stripectl.results.profile import Profile
 from stripectl.results.records import Amount, Count, read_record, record_json, workload_json
 from stripectl.results.schema import MAX_SAMPLES
-from stripectl.statistics.bootstrap import medians, percentile_interval
+from stripectl.statistics.intervals import ratio_interval
 from stripectl.util.json import JsonObject
 
 
@@ -168,24 +167,6 @@ def flags_text(flags: Mapping[str, str] | None) -> str:
     return "".join(f" {name}={value}" for name, value in (flags or {}).items())
 
 
-def median_interval(samples_s: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """(median, its 95 % bootstrap interval); no interval from fewer than three samples."""
-    median = statistics.median(samples_s)
-    return median, percentile_interval(medians(samples_s)) if len(samples_s) >= 3 else None
-
-
-def ratio_interval(slow_s: Sequence[float], fast_s: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the ratio of medians. Samples of plans that are compared are interleaved, so the
-    i-th of both were taken together and are resampled together."""
-    count = min(len(slow_s), len(fast_s))
-    return _ratio_interval(tuple(slow_s[:count]), tuple(fast_s[:count])) if count >= 3 else None
-
-
-@functools.lru_cache(2**18)  # each is asked for several times
-def _ratio_interval(slow_s: tuple[float, ...], fast_s: tuple[float, ...]) -> tuple[float, float]:
-    return percentile_interval(medians(slow_s) / medians(fast_s))
-
-
 class MeasurementSet(list[Measurement]):
     """Measurements of a run, with what others are looked up by: a large run is looked through once."""
 
@@ -292,14 +273,6 @@ def refusals_and_failures(measurements: Iterable[Measurement]) -> list[list[Meas
         if m.status != "ok":
             groups.setdefault((m.status, re.sub(r"\d+", "0", m.reason or "")), []).append(m)
     return list(groups.values())
-
-
-def speedup_verdict(speedup: Speedup | None) -> str | None:
-    """faster, slower or ambiguous (the interval holds 1), or None where there is no interval."""
-    if speedup is None or speedup.ci95 is None:
-        return None
-    low, high = speedup.ci95
-    return "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
 
 
 def predicted_overlap(m: Measurement, run: Iterable[Measurement]) -> float | None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
+from stripectl.statistics.drift import drift
 
 UNSTEADY_SPREAD = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
 BUSY_CORE_SHARE = 0.05  # share of the cores that other programs may take
-DRIFT, SURE = 0.05, 0.01  # change from the first sample to the last, and how unlikely it must be by chance
-MIN_DRIFT_SAMPLES = 8  # samples to see a drift in
+MAX_DRIFT = 0.05  # change from the first sample to the last, of the median
 MAX_NAMED_PLANS = 2  # plans of a run
 MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
 
@@ -70,7 +70,7 @@ def disturbances(m: Measurement) -> list[str]:
         found.append(f"the clock was throttled {count:g} times")
     if count := seen.compiled:
         found.append(f"{count:g} samples held a compilation and were taken again")
-    if abs(change := drift(m.samples_s)) > DRIFT:
+    if abs(change := drift(m.samples_s)) > MAX_DRIFT:
         found.append(f"samples drift by {change:+.0%} from the first to the last")
     return found
 
@@ -94,19 +94,3 @@ def unsteadiness(yardstick_s: Sequence[float]) -> float:
 
     low, middle, high = np.quantile(yardstick_s, (0.1, 0.5, 0.9))
     return float((high - low) / middle)
-
-
-def drift(samples_s: Sequence[float]) -> float:
-    """By how much of their median samples change from the first to the last (Theil-Sen), or 0 where chance may have
-    ordered them so (Kendall's tau)."""
-    if len(samples_s) < MIN_DRIFT_SAMPLES:
-        return 0.0
-    from scipy import stats
-
-    order = list(range(len(samples_s)))
-    ordered: Any = stats.kendalltau(order, samples_s)
-    if not ordered.pvalue <= SURE:
-        return 0.0
-    line: Any = stats.theilslopes(samples_s, order)
-    change = float(line.slope) * order[-1]
-    return change / (float(line.intercept) + change / 2)

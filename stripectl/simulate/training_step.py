@@ -21,7 +21,7 @@ from stripectl.hlo.schedule import ATTENTION, SECTIONS
 from stripectl.results.compiled_program import CompiledProgram, ScheduledCollective
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.findings import CommunicationOverlap
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.simulate.cost_model import COUNTING, CostModel
 from stripectl.simulate.sensitivity import bottleneck_shares, scaling
 from stripectl.simulate.simulation import GroupTimes, simulate, simulate_times
@@ -33,6 +33,7 @@ from stripectl.simulate.step_work import (
     seconds_sent,
     step_work,
 )
+from stripectl.statistics.intervals import median_interval
 
 PREDICTED = "predicted from the compiled schedule"  # the source of an overlap that was not measured
 COMMUNICATION = "communication"  # the exposed part

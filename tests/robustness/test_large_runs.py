@@ -82,7 +82,7 @@ def test_its_comparison_shows_what_changed(large: Path, tmp_path: Path, capsys: 
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert run("compare", str(large), str(tmp_path)) == 1
     shown = capsys.readouterr().out
-    assert "1 SLOWER" in shown and "more rows are not shown" in shown
+    assert "1 REGRESSED" in shown and "more rows are not shown" in shown
     assert len(shown.splitlines()) < 3000
 
 

@@ -10,12 +10,13 @@ from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Partial
 from stripectl.results.cost_source import FROM_DATASHEET
-from stripectl.results.measurement import Measurement, median_interval
+from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
+from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
-SLOWER = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
+REGRESSED = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
 
 
@@ -42,7 +43,7 @@ class FakeBackend:
             if self.refuses and self.refuses in str(case.plan):
                 yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
                 continue
-            slower = SLOWER[case.plan.layout] if case.devices > 1 else 1.0
+            slower = REGRESSED[case.plan.layout] if case.devices > 1 else 1.0
             seconds = slower * case.workload.flops / case.devices / 1e13
             if self.method != "measured":
                 yield Final(replace(made, median_s=seconds, cost_source=FROM_DATASHEET))

@@ -21,6 +21,7 @@ from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement
 from stripectl.results.recommendation import Recommendation
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, SECONDS, duration, unit_of
 
 TITLE = "Which run is faster, at what?"
@@ -31,7 +32,14 @@ INTRO = (
 ABSENT = "No two of the runs have a time for the same workload."
 CHANGES = ("plan", "workload", "method", "from", "to", "A", "other", "change", "verdict")
 THRESHOLD = 0.05  # a smaller change counts as equal, as in `stripectl compare`
-VERDICTS = ("BROKEN", "MISSING", "SLOWER", "FASTER", "AMBIGUOUS", "SAME")  # changes first
+VERDICTS = (  # changes first
+    Verdict.FAILED,
+    Verdict.MISSING,
+    Verdict.REGRESSED,
+    Verdict.IMPROVED,
+    Verdict.INCONCLUSIVE,
+    Verdict.UNCHANGED,
+)
 MAX_BARS = 18
 
 
@@ -154,7 +162,7 @@ def common_measurements(letters: Sequence[str], runs: Sequence[Run]) -> list[lis
         except BadInput:  # no measurement in common
             continue
         for each in found:
-            missing = each.verdict == "MISSING"
+            missing = each.verdict == Verdict.MISSING
             own = each.base
             rows.append(
                 [

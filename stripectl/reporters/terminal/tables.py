@@ -25,10 +25,10 @@ from stripectl.results.measurement import (
     refusals_and_failures,
     simulation_error,
     simulation_of,
-    speedup_verdict,
     with_speedups,
 )
 from stripectl.results.run import Run
+from stripectl.statistics.verdict import Verdict
 from stripectl.util.units import NOTHING, duration, nbytes, plural, rate, times, with_interval
 
 UNLIMITED_COLUMNS = 4000  # columns of a table that is not for a screen: nothing is cut
@@ -56,7 +56,7 @@ def speedup_cell(m: Measurement) -> str:
     if m.speedup.ci95:
         low, high = m.speedup.ci95
         text += f" [{low:.2f}, {high:.2f}]"
-        if speedup_verdict(m.speedup) == "ambiguous":
+        if m.speedup.verdict == Verdict.INCONCLUSIVE:
             text += " ambiguous"
     return text
 
