@@ -22,7 +22,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_bench_returns_its_run_with_a_recommendation_and_rows() -> None:
     run = stripectl.bench(target="v5e:4x4", method="compiled", layout=["striped", "contiguous"], **SMALL)
-    assert run.recommendation and run.recommendation["plan"].startswith("ring/striped")
+    assert run.recommendation and str(run.recommendation.plan).startswith("ring/striped")
     rows = {row["layout"]: row for row in run.rows() if row["devices"] == 16}
     assert rows["striped"]["speedup"] == pytest.approx(1.2) and rows["contiguous"]["speedup"] is None
     assert {row["method"] for row in rows.values()} == {"compiled"} and rows["striped"]["tile"] == "128x128"

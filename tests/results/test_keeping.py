@@ -238,7 +238,7 @@ def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.
         file.write(json.dumps({"run": "id", "by": "key", "measurement": {"plan": 7}}) + "\n")
     before = listing(Path("run"))
     assert run(*ON_PAPER, "--resume") == 2
-    assert "run.json.journal is not a whole journal" in capsys.readouterr().err
+    assert "run.json.journal is not a complete journal" in capsys.readouterr().err
     assert listing(Path("run")) == before
 
 

@@ -98,7 +98,8 @@ def test_the_fit_finds_the_costs_that_made_the_times() -> None:
     found = fit_tiles(fitted, [times[block] for block in fitted], tile, 2, "xla")
     assert (found.whole_s, found.boundary_s, found.call_s) == pytest.approx((1e-3, 1.5e-3, 2e-4), rel=1e-3)
     made = measured_cost_model({"forward": times}, {"forward": tile}, 2, "xla", (1e-5, 1e9), overlaps=False)
-    assert abs(made.detail["forward"]["held_out"]["error"]) < 1e-3
+    timed = made.cost_source.forward
+    assert timed and timed.held_out and abs(timed.held_out.error) < 1e-3
 
 
 def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
@@ -113,7 +114,7 @@ def test_a_backward_tile_of_its_own_has_its_own_costs() -> None:
     }
     made = measured_cost_model(times, tiles, 1, "xla", None, False)
     assert (made.forward.whole_s, made.backward.whole_s) == pytest.approx((1e-3, 2e-3), rel=1e-3)
-    assert (made.detail["tile"], made.detail["backward_tile"]) == ("512x512", "256x1024")
+    assert (made.cost_source.tile, made.cost_source.backward_tile) == ("512x512", "256x1024")
     work = Workload(**{**WORK.__dict__, "passes": "forward-backward"})
     found = simulate(work, parse_plan("ring/striped@ring=8,tile=16,backward=4"), machine())
     counted = {passes: sum(r.tiles.computed.sum() for r in found.rounds if r.passes == passes) for passes in tiles}

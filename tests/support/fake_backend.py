@@ -10,6 +10,7 @@ from stripectl.hardware.target import parse_target
 from stripectl.measure.device_pool import LocalTarget
 from stripectl.results.backend import Event, Final, Partial
 from stripectl.results.cost_source import FROM_DATASHEET
+from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
 from stripectl.runner.request import Request
 from stripectl.statistics.intervals import median_interval
@@ -51,7 +52,7 @@ class FakeBackend:
             samples = tuple(seconds * each for each in SAMPLES)
             yield Partial(replace(made, samples_s=samples[:1], median_s=samples[0]))
             median, interval = median_interval(samples)
-            check = {"max_rel_error": 1e-6, "tolerance": 2e-5, "reference": "float64"}
+            check = Check(max_rel_error=1e-6, tolerance=2e-5, reference="float64")
             yield Final(replace(made, samples_s=samples, median_s=median, ci95_s=interval, check=check))
 
 
