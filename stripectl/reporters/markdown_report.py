@@ -40,7 +40,7 @@ def several_runs_markdown(runs: Sequence[Run]) -> str:
         own = run["card"]
         told = (
             (own["headline"], own["plan"], own["target"], f"{own['time'].value}, {own['time'].method}")
-            if own
+            if own and own["time"]
             else ("no time",) * 4
         )
         rows.append([run["letter"], *told])

@@ -9,7 +9,7 @@ from stripectl.analysis.ranking import Ranking, contenders, rankings
 from stripectl.analysis.striped_attention_paper import published_comparisons
 from stripectl.core.workload import STEP
 from stripectl.reporters.html.bar_chart import time_bar
-from stripectl.reporters.html.charts import chart, chart_table
+from stripectl.reporters.html.charts import Chart, ChartRow, PageContext, chart, chart_table
 from stripectl.reporters.html.speedup import drawn_values, speed_up_chart
 from stripectl.reporters.html.times import COLUMNS, interval_text, short_labels
 from stripectl.results.labels import plan_label, workload_label
@@ -23,7 +23,7 @@ HERO = 760  # pixels of its drawing on a wide screen
 MIN_SHARE = 0.005  # of a part that is drawn
 
 
-def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> dict[str, Any]:
+def first_screen(found: Recommendation, shown: Sequence[Measurement]) -> PageContext:
     """Everything that the first screen shows of a recommendation `found` in the measurements of a run."""
     ranked = rankings(shown)
     work = found.workload
@@ -49,7 +49,7 @@ def facts(found: Recommendation) -> list[Statement]:
     return [found.statement(name) or unknown for name in ("time", "gain", "memory")]
 
 
-def limits(found: Recommendation) -> dict[str, Any] | None:
+def limits(found: Recommendation) -> PageContext | None:
     """The parts of the machine, by the time that each would save if it were twice as fast, as shares of their sum; or
     the `parts` of a training step by their time."""
     shares, said, parts = found.bottleneck_shares or {}, found.statement("bound by"), found.statement("parts")
@@ -71,7 +71,7 @@ def limits(found: Recommendation) -> dict[str, Any] | None:
     }
 
 
-def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measurement]) -> dict[str, Any]:
+def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measurement]) -> Chart:
     """Speed-ups over the lengths of the run where it has several, else the plans that matter with their bound."""
     work = ranking.workload
     lengths = {each.workload.seq_len for each in ranked if each.workload.without("seq_len") == work.without("seq_len")}
@@ -81,11 +81,11 @@ def hero(ranking: Ranking, ranked: Sequence[Ranking], shown: Sequence[Measuremen
         drawn = speed_up_chart(ranking, ranked, papers, mesh if papers else None)
         if drawn:
             values = drawn_values(drawn)
-            return drawn | {"domain": [min(values), max(values)]}
+            return Chart({**drawn, "domain": [min(values), max(values)]})
     return plans_chart(ranking)
 
 
-def plans_chart(ranking: Ranking) -> dict[str, Any]:
+def plans_chart(ranking: Ranking) -> Chart:
     """The best plan, plans that may be as fast, the baseline of speed-ups, and the best plan of each scheme and
     layout."""
     best, run = ranking.best, measurement_set(ranking.members)
@@ -137,7 +137,7 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
     return sorted(found, key=lambda m: (m is not ranking.best, m.median_s or 0.0))
 
 
-def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
+def bound_rule(ranking: Ranking, size: float) -> ChartRow | None:
     """The least time that the balance of tiles allows for the best plan, from the time of its baseline."""
     best = ranking.best
     over = best.speedup.over if best.speedup else None

@@ -1,11 +1,12 @@
 """The table of all measurements, and the details of each: samples, check, and the command that repeats it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from stripectl.analysis.plausibility import why_implausible, why_so_fast
 from stripectl.errors import BadInput
 from stripectl.export.integrations.yaml import command_line
+from stripectl.reporters.html.charts import PageContext
 from stripectl.reporters.terminal import tables as console
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, attention_bound, over_one_device, simulation_error
@@ -42,10 +43,25 @@ class TableCell(NamedTuple):
     value: float | None = None
 
 
+class MeasurementRow(TypedDict):
+    """A measurement in the table, or several that were refused for one reason, with their plans."""
+
+    id: str | None
+    plan: str
+    passes: str
+    target: str
+    method: str
+    status: str
+    reason: str
+    plans: list[str]
+    unnamed: int
+    cells: list[TableCell]
+
+
 BLANK = TableCell(NOTHING)
 
 
-def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement]) -> list[PageContext]:
     """One table per workload, with all passes, for the shown measurements of a run. Columns without any value are
     omitted."""
     groups: dict[str, list[int]] = {}
@@ -54,9 +70,7 @@ def measurement_tables(shown: Sequence[Measurement], run: Sequence[Measurement])
     return [_table(title, members, shown, run) for title, members in groups.items()]
 
 
-def _table(
-    title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]
-) -> dict[str, Any]:
+def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run: Sequence[Measurement]) -> PageContext:
     told = console.refusals(shown[at] for at in members)
     alone = set(map(id, told.others(shown[at] for at in members)))
     own = [at for at in members if id(shown[at]) in alone]
@@ -94,16 +108,18 @@ def _table(
     }
 
 
-def _row(m: Measurement, plan: str, at: str | None) -> dict[str, Any]:
+def _row(m: Measurement, plan: str, at: str | None) -> MeasurementRow:
     return {
         "id": at,
         "plan": plan,
-        "pass": m.workload.passes,
+        "passes": m.workload.passes,
         "target": str(m.target),
         "method": m.method,
         "status": m.status,
         "reason": m.reason or "no reason was given",
         "plans": [],
+        "unnamed": 0,
+        "cells": [],
     }
 
 
@@ -140,7 +156,7 @@ def measurement_cells(m: Measurement, run: Sequence[Measurement]) -> dict[str, T
     return known | {name: TableCell(*each) for name, each in found.items()}
 
 
-def measurement_details(shown: Sequence[Measurement]) -> list[dict[str, Any]]:
+def measurement_details(shown: Sequence[Measurement]) -> list[PageContext]:
     """The details of each row that has a time, or failed: samples, sources, and the command."""
     return [
         {

@@ -43,7 +43,7 @@ from stripectl.reporters.html import (
     times,
     workloads,
 )
-from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, chart_table
+from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, Chart, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
 from stripectl.reporters.terminal import footnotes, tables
 from stripectl.results.compiled_program import CompiledProgram
@@ -53,6 +53,7 @@ from stripectl.results.labels import METHOD_WORDS, plan_label
 from stripectl.results.measurement import Measurement, refusals_and_failures
 from stripectl.results.run import Run
 from stripectl.util.files import data_folder, utf8, write_atomically
+from stripectl.util.json import JsonObject
 from stripectl.util.progress import Say, quiet
 from stripectl.util.units import duration, nbytes, plural
 
@@ -114,21 +115,21 @@ def page_markdown(runs: Sequence[Run]) -> str:
     return markdown_report.run_markdown(read[0], read[0].measurements, recommend(read[0]))
 
 
-def page_json(runs: Sequence[Run]) -> dict[str, Any]:
+def page_json(runs: Sequence[Run]) -> JsonObject:
     """A run with its recommendation; several runs as a list of such."""
     read = [run.readable() for run in runs]
     found = [replace(run, recommendation=recommend(run)).to_json() for run in read]
     return found[0] if len(found) == 1 else {"runs": found}
 
 
-Figure = Sequence[dict[str, Any]]  # the panels of a figure
+Figure = Sequence[Chart]  # the panels of a figure
 
 
-def figures_of(sections: Iterable[Mapping[str, Any]]) -> list[Figure]:
+def figures_of(sections: Iterable[Section]) -> list[Figure]:
     return [group["charts"] for part in sections for group in part["groups"]]
 
 
-def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say: Say) -> str:
+def _page(template: str, said: Mapping[str, object], figures: Sequence[Figure], say: Say) -> str:
     done, total = 0, sum(map(len, figures))
     for panels in figures:
         for chart in panels:
@@ -138,7 +139,7 @@ def _page(template: str, said: Mapping[str, Any], figures: Sequence[Figure], say
     return utf8(_templates().get_template(template).render(said))
 
 
-def drawings(chart: dict[str, Any], alone: bool) -> list[tuple[str, Markup]]:
+def drawings(chart: Chart, alone: bool) -> list[tuple[str, Markup]]:
     """SVGs by the class of screens that show them: the only chart of a figure is drawn for wide and for narrow screens;
     one of several panels fits both."""
     draw = DRAWINGS[chart["kind"]]
@@ -226,7 +227,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
     }
 
 
-def pairs_of(sections: Sequence[Mapping[str, Any]]) -> set[str]:
+def pairs_of(sections: Sequence[Section]) -> set[str]:
     """The sections that share a row on a wide screen: neighbours whose figures have one panel each."""
     found, at = set[str](), 0
     while at + 1 < len(sections):

@@ -5,11 +5,11 @@ A run.json may come from anybody and be of any size, so all lists are limited an
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
-from stripectl.reporters.html.charts import MAX_TABLE_ROWS, chart, chart_table
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartTable, MoreTable, chart, chart_table
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, predicted_overlap
 from stripectl.results.profile import Profile
@@ -30,7 +30,32 @@ MAX_SEGMENTS = 100  # of a step that is printed as a table
 NO_PROFILE = Profile(reason="no profile was captured")
 
 
-def profile_sections(shown: Sequence[Measurement]) -> dict[str, Any]:
+class ProfileContent(TypedDict):
+    """A profile on the page."""
+
+    plan: str
+    passes: str
+    what: str
+    headline: str
+    timeline: Chart | None
+    hops: Chart | None
+    causes: list[profile_text.CauseLine]
+    devices: ChartTable
+    axes: ChartTable
+    operations: ChartTable
+    folder: str | None
+    open: str
+
+
+class ProfileSections(TypedDict):
+    """The profiles of a run: whole, in a line each, and how many are not drawn."""
+
+    profiles: list[ProfileContent]
+    others: ChartTable
+    not_drawn: int
+
+
+def profile_sections(shown: Sequence[Measurement]) -> ProfileSections:
     """The profiles of a run in full, with profiles that have devices first."""
     traced = [m for m in shown if m.profile]
     known = [m for m in traced if m.profile and m.profile.devices]
@@ -55,7 +80,7 @@ def profile_headline(m: Measurement, shown: Sequence[Measurement]) -> str:
     return profile_text.profile_summary(m.profile or NO_PROFILE, predicted_overlap(m, shown))
 
 
-def profile_content(m: Measurement, shown: Sequence[Measurement]) -> dict[str, Any]:
+def profile_content(m: Measurement, shown: Sequence[Measurement]) -> ProfileContent:
     """Everything that is shown of a profile."""
     profile = m.profile or NO_PROFILE
     devices = profile.devices
@@ -63,12 +88,12 @@ def profile_content(m: Measurement, shown: Sequence[Measurement]) -> dict[str, A
     what = utf8(f"{profiled_plan(m)} {m.workload.passes}")
     return {
         "plan": profiled_plan(m),
-        "pass": m.workload.passes,
+        "passes": m.workload.passes,
         "what": f"{workload_label(m.workload)} on {m.target}; {profile_text.profile_source(profile, m.median_s)}",
         "headline": profile_headline(m, shown),
         "timeline": profile_timeline(profile, what),
         "hops": profile_hops(profile, what),
-        "causes": [each._asdict() for each in profile_text.cause_lines(profile)[:MAX_TABLE_ROWS]],
+        "causes": profile_text.cause_lines(profile)[:MAX_TABLE_ROWS],
         "devices": chart_table(
             profile_text.DEVICES, [profile_text.device_cells(devices[each]) for each in at], TEXT_COLUMNS, len(devices)
         ),
@@ -87,7 +112,7 @@ def thinned(count: int, most: int, through: int) -> list[int]:
     return list(range(through % step, count, step)) if count else []
 
 
-def profile_timeline(profile: Profile, plan: str) -> dict[str, Any] | None:
+def profile_timeline(profile: Profile, plan: str) -> Chart | None:
     """A step: one lane per device, its parts (kind, start, end) in a fitting unit, and the seconds of each kind."""
     kept = profile.timeline
     if kept is None or not kept.devices or not kept.end_s:
@@ -114,7 +139,7 @@ def profile_timeline(profile: Profile, plan: str) -> dict[str, Any] | None:
         f"One step of {len(devices)} devices, {duration(end_s)}. {profile_text.profile_summary(profile, None)}.",
         chart_table(("device", "compute alone", *KINDS[1:]), seconds, ("device",)),
         f"{some}Compute above, transfers below; empty is idle.",
-        more=[{"title": "Its parts", "table": parts, "open": False}] * (len(segments) <= MAX_SEGMENTS),
+        more=[MoreTable(title="Its parts", table=parts, open=False)] * (len(segments) <= MAX_SEGMENTS),
         keys=STEP_KEYS,
         unit=unit,
         end=end_s / size,
@@ -123,7 +148,7 @@ def profile_timeline(profile: Profile, plan: str) -> dict[str, Any] | None:
     )
 
 
-def profile_hops(profile: Profile, plan: str) -> dict[str, Any] | None:
+def profile_hops(profile: Profile, plan: str) -> Chart | None:
     """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
     found = profile.hops
     if not found:

@@ -3,10 +3,10 @@ gain and its method, and links to the details."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from stripectl.core.model_config import MODEL_SIZES
 from stripectl.core.workload import Workload, format_length
+from stripectl.reporters.html.charts import PageContext
 from stripectl.results.labels import workload_label
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, times
@@ -14,7 +14,7 @@ from stripectl.util.units import duration, times
 MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
 
 
-def workload_matrix(found: Sequence[Recommendation]) -> dict[str, Any] | None:
+def workload_matrix(found: Sequence[Recommendation]) -> PageContext | None:
     """The matrix of recommendations, the main workload of the run first; None where there is only one."""
     if len(found) < 2:
         return None
@@ -25,7 +25,7 @@ def workload_matrix(found: Sequence[Recommendation]) -> dict[str, Any] | None:
     by_length = list(zip(lengths, (_joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
     by_shape = list(zip((_joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
     places = min(by_length, by_shape, key=lambda each: len({row for row, _ in each}) * len({name for _, name in each}))
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    rows: dict[str, dict[str, PageContext]] = {}
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
         each, (row, name) = found[at], places[at]
         rows.setdefault(row, {})[name] = {
