@@ -1,12 +1,16 @@
 """`stripectl compare`: two runs, with verdicts for people and for CI."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stripectl.errors import BadInput
+
+if TYPE_CHECKING:
+    from stripectl.reporters.comparison import ComparisonTable
+    from stripectl.results.measurement import Measurement
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 DEFAULT_MAX_REGRESSION = {"times": "5%", "schedule": "0%"}
@@ -66,12 +70,12 @@ def command(base: Path, new: Path, max_regression: str | None, subject: str, **g
     else:
         with ProgressDisplay(quiet=False) as reporter:
             found = times_table(*runs, threshold, given["allow_different"], reporter.say)
-    show_comparison(found, given)
+    show_comparison(found)
     write_files(found, runs[1].measurements, given)
     return int(any(case.outcome == "failed" for case in found.cases))
 
 
-def show_comparison(found: Any, given: dict[str, Any]) -> None:
+def show_comparison(found: "ComparisonTable") -> None:
     """Print the table, and a line for each note."""
     from stripectl.reporters.comparison import MIN_COLUMNS
     from stripectl.reporters.terminal.tables import console, fitted_table
@@ -91,18 +95,20 @@ def show_comparison(found: Any, given: dict[str, Any]) -> None:
         screen.print(f"{left_out:,} more notes are not shown")
 
 
-def write_files(found: Any, measurements: Sequence[Any], given: dict[str, Any]) -> None:
+def write_files(
+    found: "ComparisonTable", measurements: "Sequence[Measurement]", files: Mapping[str, Path | None]
+) -> None:
     """Write the requested files, and the summary of a step of GitHub Actions."""
     from stripectl.reporters import ci
     from stripectl.util.files import write_atomically
 
     text = found.markdown()
-    if given["junit"]:
-        ci.write_junit(given["junit"], "stripectl compare", found.cases, found.properties)
-    if given["markdown"]:
-        write_atomically(given["markdown"], text)
-    if given["github_benchmark"]:
-        ci.write_github_benchmark(given["github_benchmark"], measurements)
-    if given["bencher"]:
-        ci.write_bencher(given["bencher"], measurements)
+    if files["junit"]:
+        ci.write_junit(files["junit"], "stripectl compare", found.cases, found.properties)
+    if files["markdown"]:
+        write_atomically(files["markdown"], text)
+    if files["github_benchmark"]:
+        ci.write_github_benchmark(files["github_benchmark"], measurements)
+    if files["bencher"]:
+        ci.write_bencher(files["bencher"], measurements)
     ci.step_summary(text)

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from stripectl.cli import options, session
 from stripectl.cli.multihost import on_every_host
+from stripectl.cli.output_options import OutputOptions
 from stripectl.errors import BadInput
 
 MAX_DEVICES = 2**17  # of the largest target
@@ -53,7 +54,8 @@ def command(plan: str | None, **given: Any) -> int:
     from stripectl.runner.parse import parse_trace
 
     request = parse_trace(RequestOptions.of(given), plan, default_size=not named & SIZE_OPTIONS)
-    return session.run_bench({**given, "plans": (plan,)}, [request], profile=True)
+    output = OutputOptions.of(given)
+    return session.run_bench(output, [request], explicit=True, profile=True, profile_steps=given["steps"])
 
 
 def show_profile(given: Mapping[str, Any]) -> int:

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from stripectl.compile.cost_model import compiled_cost_model
 from stripectl.compile.report import CompilerReport
@@ -119,7 +118,7 @@ class CompilerPool:
             disk_cache.store(key, record_json(found))
         return found
 
-    def _kept(self, key: Mapping[str, Any]) -> CompilerReport | None:
+    def _kept(self, key: Mapping[str, object]) -> CompilerReport | None:
         try:
             return read_record(CompilerReport, known) if (known := disk_cache.load(key)) else None
         except TypeError:  # the cache may be anybody's

@@ -87,7 +87,7 @@ class Session:
 
     def compile(
         self,
-        workload: Mapping[str, Any],
+        workload: JsonObject,
         plan: str,
         topology: Mapping[str, Any],
         flags: Mapping[str, str],

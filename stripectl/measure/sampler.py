@@ -12,7 +12,7 @@ from stripectl.compile.compiler import COMPILE_TIMEOUT_S
 from stripectl.profiling.profiler import Tracer
 from stripectl.results.findings import Check
 from stripectl.results.measurement import Measurement
-from stripectl.results.noise import MAX_RETAKES, Disturbances
+from stripectl.results.noise import MAX_RETAKES, Disturbances, SampleAnswer
 from stripectl.results.records import read_record
 from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
@@ -62,7 +62,8 @@ class SamplingState:
             WorkerError: it could not run, or compiles in every run.
         """
         for _ in range(MAX_RETAKES):
-            seconds = self.watch.seconds(devices.ask("sample", self.limit_s, key=self.key))
+            answers = devices.ask("sample", self.limit_s, key=self.key)
+            seconds = self.watch.seconds([read_record(SampleAnswer, each) for each in answers])
             if seconds is not None:
                 return seconds
         raise WorkerError("every run compiles something, so none is a sample", group_alive=True)

@@ -1,13 +1,13 @@
 """Judged claims as a table, as lines of reasons, as markdown, as cases for a CI system, and as JSON."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from stripectl.analysis.claim_verdicts import VERDICTS, ClaimFinding, Judgement
 from stripectl.reporters.ci import JUnitCase
 from stripectl.reporters.markdown import collapsed_details, fit_comment, markdown_table, markdown_text, plain_text
 from stripectl.statistics.verdict import ClaimVerdict
+from stripectl.util.json import JsonObject
 
 SCHEMA = "stripectl.check/1"
 COLUMNS = ("#", "verdict", "claim", "found", "holds", "plan")
@@ -111,7 +111,7 @@ def claim_cases(group: str, judged: Sequence[Judgement], strict: bool) -> list[J
     ]
 
 
-def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[str, Any]:
+def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> JsonObject:
     """All judged claims, as plain data."""
     return {
         "schema": SCHEMA,
@@ -121,7 +121,7 @@ def claims_json(about: str, judged: Sequence[Judgement], strict: bool) -> dict[s
     }
 
 
-def _claim(judged: Judgement) -> Mapping[str, Any]:
+def _claim(judged: Judgement) -> JsonObject:
     claim = judged.claim
     return {
         "number": claim.number,

@@ -5,9 +5,8 @@ Beside every sample a worker times a yardstick, a matmul that is always the same
 was slower, whatever the reason: a throttled clock, a neighbour's caches, a hypervisor that lends its cores to others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
@@ -18,6 +17,19 @@ BUSY_CORE_SHARE = 0.05  # share of the cores that other programs may take
 MAX_DRIFT = 0.05  # change from the first sample to the last, of the median
 MAX_NAMED_PLANS = 2  # plans of a run
 MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleAnswer:
+    """A sample in one process: its seconds, those of the yardstick next to it, of all its cores (elapsed) and of other
+    programs on them, and how often a clock was throttled and a program compiled within it."""
+
+    seconds: float
+    yardstick_s: float
+    others_s: float
+    elapsed_s: float
+    throttled: int
+    compiled: int
 
 
 @dataclass
@@ -37,16 +49,16 @@ class Disturbances:
         counts = int(seen.throttled), int(seen.compiled)
         return cls(list(seen.yardstick_s), elapsed_s, elapsed_s * seen.others, *counts)
 
-    def seconds(self, answers: Sequence[Mapping[str, Any]]) -> float | None:
+    def seconds(self, answers: Sequence[SampleAnswer]) -> float | None:
         """Of a sample, by the slowest of its processes; None where one of them compiled within it."""
-        if any(each["compiled"] for each in answers):
+        if any(each.compiled for each in answers):
             self.compiled += 1
             return None
-        self.yardstick_s.append(max(each["yardstick_s"] for each in answers))
-        self.elapsed_s += sum(each["elapsed_s"] for each in answers)
-        self.others_s += sum(each["others_s"] for each in answers)
-        self.throttled += sum(each["throttled"] for each in answers)
-        return max(each["seconds"] for each in answers)
+        self.yardstick_s.append(max(each.yardstick_s for each in answers))
+        self.elapsed_s += sum(each.elapsed_s for each in answers)
+        self.others_s += sum(each.others_s for each in answers)
+        self.throttled += sum(each.throttled for each in answers)
+        return max(each.seconds for each in answers)
 
     @property
     def noise(self) -> Noise:

@@ -6,7 +6,6 @@ is checked on a block that was not in the fit.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from stripectl.core.layout import UNBOUNDED, MaskBlock, Tile, TileCount
 from stripectl.core.workload import Workload
 from stripectl.results.cost_source import CostOrigin, CostSource, HeldOutBlock, HopCost, TileSeconds
 from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.util.json import Json
 
 BLOCKS = (4096, 8192)
 HELD_OUT = 6144
@@ -34,7 +34,7 @@ class CalibrationBlock:
         return MaskBlock(0, 0, self.rows, self.rows, *BANDS[self.band])
 
 
-def block_shape(workload: Workload) -> dict[str, Any]:
+def block_shape(workload: Workload) -> dict[str, Json]:
     """The inputs of a block's time other than its rows and band; the block has one key/value head."""
     return {
         "group": workload.heads // workload.kv_heads,

@@ -2,7 +2,10 @@
 correlation of Kendall (1938)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MIN_SAMPLES = 8  # samples to see a drift in
 MAX_CHANCE = 0.01  # probability by chance, of an order that is a drift
@@ -23,7 +26,7 @@ def drift(samples_s: Sequence[float]) -> float:
     return change / (float(line.intercept) + change / 2)
 
 
-def is_ordered(values: Sequence[float]) -> bool:
+def is_ordered(values: "Sequence[float] | np.ndarray") -> bool:
     """Whether chance is unlikely to have ordered the values so (Kendall's tau)."""
     from scipy import stats
 

@@ -77,24 +77,17 @@ def _table(title: str, members: Sequence[int], shown: Sequence[Measurement], run
     numbers = [measurement_cells(shown[at], run) for at in own]
     known = {column for row in numbers for column, cell in row.items() if cell != BLANK}
     columns = [column for column in COLUMNS if column == "time" or column in known]
-    rows = [
-        _row(
-            shown[at],
-            plan_label(shown[at]) if shown[at].status == "ok" else str(shown[at].plan),
-            measurement_anchor(at),
-        )
-        | {"cells": [row[column] for column in columns]}
-        for at, row in zip(own, numbers, strict=True)
-    ]
-    rows += [
-        _row(those[0], console.refused_alike(those), None)
-        | {
-            "cells": [],
-            "plans": [str(m.plan) for m in those[:MAX_NAMED_PLANS]],
-            "unnamed": len(those[MAX_NAMED_PLANS:]),
-        }
-        for those in told.groups
-    ]
+    rows = list[MeasurementRow]()
+    for at, row in zip(own, numbers, strict=True):
+        m = shown[at]
+        shown_row = _row(m, plan_label(m) if m.status == "ok" else str(m.plan), measurement_anchor(at))
+        shown_row["cells"] = [row[column] for column in columns]
+        rows.append(shown_row)
+    for those in told.groups:
+        shown_row = _row(those[0], console.refused_alike(those), None)
+        shown_row["plans"] = [str(m.plan) for m in those[:MAX_NAMED_PLANS]]
+        shown_row["unnamed"] = len(those[MAX_NAMED_PLANS:])
+        rows.append(shown_row)
     lacking = [
         column
         for column in columns

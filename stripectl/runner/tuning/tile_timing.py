@@ -6,7 +6,6 @@ Their cost does not depend on scheme or layout, so each is timed once, and plans
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
@@ -18,6 +17,7 @@ from stripectl.runner.tuning.candidates import why_not_run, work_of
 from stripectl.simulate.calibration import CalibrationBlock, block_shape, block_tile_count
 from stripectl.simulate.cost_model import CostModel, TileCost
 from stripectl.simulate.simulation import simulate
+from stripectl.util.json import Json
 from stripectl.util.progress import Say
 from stripectl.workers.failure import failure_reason
 from stripectl.workers.worker_group import WorkerError
@@ -37,7 +37,7 @@ class TimedTiles:
     failed: dict[str, WorkerError] = field(default_factory=dict)
     ready: tuple[int, set[str]] = (0, set())  # the number of the workers' start, and the blocks that they have prepared
 
-    def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Any]:
+    def request(self, workload: Workload, kernel: str, tile: Tile, passes: str) -> dict[str, Json]:
         rows = block_of(kernel, tile).rows
         return {
             "passes": passes,
