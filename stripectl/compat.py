@@ -160,21 +160,18 @@ def missing_jax_names(part: str, remedy: str, error: Exception) -> Missing:
     )
 
 
-class Session:
-    """The request that a worker answers in order to probe JAX."""
+def probe_jax() -> dict[str, str | None]:
+    """For each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
+    devices, which ends this process if the environment holds a flag that XLA does not know."""
+    import jax
 
-    def probe(self) -> dict[str, str | None]:
-        """For each part of stripectl that uses private names of JAX: why it does not work here, or None. JAX starts its
-        devices, which ends this process if the environment holds a flag that XLA does not know."""
-        import jax
+    jax.devices()
 
-        jax.devices()
+    def reason(lookup: Callable[[], Any]) -> str | None:
+        try:
+            lookup()
+        except Missing as error:
+            return str(error)
+        return None
 
-        def reason(lookup: Callable[[], Any]) -> str | None:
-            try:
-                lookup()
-            except Missing as error:
-                return str(error)
-            return None
-
-        return {part: reason(lookup) for part, lookup in PROBES.items()}
+    return {part: reason(lookup) for part, lookup in PROBES.items()}

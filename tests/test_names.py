@@ -21,7 +21,6 @@ PARTS_PLAYED = {
     "enter",
     "forward",
     "leave",
-    "main",
     "of_run",
     "read",
     "scaled_queries",

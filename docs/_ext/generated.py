@@ -29,6 +29,7 @@ from stripectl.cli.app import COMMANDS
 from stripectl.core.capabilities import capabilities
 from stripectl.core.model_config import Model
 from stripectl.core.plan import kernels, layouts, schemes
+from stripectl.core.recurrence import recurrences
 from stripectl.export.integration import usage_of
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target
@@ -134,6 +135,26 @@ def layout_table(said: Explained) -> str:
         held = ", ".join(map(str, layout.positions(4, 4)[1]))
         rows.append((f"`{name}`", layouts.summary(name), held, linked(layout.paper)))
     return markdown_table(("layout", "what it is", "positions on device 1 of 4, 16 tokens", "source"), rows)
+
+
+@table("recurrences")
+def recurrence_table(said: Explained) -> str:
+    a = {"number": "a number", "diagonal": "a diagonal", "matrix": "a matrix"}
+    sent = {"number": "K V + 1", "diagonal": "K V + K", "matrix": "K V + K²"}
+    gates = {"none": "none", "scalar": "a number per head", "vector": "a number per key element"}
+    rows = [
+        (
+            f"`{name}`",
+            f"{each.title} ({linked(each.paper)})",
+            gates[each.gate],
+            "yes" if each.delta else "no",
+            a[each.map_kind],
+            sent[each.map_kind],
+        )
+        for name, each in recurrences.load()[0].items()
+    ]
+    columns = "name", "recurrence", "gate of a token", "delta rule", "A of a shard", "elements of a map per head"
+    return markdown_table(columns, rows)
 
 
 @table("kernels")

@@ -7,7 +7,10 @@
 #SBATCH --time=00:30:00
 set -euo pipefail
 
-# Every task runs the same command; the first one decides, saves and draws. A job that was requeued goes on.
+# The hosts prove to each other that they know this secret; srun passes it on with the environment.
+export STRIPECTL_TOKEN="${STRIPECTL_TOKEN:-$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')}"
+
+# Every task runs the same command; the first one decides, saves and draws. A job that was requeued continues.
 run="${RUN:-$PWD/run}"
 resume=()
 if [ -e "$run/run.json" ]; then resume=(--resume); fi

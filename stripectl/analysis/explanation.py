@@ -95,7 +95,8 @@ def parts_sentence(found: Recommendation) -> str:
     total = found.median_s
     if not parts or not total:
         return ""
-    shares = (f"{name.replace('_', ' ')} {seconds / total:.0%}" for name, seconds in parts.items())
+    large = {name: seconds / total for name, seconds in parts.items() if seconds / total >= MIN_SHARE}
+    shares = (f"{name.replace('_', ' ')} {share:.0%}" for name, share in large.items())
     return f"Parts of the step: {', '.join(shares)}."
 
 

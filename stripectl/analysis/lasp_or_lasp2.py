@@ -88,9 +88,11 @@ def sent_by_both(pair: ChainAndGather) -> str:
     gathered_s = None
     if overlap and overlap.ratio is not None:
         gathered_s = (overlap.hidden_s or 0.0) + (overlap.exposed_s or 0.0)
+    gathered = simulate(gather.workload, gather.plan, COUNTING).sent.get("all-gather", 0)
+    amount = "as many bytes" if gathered == hops * each else nbytes(gathered)
     return (
         f"{CHAIN} makes {hops} hops of {nbytes(each)}, independent of the length, one after the other"
-        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers as many bytes at once"
+        f"{communication_phrase(chain, chained_s)}; {GATHER} gathers {amount} at once"
         f"{communication_phrase(gather, gathered_s)}."
     )
 

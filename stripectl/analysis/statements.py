@@ -7,6 +7,8 @@ from stripectl.results.labels import METHOD_WORDS
 from stripectl.results.recommendation import Recommendation, Statement
 from stripectl.util.units import NOTHING, nbytes, plural, rate, times, with_interval
 
+MIN_SHARE = 0.005  # of a step: a smaller part is not named
+
 
 def statements(found: Recommendation) -> tuple[Statement, ...]:
     """The lines of a recommendation, in the order of a card; those that nothing is known of are left out."""
@@ -22,7 +24,7 @@ def _statements(found: Recommendation) -> Iterator[Statement]:
         parts = ", ".join(
             f"{name.replace('_', ' ')} {seconds / found.median_s:.0%}"
             for name, seconds in found.step_parts.items()
-            if seconds
+            if seconds >= MIN_SHARE * found.median_s
         )
         yield Statement(name="parts", text=parts)
     if found.peak_bytes:

@@ -86,7 +86,8 @@ def show_comparison(found: "ComparisonTable") -> None:
         else [row for row in found.rows if "UNCHANGED" not in row][:MAX_SCREEN_ROWS]
     )
     screen, rows = console(), [dict(zip(found.columns, row, strict=True)) for row in told]
-    screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
+    if rows:
+        screen.print(fitted_table(found.columns, rows, screen.width, MIN_COLUMNS, found.columns))
     if left_out := len(found.rows) - len(told):
         screen.print(f"{left_out:,} more rows are not shown (rows with the verdict UNCHANGED are omitted first)")
     for line in found.notes[:MAX_SCREEN_ROWS]:

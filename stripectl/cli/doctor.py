@@ -54,7 +54,7 @@ def jax_findings() -> list[ComponentFinding]:
     if jax is None or (wanted and not wanted.specifier.contains(jax, prereleases=True)):
         return [ComponentFinding("jax", jax, f"pip install '{wanted or 'jax'}'")]
     try:
-        with WorkerGroup(1, session="compat") as child:
+        with WorkerGroup(1, session="probe") as child:
             private = child.ask("probe", PROBE_TIMEOUT_S)[0]
     except StripectlError as failure:
         return [ComponentFinding("jax", jax, f"JAX cannot be used: {failure}")]
@@ -90,7 +90,7 @@ def failure_of(tools: Toolchain) -> str | None:
     """Why an installed compiler does not compile one line, or None."""
     topology = topology_arguments(parse_target(tools.target)) | {"order": [0]}
     try:
-        with WorkerGroup(session="compile.session", variables=tools.environment) as child:
+        with WorkerGroup(session="compile", variables=tools.environment) as child:
             child.ask("probe", PROBE_TIMEOUT_S, topology=topology)
     except StripectlError as failure:
         return f"it does not compile one line for {tools.target}: {failure}. Run: {tools.remedy}"

@@ -2,13 +2,13 @@
 
 import click
 
-KINDS = ("schemes", "layouts", "kernels", "hardware", "models", "targets")
+KINDS = ("schemes", "layouts", "kernels", "recurrences", "hardware", "models", "targets")
 
 
 @click.command("list")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 def command(kind: str | None) -> None:
-    """List all schemes, layouts, kernels, hardware, models and targets.
+    """List all schemes, layouts, kernels, recurrences, hardware, models and targets.
 
     Without a kind, targets have one line per hardware; with it, one line per size that is sold. Other sizes that whole
     hosts can form are targets too (v5e:1x8, v5p:2x2x6), and so are several slices of one kind (2*v5e:4x4).
@@ -34,6 +34,7 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
     """(name, description) of everything of a kind; a plug-in that cannot be loaded has its reason as description."""
     from stripectl.core.model_config import Model
     from stripectl.core.plan import kernels, layouts, schemes
+    from stripectl.core.recurrence import recurrences
     from stripectl.hardware.profile import Hardware, hardware_names
     from stripectl.util.files import profile_names
 
@@ -43,7 +44,8 @@ def listed_rows(kind: str) -> list[tuple[str, str]]:
         return [(name, model_summary(Model.load(name))) for name in profile_names("models")]
     if kind == "targets":
         return [(name, target_sizes(Hardware.load(name))) for name in hardware_names()]
-    catalogue = {"schemes": schemes, "layouts": layouts, "kernels": kernels}[kind]
+    every = {"schemes": schemes, "layouts": layouts, "kernels": kernels, "recurrences": recurrences}
+    catalogue = every[kind]
     good, broken = catalogue.load()
     found = {name: [f"{catalogue.summary(name)} {each.paper}"] for name, each in good.items()}
     if kind == "schemes":

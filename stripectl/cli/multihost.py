@@ -58,7 +58,7 @@ def detect_hosts() -> Any:
     from stripectl.workers.hosts import Hosts
     from stripectl.workers.worker_group import WorkerError, WorkerGroup
 
-    with WorkerGroup(session="workers.host_detection", variables={"JAX_PLATFORMS": "cpu"}) as asked:
+    with WorkerGroup(session="hosts", variables={"JAX_PLATFORMS": "cpu"}) as asked:
         try:
             found = asked.ask("hosts")[0]
         except WorkerError as failure:
@@ -74,7 +74,7 @@ def lead_run(hosts: Any, body: Callable[..., int], given: dict[str, Any]) -> int
     from stripectl.reporters.terminal.tables import ProgressDisplay
     from stripectl.workers.coordinator import Cluster
 
-    with Cluster(hosts) as cluster:
+    with Cluster(hosts, functools.partial(click.echo, err=True)) as cluster:
         code, said = 130, "host 0 was interrupted"
         try:
             with ProgressDisplay(given["quiet"]) as reporter:
@@ -96,10 +96,10 @@ def follow_run(hosts: Any, quiet: bool) -> int:
 
     with ProgressDisplay(quiet) as reporter:
         found = follow(hosts, functools.partial(reporter.say, f"host {hosts.index} of {hosts.count}"))
-    best = f"recommended {found['recommended']}; " if found["recommended"] else ""
-    end = f"ended: {found['said']}" if found["said"] else f"done: {best}the results are on host 0, {hosts.address[0]}."
+    best = f"recommended {found.recommended}; " if found.recommended else ""
+    end = f"ended: {found.reason}" if found.reason else f"done: {best}the results are on host 0, {hosts.address[0]}."
     click.echo(f"host {hosts.index} of {hosts.count} {end}", err=True)
-    return int(found["code"])
+    return found.code
 
 
 def cluster_here() -> Any:

@@ -34,6 +34,11 @@ WORKLOAD = (
     ),
     click.option("--heads", type=int, help="Query heads, instead of the model's."),
     click.option("--kv-heads", type=int, help="Key/value heads. [default: as many as heads]"),
+    click.option(
+        "--key-heads",
+        type=int,
+        help="Heads of queries and keys that heads of values share in a recurrence. [default: as many]",
+    ),
     click.option("--head-dim", type=int, help="Size of a head, in elements."),
     click.option("--v-head-dim", type=int, help="Size of a head of values and the output. [default: --head-dim]"),
     click.option("--batch", type=int, default=DEFAULT.batch, show_default=True, help="Sequences per batch."),
@@ -47,6 +52,10 @@ WORKLOAD = (
     click.option(
         "--attention",
         help="softmax, linear, or for --pass step a pattern with one letter per layer: LLLS. [default: the model's]",
+    ),
+    click.option(
+        "--recurrence",
+        help="Recurrence of linear attention: mamba2, gla, deltanet, gdn, kda, or decay. [default: the model's, decay]",
     ),
     click.option(
         "--decay",

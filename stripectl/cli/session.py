@@ -124,7 +124,7 @@ def finish(kept: "RunWriter", screen: Any, output: OutputOptions, shown: Any, no
     from stripectl.analysis.recommendation import recommend
     from stripectl.reporters.html.page import write_report
     from stripectl.reporters.terminal.recommendation import has_choice, recommendation_panel
-    from stripectl.reporters.terminal.tables import UNLIMITED_COLUMNS, ProgressDisplay, path_text
+    from stripectl.reporters.terminal.tables import ProgressDisplay, path_text
     from stripectl.results.history import History
     from stripectl.results.noise import noise_warnings
     from stripectl.results.run import FILE
@@ -142,7 +142,7 @@ def finish(kept: "RunWriter", screen: Any, output: OutputOptions, shown: Any, no
     if found and has_choice(found):
         screen.print(recommendation_panel(found, screen.width, str(page)))
         screen.print()
-    every = output.all_plans or screen.width >= UNLIMITED_COLUMNS
+    every = output.all_plans or not screen.is_terminal
     show_run(run, screen, run if output.all_plans else shown, () if output.all_plans else notes, every)
     show_traces(run, kept.folder, screen)
     for warning in (*run.environment["warnings"], *noise_warnings(run.measurements)):

@@ -173,7 +173,7 @@ class CompilerPool:
         variables = {**tools.environment, **own}
         for name in variables.keys() & FLAG_LISTS:
             variables[name] = f"{os.environ.get(name, '')} {variables[name]}".strip()
-        found = self.sets.setdefault((tools.kind, dump), WorkerGroup(session="compile.session", variables=variables))
+        found = self.sets.setdefault((tools.kind, dump), WorkerGroup(session="compile", variables=variables))
         if not found.workers:
             found.ask("ready")
         return found

@@ -125,7 +125,8 @@ class ScoresAttend(Attend, Protocol):
 
 
 class LinearAttend(Attend, Protocol):
-    """For linear attention, where the keys and values of a shard sum to one state per key/value head."""
+    """For linear attention, where each head has a state S and the tokens of a shard map it to A S + B. Where A is the
+    same for all shards, the array that stands for a map is B."""
 
     @property
     def sees_future(self) -> bool:
@@ -134,7 +135,7 @@ class LinearAttend(Attend, Protocol):
 
     def local_part(self, q: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
         """The state `into` after the queries q have also attended to kv of their own shard, for the i-th of n parts of
-        the heads."""
+        the heads; `into` itself where `apply` computes that."""
         ...
 
     def local_part_backward(self, saved: Array, kv: Array, me: Index, part: tuple[Index, int], *, into: Array) -> Array:
@@ -145,29 +146,39 @@ class LinearAttend(Attend, Protocol):
         """The dkv that the shard's own queries contribute."""
         ...
 
-    def state(self, kv: Array) -> Array:
-        """The state that the keys of a shard sum up to."""
+    def map_of(self, kv: Array) -> Array:
+        """The map of a shard."""
         ...
 
-    def advance_state(self, state: Array, own: Array) -> Array:
-        """The state after a shard: the state before it, decayed by the shard's tokens, plus the shard's own."""
+    def state_of(self, own: Array) -> Array:
+        """The state after a shard that has none before it: B of its map."""
         ...
 
-    def state_before(self, states: Array, me: Index, by: int = 1) -> Array:
-        """The sum of the stacked states of all shards before `me`, or after it with by=-1; with a full mask the sum of
-        all other shards."""
+    def advance_state(self, state: Array, own: Array, shards: int = 1) -> Array:
+        """A S + B, by a map of so many shards."""
         ...
 
-    def apply(self, q: Array, before: Array, *, into: Array) -> Array:
-        """The state `into` after the queries have also attended to all keys before their shard."""
+    def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
+        """The map of earlier shards followed by so many later ones."""
+        ...
+
+    def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:
+        """The state that the stacked maps of all shards before `me` make from zero, or those after it with by=-1; with
+        a full mask the sum of all other shards."""
+        ...
+
+    def apply(self, q: Array, kv: Array, before: Array, *, into: Array) -> Array:
+        """The state `into` after the queries have also attended to all keys before their shard; where gates depend on
+        the input, the whole output of the shard."""
         ...
 
     def saved_state(self, saved: Array) -> Array | None:
         """The argument `before` of `apply`; None where the plan keeps no states for the backward pass."""
         ...
 
-    def dstate(self, saved: Array, kv: Array) -> Array:
-        """The gradient that the queries of a shard give the state before it."""
+    def transposed_map_of(self, saved: Array, kv: Array) -> Array:
+        """The map from the gradient of the state after a shard to that of the state before it, G -> A^T G + C, where C
+        is the contribution of the shard's own queries."""
         ...
 
     def state_backward(

@@ -14,6 +14,7 @@ from stripectl.util.files import Catalogue
 
 LANES = 128  # of a TPU's vector registers
 MIN_TILE_ROWS, MAX_TILE_ROWS = 128, 4096  # of a side worth trying: a TPU's matrix unit, and the papers' largest
+LINEAR_FAMILIES = ("linear", "gated")  # kernels of linear attention: with a constant gate, or for a recurrence
 Capability = tuple[int, int]  # the compute capability of an NVIDIA GPU: 9.0 is (9, 0)
 # The tiles of striped attention, on GPUs and TPUs (arXiv:2311.09431, section 3.1).
 PAPER_TILES = (Tile(2048, 4096), Tile(2048, 2048))
@@ -106,13 +107,18 @@ class Kernel:
     gradients, dstate(q, dout, rates) -> the gradient of `before`, and state_backward(k, v, behind, rates) -> (dk, dv)
     from the gradient of the state after the shard.
 
+    In the family `gated` functions take a Recurrence first, gates after k and v, and the rows of a chunk last:
+    map_of(k, v, gates) and transposed_map_of(q, k, dout, gates) -> the map of a shard on states and on gradients of
+    states, one array per head; apply_map(map, state) and compose_maps(later, earlier); outputs(q, k, v, gates, before),
+    and gradients(q, k, v, gates, dout, before, behind) -> (dq, dk, dv, gradients of the gates).
+
     The family `scores` has three functions, which JAX differentiates: scores(q, k, bands), weights(list of scores) ->
     (list of weights, max_BNT, sum_BNT), and weigh(weights, v, bands) -> out_BNTH.
     """
 
     name: str
     paper: str
-    family: Literal["softmax", "scores", "linear"]
+    family: Literal["softmax", "scores", "linear", "gated"]
     default_tile: Callable[[str], Tile]
     why_unsupported: Callable[[Any, Any, str, Capability | None], str | None] = always_supported
     count_tiles: Callable[[list[MaskBlock], Tile], TileCount] = count_tiles
@@ -132,7 +138,7 @@ class Kernel:
     @property
     def attention(self) -> str:
         """The kind of attention that the kernel computes."""
-        return "linear" if self.family == "linear" else "softmax"
+        return "linear" if self.family in LINEAR_FAMILIES else "softmax"
 
     @property
     def masks_all(self) -> bool:

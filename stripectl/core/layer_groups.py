@@ -22,7 +22,8 @@ def layer_groups(workload: Workload, plan: Plan) -> list[LayerGroup]:
     kinds = workload.kinds
     if len(kinds) == 1:
         return [LayerGroup(sum(kinds.values()), workload, plan)]
-    return [LayerGroup(kinds[kind], workload.with_attention(kind), plan.for_attention(kind)) for kind in sorted(kinds)]
+    alike = [(kinds[kind], workload.with_attention(kind)) for kind in sorted(kinds)]
+    return [LayerGroup(count, own, plan.for_attention(own.kernel_family)) for count, own in alike]
 
 
 def join_plans(plans: Sequence[Plan]) -> Plan:

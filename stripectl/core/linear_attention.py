@@ -1,7 +1,8 @@
-"""The attention of a model's layers: softmax, linear with a decay and a feature map, or a pattern of both."""
+"""The attention of a model's layers: softmax, linear with a recurrence, or a pattern of both."""
 
 import numpy as np
 
+from stripectl.core.recurrence import Recurrence, recurrences
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 
@@ -9,7 +10,8 @@ ATTENTIONS = ("softmax", "linear")
 LAYERS = {"S": "softmax", "L": "linear"}  # one letter per layer, for a model with both kinds: `LLLS`
 FEATURES = ("none", "elu")  # the feature map of linear attention: queries and keys unchanged, or 1 + elu(x)
 TNL = "tnl"  # the decays of TransNormerLLM, one per head
-LINEAR = ("attention", "decay", "features")  # fields of a workload or model that describe it
+CONSTANT = "decay"  # the recurrence with a constant gate per head, which the field `decay` names
+LINEAR = ("attention", "recurrence", "decay", "features")  # fields of a workload or model that describe it
 
 
 def pattern_of(attention: str) -> list[str]:
@@ -27,7 +29,13 @@ def pattern_of(attention: str) -> list[str]:
 
 
 def check_linear(
-    attention: str = ATTENTIONS[0], decay: str = "1", features: str = FEATURES[0], *, heads: int, layers: int | None
+    attention: str = ATTENTIONS[0],
+    recurrence: str = CONSTANT,
+    decay: str = "1",
+    features: str = FEATURES[0],
+    *,
+    heads: int,
+    layers: int | None,
 ) -> None:
     """Do nothing where a model, or one layer, can have such attention.
 
@@ -38,11 +46,28 @@ def check_linear(
     parse_decay(decay, heads)
     if features not in FEATURES:
         raise unknown_name("feature map", features, FEATURES)
-    if "linear" not in pattern and (decay, features) != ("1", FEATURES[0]):
-        raise BadInput("softmax attention has no decay and no feature map. Add --attention linear.")
+    if recurrence != CONSTANT and recurrence not in recurrences.names():
+        raise unknown_name("recurrence", recurrence, [CONSTANT, *recurrences.names()])
+    if "linear" not in pattern and (recurrence, decay, features) != (CONSTANT, "1", FEATURES[0]):
+        raise BadInput("softmax attention has no recurrence, decay or feature map. Add --attention linear.")
+    if recurrence != CONSTANT and (decay, features) != ("1", FEATURES[0]):
+        raise BadInput(f"{recurrence} makes its gates from the input. Leave --decay and --feature-map out.")
     if layers and layers % len(pattern):
         near = -(-layers // len(pattern)) * len(pattern)
         raise BadInput(f"{layers} layers are not a multiple of the pattern {attention}. Try --layers {near}.")
+
+
+def recurrence_of(name: str) -> Recurrence | None:
+    """The recurrence of such a name; None of the one with a constant gate."""
+    return None if name == CONSTANT else recurrences[name]
+
+
+def kernel_family(attention: str, recurrence: str) -> str:
+    """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; of a pattern
+    that of its linear layers."""
+    if "linear" not in pattern_of(attention):
+        return ATTENTIONS[0]
+    return "linear" if recurrence == CONSTANT else "gated"
 
 
 def parse_decay(text: str, heads: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stripectl.core.config_json import config_name, is_config, read_config
-from stripectl.core.linear_attention import ATTENTIONS, FEATURES, LINEAR, check_linear
+from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES, LINEAR, check_linear
 from stripectl.errors import BadInput
 from stripectl.util.files import load_profile, profile_names, unknown_name
 
@@ -18,10 +18,10 @@ MAX_HEADS = 2**16  # each has its own decay
 
 def max_size(name: str) -> int:
     """The largest value of a size."""
-    return MAX_HEADS if name in ("heads", "kv_heads") else MAX_SEQ_LEN
+    return MAX_HEADS if name in ("heads", "kv_heads", "key_heads") else MAX_SEQ_LEN
 
 
-OPTIONAL = ("v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
+OPTIONAL = ("key_heads", "v_head_dim", "replaced", *LINEAR)  # fields that a profile may omit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,10 @@ class Model:
     kv_heads: int
     head_dim: int
     vocabulary: int
+    key_heads: int | None = None
     v_head_dim: int | None = None
     attention: str = ATTENTIONS[0]
+    recurrence: str = CONSTANT
     decay: str = "1"
     features: str = FEATURES[0]
     replaced: str = ""
@@ -89,7 +91,7 @@ class Model:
         for key in wanted:
             if key not in given:
                 raise BadInput(f"the model {path} has no {key!r}. It needs: {', '.join(wanted)}.")
-        for key in (*wanted, *({"v_head_dim"} & given.keys())):
+        for key in (*wanted, *({"key_heads", "v_head_dim"} & given.keys())):
             if type(given[key]) is not int or not 1 <= given[key] <= max_size(key):
                 said = f"the model {path} has {key}: {reprlib.repr(given[key])}"
                 raise BadInput(f"{said}, but it must be a positive integer of at most {max_size(key)}.")

@@ -33,7 +33,7 @@ STORED_AXES = ("fsdp", *SEQUENCE_AXES)  # the devices that store a parameter tog
 MAX_TILE_ROWS_COUNTED = 2**22
 MAX_SHARDS = 2**10  # of a plan, because every pair of shards is counted
 GRAMMAR = "scheme/layout/kernel@ring=8,tile=2048x4096,unroll=2"
-DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked"}  # by family
+DEFAULT_KERNELS = {"softmax": "xla", "scores": "dense", "linear": "chunked", "gated": "gated"}  # by family
 DEFAULT_CHUNK = 1024  # rows: enough for a matrix unit, and their logits are 0.5 GiB at a vocabulary of 128k
 HYBRID_SOFTMAX_SCHEME = "all_gather"  # of the softmax layers in a hybrid model (LASP-2H, arXiv:2502.07563)
 # Values that a layer keeps for its backward pass: only its input; also the output of attention; also the results of
@@ -136,14 +136,14 @@ class Plan:
         """The axes whose devices store the optimizer's state of a parameter together."""
         return () if self.zero == "0" else STORED_AXES
 
-    def for_attention(self, attention: str) -> "Plan":
-        """The plan of a hybrid model's layers with such attention. Where the plan does not name softmax layers, they
-        use its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME, and its kernel if that is a softmax
-        kernel."""
+    def for_attention(self, family: str) -> "Plan":
+        """The plan of a hybrid model's layers that this family of kernels computes. Where the plan does not name
+        softmax layers, they use its own scheme if that supports them, else HYBRID_SOFTMAX_SCHEME, and its kernel if
+        that is a softmax kernel."""
         linear = kernels[self.kernel].attention == "linear"
-        if attention == "linear":
-            return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[attention], softmax=None)
-        scheme = HYBRID_SOFTMAX_SCHEME if schemes[self.scheme].kernel_families == ("linear",) else self.scheme
+        if family != "softmax":
+            return replace(self, kernel=self.kernel if linear else DEFAULT_KERNELS[family], softmax=None)
+        scheme = HYBRID_SOFTMAX_SCHEME if schemes[self.scheme].sends_states else self.scheme
         usual = Softmax(scheme, DEFAULT_KERNELS[schemes[scheme].kernel_families[0]] if linear else self.kernel)
         said = self.softmax or usual
         parts = self.parts if said.scheme == self.scheme else 1

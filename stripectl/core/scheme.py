@@ -50,6 +50,11 @@ class Scheme:
     why_unsupported: Callable[[Any, Mapping[str, int]], str | None] = lambda workload, mesh: None
 
     @property
+    def sends_states(self) -> bool:
+        """Whether all that shards tell each other are states of linear attention."""
+        return self.kernel_families[0] == "linear"
+
+    @property
     def default_layout(self) -> str:
         return self.layouts[0] if self.layouts else "striped"
 

@@ -29,11 +29,16 @@ def query_sharding(workload: Workload, plan: Plan) -> str:
     return "requests" if workload.query_len is not None and workload.query_len % each else "rows"
 
 
-def min_kv_heads(workload: Workload, plan: Plan) -> int:
-    """The number of key/value heads that a plan needs, with the workload's groups: one per device, or as many as it
-    repeats."""
-    local, ulysses = workload.kv_heads // plan.product(HEAD_AXES), plan.size("ulysses")
-    return plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
+def min_heads(workload: Workload, plan: Plan) -> dict[str, int | None]:
+    """The heads of a workload of as few as a plan needs, in the groups that it has: a key head for each device, or as
+    many as it repeats."""
+    keys = workload.key_heads or workload.kv_heads
+    local, ulysses = keys // plan.product(HEAD_AXES), plan.size("ulysses")
+    fewest = plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)
+    heads = fewest * (workload.heads // keys)
+    if workload.key_heads:
+        return {"heads": heads, "kv_heads": heads, "key_heads": fewest}
+    return {"heads": heads, "kv_heads": fewest}
 
 
 def axes_of(plan: Plan, how: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

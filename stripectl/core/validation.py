@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stripectl.core.kernel import Capability, Kernel, kernels
+from stripectl.core.kernel import LINEAR_FAMILIES, Capability, Kernel, kernels
 from stripectl.core.layer_groups import LayerGroup, layer_groups
 from stripectl.core.layout import Layout, SequenceSharding, layouts
 from stripectl.core.model_config import Model
@@ -64,6 +64,7 @@ def _reasons(
         (BATCH_AXES, f"a batch of {workload.batch} does", workload.batch),
         (HEAD_AXES, f"{workload.heads} heads do", workload.heads),
         (HEAD_AXES, f"{workload.kv_heads} kv_heads do", workload.kv_heads),
+        (HEAD_AXES, f"{workload.key_heads} key_heads do", workload.key_heads or workload.heads),
     ):
         over = plan.product(axes)
         if size % over:
@@ -90,14 +91,20 @@ def _reasons(
 def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Workload) -> Iterator[str]:
     """Why a scheme or a workload does not work with this family of kernels."""
     linear = workload.attention == "linear"
-    if linear and "linear" not in scheme.kernel_families:
+    if linear and not set(LINEAR_FAMILIES) & set(scheme.kernel_families):
         yield f"{plan.scheme} has no linear form: it keeps scores. Try --attention softmax, or another --scheme."
+    if workload.kernel_family == "gated" and "gated" not in scheme.kernel_families:
+        able = [name for name in schemes.names() if "gated" in schemes[name].kernel_families]
+        yield (
+            f"{plan.scheme} brings pairs of shards together in an order of its own, and {workload.recurrence} goes "
+            f"through tokens in theirs. Try --scheme {','.join(able)}."
+        )
     if kernel.family not in scheme.kernel_families:
         yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} kernel."
-    if plan.states != STATES[0] and scheme.kernel_families != ("linear",):
+    if plan.states != STATES[0] and not scheme.sends_states:
         yield f"{plan.scheme} sends no states. Leave states={plan.states} out, or try --scheme lasp."
-    if kernel.attention != workload.attention:
-        hint = f"Try --kernel {DEFAULT_KERNELS['linear']}." if linear else "Add --attention linear."
+    if kernel.attention != workload.attention or (linear and kernel.family != workload.kernel_family):
+        hint = f"Try --kernel {DEFAULT_KERNELS[workload.kernel_family]}." if linear else "Add --attention linear."
         yield f"the workload's attention is {workload.attention}, and {plan.kernel} is a {kernel.family} kernel. {hint}"
 
 

@@ -13,13 +13,17 @@ import numpy as np
 from stripectl.core.layout import MASKS, UNBOUNDED, MaskBlock, Window, count_pairs
 from stripectl.core.linear_attention import (
     ATTENTIONS,
+    CONSTANT,
     FEATURES,
     LINEAR,
     check_linear,
+    kernel_family,
     parse_decay,
     pattern_of,
+    recurrence_of,
 )
 from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_size
+from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
 from stripectl.util.json import Json
@@ -29,9 +33,11 @@ Dtype = Literal["bfloat16", "float32"]
 PASSES: tuple[str, ...] = get_args(Pass)
 STEP = "step"
 ATTENTION_PASSES = tuple(each for each in PASSES if each != STEP)
-OPTIONAL = (*MODEL_SIZES, "v_head_dim", "query_len", "documents", *LINEAR)  # not written where they have their default
+# Not written where they have their default.
+OPTIONAL = (*MODEL_SIZES, "key_heads", "v_head_dim", "query_len", "documents", *LINEAR)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 DTYPE_BYTES = {"bfloat16": 2, "float32": 4}
+GATE_DTYPE = "float32"  # of a recurrence's gates: their logarithms add up over a sequence
 MAX_DOCUMENTS, MAX_PACKED_TOKENS = 2**20, 2**24  # documents in a sequence, and its positions: each is looked up
 SUFFIXES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 SLIDING = "sliding:"  # a mask of each query and the keys before it, `sliding:4k` keys in total
@@ -43,25 +49,29 @@ class Workload:
 
     `heads` query heads share `kv_heads` key/value heads in equal groups. Values and the output have heads of
     `v_head_dim` elements where that is not `head_dim`, the size of queries and keys (DeepSeek-V3: 128 and 192).
-    `attention` is `softmax` or `linear`. With `linear`, `decay` is the factor by which a state decays per token (`1`,
-    `0.99`, or `tnl` for TransNormerLLM's decays) and `features` is the map of queries and keys. A step may have a
-    pattern of both, one letter per layer, which repeats: `LLLS`. `query_len` queries at the end of `seq_len` keys are
-    the new queries of an inference with a cached prefix; None means all. `documents` are the lengths of the documents
-    that are packed in the sequence, repeated until it is full; a query sees only its own document. A `forward-backward`
-    pass computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is
-    a step of the whole model: loss, gradients and the optimizer's update; only a step has the sizes of a model.
+    `attention` is `softmax` or `linear`. With `linear`, `recurrence` is the rule by which a token changes a state. With
+    the constant rule (`decay`), `decay` is the factor by which a state decays per token (`1`, `0.99`, or `tnl` for
+    TransNormerLLM's decays) and `features` is the map of queries and keys. With the others, each of the `heads` of
+    values has a state, and equal groups of them share `key_heads` heads of queries and keys. A step may have a pattern
+    of both kinds, one letter per layer, which repeats: `LLLS`. `query_len` queries at the end of `seq_len` keys are the
+    new queries of an inference with a cached prefix; None means all. `documents` are the lengths of the documents that
+    are packed in the sequence, repeated until it is full; a query sees only its own document. A `forward-backward` pass
+    computes the output and, from a cotangent of the output, the gradients of queries, keys and values. A `step` is a
+    step of the whole model: loss, gradients and the optimizer's update; only a step has the sizes of a model.
     """
 
     seq_len: int
     heads: int
     kv_heads: int
     head_dim: int
+    key_heads: int | None = None
     v_head_dim: int | None = None
     batch: int = 1
     dtype: str = "bfloat16"
     mask: str = "causal"
     passes: str = "forward"
     attention: str = ATTENTIONS[0]
+    recurrence: str = CONSTANT
     decay: str = "1"
     features: str = FEATURES[0]
     query_len: int | None = None
@@ -91,7 +101,9 @@ class Workload:
             if value not in known:
                 raise unknown_name(kind, value, known)
         parse_mask(self.mask)
-        check_linear(self.attention, self.decay, self.features, heads=self.kv_heads, layers=self.layers)
+        linear = self.recurrence, self.decay, self.features
+        check_linear(self.attention, *linear, heads=self.kv_heads, layers=self.layers)
+        self._check_key_heads()
         if self.attention not in ATTENTIONS and self.passes != STEP:
             raise BadInput(
                 f"layers of {self.attention} need a training step. Add --pass step, or for one layer "
@@ -108,8 +120,22 @@ class Workload:
             raise BadInput(f"v_head_dim must be an integer from 1 to {most}, not {reprlib.repr(self.v_head_dim)}.")
         if self.v_head_dim == self.head_dim:
             object.__setattr__(self, "v_head_dim", None)
-        elif "linear" in pattern_of(self.attention):
+        elif "linear" in pattern_of(self.attention) and self.recurrence == CONSTANT:
             raise BadInput("linear attention needs value heads as large as key heads. Leave --v-head-dim out.")
+
+    def _check_key_heads(self) -> None:
+        if self.key_heads is not None:
+            if type(self.key_heads) is not int or not 1 <= self.key_heads <= self.heads or self.heads % self.key_heads:
+                raise BadInput(f"key_heads must divide the {self.heads} heads, not {reprlib.repr(self.key_heads)}.")
+            if self.recurrence == CONSTANT:
+                raise BadInput("heads of values share keys in a recurrence. Add --recurrence gdn, or try --kv-heads.")
+            if self.key_heads == self.heads:
+                object.__setattr__(self, "key_heads", None)
+        if self.kernel_family == "gated" and self.kv_heads != self.heads:
+            raise BadInput(
+                f"{self.recurrence} has a state per head: {self.heads} heads cannot share {self.kv_heads} key/value "
+                f"heads. Try --kv-heads {self.heads}, and --key-heads for keys that heads of values share."
+            )
 
     def _check_queries(self) -> None:
         if type(self.query_len) is not int or not 1 <= self.query_len <= self.seq_len:
@@ -150,9 +176,37 @@ class Workload:
         return {kind: (self.layers or 1) * times // count.total() for kind, times in count.items()}
 
     @property
+    def kernel_family(self) -> str:
+        """The family of kernels that compute such attention; of a pattern softmax."""
+        return kernel_family(self.attention, self.recurrence) if self.attention == "linear" else ATTENTIONS[0]
+
+    @property
+    def gated(self) -> Recurrence | None:
+        """The recurrence of one layer's attention where its gates or its rule depend on the input, or None."""
+        return recurrence_of(self.recurrence) if self.attention == "linear" else None
+
+    @property
+    def query_heads(self) -> int:
+        """Heads of queries: of a recurrence those of keys."""
+        return self.key_heads or self.heads if self.gated else self.heads
+
+    @property
+    def kv_shapes(self) -> list[tuple[int, int, tuple[int, ...], str]]:
+        """(heads, positions, elements of one, dtype) of keys and values, and of a recurrence's gates behind them."""
+        length, recurrence = self.seq_len, self.gated
+        keys = (self.key_heads or self.kv_heads) if recurrence else self.kv_heads
+        gates = recurrence.gate_shapes(self.head_dim).values() if recurrence else ()
+        return [
+            (keys, length, (self.head_dim,), self.dtype),
+            (self.kv_heads, length, (self.value_dim,), self.dtype),
+            *((self.kv_heads, length, shape, GATE_DTYPE) for shape in gates),
+        ]
+
+    @property
     def rates(self) -> np.ndarray | None:
-        """float64 (kv_heads,): the logarithm of the decay per token of each key/value head; None for softmax."""
-        return parse_decay(self.decay, self.kv_heads) if self.attention == "linear" else None
+        """float64 (kv_heads,): the logarithm of the decay per token of each key/value head; None where it is not
+        constant."""
+        return parse_decay(self.decay, self.kv_heads) if self.kernel_family == "linear" else None
 
     @property
     def queries(self) -> int:
@@ -177,16 +231,22 @@ class Workload:
     def flops(self) -> float:
         """Floating-point operations that the mathematics needs. Softmax attention has two matmuls of 2 d per live pair
         in the forward pass and four in the backward pass, half of them with d of keys and half with d of values. Linear
-        attention has 2 d^2 per token for adding a key to a state and as much for reading it. A step adds 6 FLOPs per
-        token and parameter of its matrices, without the embedding.
+        attention has 2 d^2 per token for adding a key to a state and as much for reading it, and with the delta rule as
+        much for reading it with the key. A step adds 6 FLOPs per token and parameter of its matrices, without the
+        embedding.
 
         Recomputation does not count, neither scores in a flash-style backward pass nor a rematerialised layer, as in an
         MFU (Chowdhery et al. 2022, appendix B, which also counts dead pairs; here a causal mask halves them).
         """
         matmuls = 2 if self.passes == "forward" else 6
-        met = {"softmax": self.pairs, "linear": self.queries * self.head_dim}
-        layers = sum(count * met[kind] for kind, count in self.kinds.items())
-        attention = matmuls * layers * (self.head_dim + self.value_dim) * float(self.heads * self.batch)
+        recurrence = recurrence_of(self.recurrence)
+        products = recurrence.products if recurrence else 2
+        of_kind = {
+            "softmax": self.pairs * (self.head_dim + self.value_dim),
+            "linear": products * self.queries * self.head_dim * self.value_dim,
+        }
+        layers = sum(count * of_kind[kind] for kind, count in self.kinds.items())
+        attention = matmuls * layers * float(self.heads * self.batch)
         if self.passes != STEP:
             return attention
         sizes = self.sizes
@@ -197,7 +257,8 @@ class Workload:
     def sizes(self) -> Model:
         """The sizes of a step's model."""
         own = {
-            name: getattr(self, name) for name in (*MODEL_SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "v_head_dim")
+            name: getattr(self, name)
+            for name in (*MODEL_SIZES, *LINEAR, "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim")
         }
         return Model(name=self.model or "", **own)
 
@@ -205,7 +266,7 @@ class Workload:
         """The workload with attention of one kind in all layers."""
         if kind == self.attention:
             return self
-        linear = {} if kind == "linear" else {"decay": "1", "features": FEATURES[0]}
+        linear = {} if kind == "linear" else {"recurrence": CONSTANT, "decay": "1", "features": FEATURES[0]}
         return replace(self, attention=kind, **linear)
 
     def one_layer(self, passes: str) -> "Workload":

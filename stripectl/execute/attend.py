@@ -49,6 +49,8 @@ class JaxAttend:
     starts_BD: jax.Array | None = None
     value_dim: int | None = None  # of values and the output, where it differs from the queries'
 
+    gates = 0  # arrays behind keys and values
+
     def bands(self, me, src, part: tuple[int, int] = WHOLE) -> list[MaskBlock]:
         seq_len = self.sharding.rows * self.sharding.shards
         documents = None if self.starts_BD is None else document_lookup(self.starts_BD, seq_len)

@@ -15,34 +15,35 @@ from stripectl.core.workload import Workload
 from stripectl.execute.attend import JaxAttend, Saved
 from stripectl.execute.comm import JaxComm
 from stripectl.execute.fused_hops import FusedHopAttend, FusedHopComm
-from stripectl.execute.linear_attend import JaxLinearAttend
+from stripectl.execute.linear_attend import JaxGatedAttend, JaxLinearAttend
 
 ATTENTION = "attention"  # the name of a shard's output and log-sum-exp in policies of jax.checkpoint
 
 
 def shard_attention(scheme: Scheme, attend: JaxAttend, comm: JaxComm, layer: bool) -> Callable:
-    """attention(q, k, v, starts=None) -> out on one shard, differentiable: with the scheme's own backward between its
-    enter and leave, or by transposition. In a `layer`, the hidden states of a scheme that moves them are moved
-    already."""
+    """attention(q, k, v, *gates, starts if any) -> out on one shard, differentiable: with the scheme's own backward
+    between its enter and leave, or by transposition. In a `layer`, the hidden states of a scheme that moves them are
+    moved already."""
     meets = sharded_forward(scheme, attend, comm)
 
-    def attention(q, k, v, starts=None):
-        q, kv = attend.with_features(q, (k, v))
+    def attention(q, *others):
+        *others, starts = (*others, None)[: attend.gates + 3]
+        q, kv = attend.with_features(q, tuple(others))
         if layer and scheme.row_axes:
-            return meets(q, *kv, starts)
+            return meets(q, kv, starts)
         own = replace(attend, starts_BD=starts)
         q, kv = scheme.enter((q, kv), own, comm)
-        return scheme.leave(meets(q, *kv, starts), own, comm)
+        return scheme.leave(meets(q, kv, starts), own, comm)
 
     return attention
 
 
 def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callable:
-    """(q, k, v, starts) -> out on one shard, where shards exchange data."""
+    """(q, kv, starts) -> out on one shard, where shards exchange data."""
 
-    def forward(q, k, v, starts):
+    def forward(q, kv, starts):
         own = replace(attend, starts_BD=starts)
-        out, residual = own.finish(scheme.forward(q, (k, v), own, comm))
+        out, residual = own.finish(scheme.forward(q, kv, own, comm))
         return out.astype(q.dtype), residual
 
     if scheme.backward is None:
@@ -50,31 +51,35 @@ def sharded_forward(scheme: Scheme, attend: JaxAttend, comm: JaxComm) -> Callabl
     written = scheme.backward
 
     @jax.custom_vjp
-    def meets(q, k, v, starts):
-        return forward(q, k, v, starts)[0]
+    def meets(q, kv, starts):
+        return forward(q, kv, starts)[0]
 
-    def save(q, k, v, starts):
-        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, k, v, starts))
-        return out, (q, k, v, starts, out, residual)
+    def save(q, kv, starts):
+        out, residual = jax.tree.map(lambda x: checkpoint_name(x, ATTENTION), forward(q, kv, starts))
+        return out, (q, kv, starts, out, residual)
 
     def backward(residuals, dout):
-        q, k, v, starts, out, residual = residuals
+        q, kv, starts, out, residual = residuals
         delta = jnp.sum(dout.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
         own = replace(attend, starts_BD=starts)
-        dq, (dk, dv) = written(Saved(q, dout, residual, delta), (k, v), own, comm)
-        return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
+        dq, dkv = written(Saved(q, dout, residual, delta), kv, own, comm)
+        return dq.astype(q.dtype), jax.tree.map(lambda gradient, x: gradient.astype(x.dtype), dkv, kv), None
 
     meets.defvjp(save, backward)
     return meets
 
 
 def plan_attention(plan: Plan, workload: Workload, *, layer: bool = False) -> Callable:
-    """The `attention` of a plan that names its tile: (q, k, v, starts=None) -> out on one shard of each array."""
+    """The `attention` of a plan that names its tile: (q, k, v, *gates, starts if any) -> out on one shard of each
+    array."""
     given = kernels[plan.kernel].load(), sequence_sharding(workload, plan), plan.tiles
     comm = JaxComm(plan)
     if kernels[plan.kernel].makes_hops:
         comm = FusedHopComm(plan)
         attend = FusedHopAttend(*given, value_dim=workload.value_dim, comm=comm)
+    elif workload.gated:
+        own = {"recurrence": workload.gated, "key_dim": workload.head_dim, "keeps": plan.states == STATES[0]}
+        attend = JaxGatedAttend(*given, value_dim=workload.value_dim, **own)
     elif workload.rates is None:
         attend = JaxAttend(*given, value_dim=workload.value_dim)
     else:

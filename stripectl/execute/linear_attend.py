@@ -1,4 +1,5 @@
-"""`attend` of linear attention, bound to JAX: it also has states, one per key/value head."""
+"""`attend` of linear attention, bound to JAX: with a constant gate, and with gates and rules that depend on the
+input."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +10,14 @@ from jax import lax
 
 from stripectl.core.comm import HEADS
 from stripectl.core.linear_attention import FEATURES
+from stripectl.core.recurrence import Recurrence
 from stripectl.execute.attend import JaxAttend, Saved
 
 
 @dataclass(frozen=True, eq=False)
 class JaxLinearAttend(JaxAttend):
-    """`decays` are the logarithms for all key/value heads, which are sharded `over` these mesh axes (with sizes);
-    `keeps` says whether states are kept for the backward pass."""
+    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which
+    lie `over` these axes of the mesh and their sizes; `keeps` says whether states stay for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()
@@ -61,26 +63,26 @@ class JaxLinearAttend(JaxAttend):
         with jax.named_scope("attend_backward"):
             return self.kernel.backward_kv(saved.q_BNTH, *kv, saved.dout_BNTH, *given)
 
-    def state(self, kv):
+    def map_of(self, kv):
         with jax.named_scope("attend_forward"):
             return self.kernel.state(*kv, *self.rates(kv))
 
-    def advance_state(self, state, own):
+    def state_of(self, own):
+        return own
+
+    def advance_state(self, state, own, shards: int = 1):
         rate_K = self.own_rates(own.shape[HEADS])[:, None, None]
-        return self.kernel.advance_state(state, own, rate_K, self.sharding.rows)
+        return self.kernel.advance_state(state, own, rate_K, shards * self.sharding.rows)
 
-    def state_before(self, states, me, by: int = 1):
+    def compose(self, later, earlier, shards: int = 1):
+        return self.advance_state(earlier, later, shards)
+
+    def state_before(self, maps, me, by: int = 1):
         if self.sees_future:
-            return states.sum(0) - lax.dynamic_index_in_dim(states, me, keepdims=False)
-        shards = states.shape[0]
-        states, place = (states, me) if by == 1 else (states[::-1], shards - 1 - me)
+            return maps.sum(0) - lax.dynamic_index_in_dim(maps, me, keepdims=False)
+        return state_after_maps(self, maps, me, by)
 
-        def onward(before, at):
-            return jnp.where(at < place, self.advance_state(before, states[at]), before), None
-
-        return lax.scan(onward, jnp.zeros(states.shape[1:], states.dtype), jnp.arange(shards - 1))[0]
-
-    def apply(self, q, before, *, into):
+    def apply(self, q, kv, before, *, into):
         out, _, nothing = into
         with jax.named_scope("attend_forward"):
             return out + self.kernel.apply(q, before, self.own_rates(before.shape[HEADS])), before, nothing
@@ -88,7 +90,7 @@ class JaxLinearAttend(JaxAttend):
     def saved_state(self, saved: Saved):
         return saved.residual
 
-    def dstate(self, saved: Saved, kv):
+    def transposed_map_of(self, saved: Saved, kv):
         with jax.named_scope("attend_backward"):
             return self.kernel.dstate(saved.q_BNTH, saved.dout_BNTH, *self.rates(kv))
 
@@ -98,3 +100,103 @@ class JaxLinearAttend(JaxAttend):
             dq = dq + self.kernel.apply(saved.dout_BNTH, before.swapaxes(2, 3), *self.rates(kv))
             own_dk, own_dv = self.kernel.state_backward(*kv, behind, *self.rates(kv))
         return dq, (dk + own_dk, dv + own_dv)
+
+
+def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: int):
+    """The state that stacked maps make of none: those of the shards before `me`, or behind it."""
+    shards = maps.shape[0]
+    maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)
+
+    def onward(before, at):
+        return jnp.where(at < place, attend.advance_state(before, maps[at]), before), None
+
+    return lax.scan(onward, jnp.zeros_like(attend.state_of(maps[0])), jnp.arange(shards - 1))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class JaxGatedAttend(JaxAttend):
+    """Of a recurrence whose gates, or whose rule, depend on the input; kv is (keys, values, gates...). An output needs
+    the state before its shard, so `apply` computes it whole; a state (out, before) of queries holds both."""
+
+    recurrence: Recurrence | None = None
+    keeps: bool = True
+    key_dim: int = 0
+
+    sees_future = False
+
+    @property
+    def gates(self) -> int:
+        """How many arrays of gates are behind keys and values."""
+        assert self.recurrence
+        return len(self.recurrence.gate_shapes(1))
+
+    def empty(self, q):
+        return None
+
+    def zeros(self, saved: Saved):
+        return None
+
+    def finish(self, state):
+        """(out, the state before the shard): nothing normalises."""
+        out, before = state
+        return out, before if self.keeps else None
+
+    def no_state(self, kv):
+        k, v, *_ = kv
+        return jnp.zeros((*v.shape[:2], k.shape[3], v.shape[3]), jnp.float32)
+
+    def __call__(self, q, kv, me, src, *, into, part=None):
+        return self.apply(q, kv, self.no_state(kv), into=into)
+
+    def backward(self, saved: Saved, kv, me, src, *, into, part=None):
+        return self.state_backward(saved, kv, self.no_state(kv), self.no_state(kv), into=into)
+
+    def local_part(self, q, kv, me, part, *, into):
+        return into
+
+    def local_part_backward(self, saved: Saved, kv, me, part, *, into):
+        return into
+
+    def keys_backward(self, saved: Saved, kv, me):
+        return None
+
+    def chunk(self, passes: str) -> int:
+        return self.tiles[passes].block_kv
+
+    def map_of(self, kv):
+        k, v, *gates = kv
+        with jax.named_scope("attend_forward"):
+            return self.kernel.map_of(self.recurrence, k, v, gates, self.chunk("forward"))
+
+    def state_of(self, own):
+        return self.kernel.split_map(self.recurrence, own, self.key_dim)[1]
+
+    def advance_state(self, state, own, shards: int = 1):
+        return self.kernel.apply_map(self.recurrence, own, state)
+
+    def compose(self, later, earlier, shards: int = 1):
+        return self.kernel.compose_maps(self.recurrence, later, earlier, self.key_dim)
+
+    def state_before(self, maps, me, by: int = 1):
+        return state_after_maps(self, maps, me, by)
+
+    def apply(self, q, kv, before, *, into):
+        k, v, *gates = kv
+        with jax.named_scope("attend_forward"):
+            return self.kernel.outputs(self.recurrence, q, k, v, gates, before, self.chunk("forward")), before
+
+    def saved_state(self, saved: Saved):
+        return saved.residual
+
+    def transposed_map_of(self, saved: Saved, kv):
+        k, _, *gates = kv
+        given = saved.q_BNTH, k, saved.dout_BNTH, gates, self.chunk("backward")
+        with jax.named_scope("attend_backward"):
+            return self.kernel.transposed_map_of(self.recurrence, *given)
+
+    def state_backward(self, saved: Saved, kv, before, behind, *, into):
+        k, v, *gates = kv
+        given = saved.q_BNTH, k, v, gates, saved.dout_BNTH, before, behind, self.chunk("backward")
+        with jax.named_scope("attend_backward"):
+            dq, *dkv = self.kernel.gradients(self.recurrence, *given)
+        return dq, tuple(dkv)

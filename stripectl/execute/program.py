@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import stripectl.compat as compat
 from stripectl.core.kernel import kernels
 from stripectl.core.plan import Plan
+from stripectl.core.recurrence import LOG_GATE, WRITE, Recurrence
 from stripectl.core.sequence_sharding import axes_of, query_sharding, sequence_sharding
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
@@ -89,20 +91,21 @@ class PlanProgram:
 
     @property
     def specs(self) -> list[PartitionSpec]:
-        """The sharding of q, k, v and the cotangent of the output."""
-        queries = query_sharding(self.workload, self.plan)
-        return [partition(self.plan, how) for how in (queries, "keys", "keys", queries)]
+        """Of q, k, v, gates if any, and the cotangent of the output."""
+        queries, keys = (partition(self.plan, how) for how in (query_sharding(self.workload, self.plan), "keys"))
+        of_keys = [PartitionSpec(*keys[: 3 + len(shape)]) for _, _, shape, _ in self.workload.kv_shapes]
+        return [queries, *of_keys, queries]
 
     @property
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
-        """The arguments: q, k, v, and for a backward pass the cotangent of the output."""
-        w, given = self.workload, 3 if self.workload.passes == "forward" else 4
-        queries, keys = (w.heads, w.queries), (w.kv_heads, w.seq_len)
-        sizes = (*queries, w.head_dim), (*keys, w.head_dim), (*keys, w.value_dim), (*queries, w.value_dim)
+        """The arguments: q, k, v, gates if any, and for a backward pass the cotangent of the output."""
+        w = self.workload
+        queries = w.query_heads, w.queries, (w.head_dim,), w.dtype
+        cotangent = w.heads, w.queries, (w.value_dim,), w.dtype
         return [
-            jax.ShapeDtypeStruct((w.batch, *size), w.dtype, sharding=NamedSharding(self.mesh, spec))
-            for size, spec in zip(sizes[:given], self.specs, strict=False)
-        ]
+            jax.ShapeDtypeStruct((w.batch, heads, rows, *rest), dtype, sharding=NamedSharding(self.mesh, spec))
+            for (heads, rows, rest, dtype), spec in zip([queries, *w.kv_shapes, cotangent], self.specs, strict=True)
+        ][: len(self.specs) - (w.passes == "forward")]
 
     @property
     def own_shapes(self) -> list[jax.ShapeDtypeStruct]:
@@ -114,19 +117,19 @@ class PlanProgram:
         return [jax.ShapeDtypeStruct((self.workload.batch, len(starts)), starts.dtype, sharding=sharding)]
 
     def body(self, *arrays):
-        """One device's part of (q, k, v, cotangent if any, starts if any): out, or (out, dq, dk, dv)."""
-        given = len(self.shapes)
-        attend, starts = plan_attention(self.plan, self.workload), arrays[given:]
-        if given == 3:
+        """One device's part of `shapes` and `own_shapes`: out, or (out, dq, dk, dv, gradients of gates if any)."""
+        given, attend = len(self.shapes), plan_attention(self.plan, self.workload)
+        starts = arrays[given:]
+        if self.workload.passes == "forward":
             return attend(*arrays)
-        out, backward = jax.vjp(lambda q, k, v: attend(q, k, v, *starts), *arrays[:3])
-        return out, *backward(arrays[3])
+        out, backward = jax.vjp(lambda *each: attend(*each, *starts), *arrays[: given - 1])
+        return out, *backward(arrays[given - 1])
 
     @cached_property
     def function(self) -> Callable:
         """The jitted program over global arrays."""
-        q, k, v, out = self.specs
-        out_specs = out if self.workload.passes == "forward" else (out, q, k, v)
+        *given, out = self.specs
+        out_specs = out if self.workload.passes == "forward" else (out, *given)
         in_specs = tuple(x.sharding.spec for x in (*self.shapes, *self.own_shapes))
         mapped = jax.shard_map(self.body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
         return jax.jit(mapped)
@@ -142,11 +145,12 @@ class PlanProgram:
         return self.plan.mesh, [(x.shape, x.dtype, x.sharding.spec) for x in self.shapes]
 
     def random_inputs(self) -> list[jax.Array]:
-        """Normally distributed numbers, made on their devices."""
+        """Normal deviates, made where they lie; of a recurrence such keys and gates as it has."""
 
         def draw():
             keys = jax.random.split(jax.random.key(0), len(self.shapes))
-            return [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
+            normal = [jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, self.shapes, strict=True)]
+            return as_recurrence_has(self.workload.gated, normal, jnp)
 
         return jax.jit(draw, out_shardings=[x.sharding for x in self.shapes])()
 
@@ -162,9 +166,29 @@ class PlanProgram:
 
     @property
     def orders(self) -> list[np.ndarray]:
-        """The orders of q, k, v and arrays like q: stored = natural[order] along positions."""
+        """Of `specs`: stored = natural[order] along positions."""
         queries, keys = sequence_sharding(self.workload, self.plan).orders()
-        return [queries, keys, keys, queries]
+        return [queries, *[keys] * len(self.workload.kv_shapes), queries]
+
+    @property
+    def result_orders(self) -> list[np.ndarray]:
+        """Those of the output, dq, dk, dv and the gradients of gates."""
+        *given, out = self.orders
+        return [out, *given]
+
+
+def as_recurrence_has(recurrence: Recurrence | None, arrays: Sequence[Any], xp: Any) -> list[Any]:
+    """Queries, keys, values, gates and what follows from normal deviates, by NumPy or jax.numpy (`xp`): with keys of
+    norm 1 by the delta rule, half-lives of some dozen tokens, and new values that replace a share of the old."""
+    if recurrence is None:
+        return [*arrays]
+    q, k, v, *rest = arrays
+    if recurrence.delta:
+        k = (k / xp.sqrt(xp.sum(xp.square(k.astype("float32")), -1, keepdims=True))).astype(k.dtype)
+    made = {LOG_GATE: lambda x: -0.05 * xp.exp(x), WRITE: lambda x: 1 / (1 + xp.exp(-x))}
+    names = [*recurrence.gate_shapes(1)]
+    gates = [made[name](x) for name, x in zip(names, rest, strict=False)]
+    return [q, k, v, *gates, *rest[len(names) :]]
 
 
 def put_on_devices(array: np.ndarray, sharding: NamedSharding) -> jax.Array:

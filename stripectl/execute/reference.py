@@ -5,6 +5,7 @@ import numpy as np
 
 from stripectl.core.layout import Window
 from stripectl.core.linear_attention import FEATURES
+from stripectl.core.recurrence import LOG_GATE, WRITE, Recurrence
 from stripectl.core.workload import Workload
 
 
@@ -22,8 +23,12 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
     return keep
 
 
-def reference_attention(workload: Workload, q, k, v, dout) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv) in float64 for the workload's kind of attention, for positions in natural order."""
+def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv, gradients of gates) in float64 of what a workload's attention is, for positions in natural
+    order; others are the gates of a recurrence, if any, and the cotangent of the output."""
+    *gates, dout = others
+    if workload.gated:
+        return recurrence_by_token(workload.gated, q, k, v, gates, dout)
     if workload.rates is None:
         return dense(q, k, v, dout, workload.window, workload.starts)
     slopes, looks_on = [1.0, 1.0], workload.window.sees_future
@@ -81,6 +86,54 @@ def recurrent(q_BNTH, k_BKTH, v_BKTH, dout_BNTH, rates_K: np.ndarray, looks_on: 
         dv[:, :, t] = np.einsum("bnhe,bnh->bne", given, wide_k[:, :, t])
     by_key = (x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dk, dv))
     return out, dq, *by_key
+
+
+def recurrence_by_token(
+    recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, dtype=np.float64
+) -> tuple[np.ndarray, ...]:
+    """(out, dq, dk, dv, gradients of the gates) of a recurrence token by token, from the formula of
+    `stripectl.core.recurrence`; its gradients go backward in time from the states that were kept."""
+    q, k, v, dout, *gates = (np.asarray(x, dtype) for x in (q_BKTH, k_BKTH, v_BNTE, dout_BNTE, *gates))
+    given = dict(zip(recurrence.gate_shapes(q.shape[3]), gates, strict=True))
+    group, tokens = v.shape[1] // k.shape[1], q.shape[2]
+    q, k = (np.repeat(x, group, axis=1) for x in (q, k))
+    kept = np.exp(given.get(LOG_GATE, np.zeros(k.shape[:3], dtype)))
+    kept = kept if kept.ndim == 4 else kept[..., None]  # of key elements, or of them all
+    write = given.get(WRITE)
+    states = np.zeros((tokens + 1, *k.shape[:2], k.shape[3], v.shape[3]), dtype)
+    out, errors = np.empty_like(v), np.array(v)  # what the delta rule adds, before it is weighed
+    for t in range(tokens):
+        faded = kept[:, :, t, :, None] * states[t]
+        if write is not None:
+            errors[:, :, t] -= np.einsum("bnhe,bnh->bne", faded, k[:, :, t])
+        added = errors[:, :, t] if write is None else write[:, :, t, None] * errors[:, :, t]
+        states[t + 1] = faded + k[:, :, t, :, None] * added[:, :, None]
+        out[:, :, t] = np.einsum("bnhe,bnh->bne", states[t + 1], q[:, :, t])
+    dq, dk, dv, dlog = (
+        np.empty_like(q),
+        np.empty_like(k),
+        np.empty_like(v),
+        np.empty_like(np.broadcast_to(kept, k.shape)),
+    )
+    dwrite = None if write is None else np.empty_like(write)
+    given_state = np.zeros_like(states[0])
+    for t in reversed(range(tokens)):
+        faded = kept[:, :, t, :, None] * states[t]
+        dq[:, :, t] = np.einsum("bnhe,bne->bnh", states[t + 1], dout[:, :, t])
+        given_state = given_state + q[:, :, t, :, None] * dout[:, :, t, None]
+        dadded = np.einsum("bnhe,bnh->bne", given_state, k[:, :, t])
+        added = errors[:, :, t] if write is None else write[:, :, t, None] * errors[:, :, t]
+        dk[:, :, t] = np.einsum("bnhe,bne->bnh", given_state, added)
+        dv[:, :, t] = dadded if write is None else write[:, :, t, None] * dadded
+        if dwrite is not None:
+            dwrite[:, :, t] = np.einsum("bne,bne->bn", dadded, errors[:, :, t])
+            dk[:, :, t] -= np.einsum("bnhe,bne->bnh", faded, dv[:, :, t])
+            given_state = given_state - k[:, :, t, :, None] * dv[:, :, t, None]
+        dlog[:, :, t] = np.einsum("bnhe,bnhe->bnh", given_state, faded)
+        given_state = kept[:, :, t, :, None] * given_state
+    by_key = [x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2) for x in (dq, dk)]
+    of_gates = {LOG_GATE: dlog if kept.shape[3] > 1 else dlog.sum(3), WRITE: dwrite}
+    return (out, *by_key, dv, *(of_gates[name] for name in given))
 
 
 def max_relative_error(value, reference) -> float:

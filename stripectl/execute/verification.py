@@ -15,9 +15,9 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layer_groups import layer_groups
 from stripectl.core.layout import Tile, layouts
 from stripectl.core.plan import Plan
-from stripectl.core.sequence_sharding import axes_of, min_kv_heads, query_sharding, sequence_sharding
+from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding, sequence_sharding
 from stripectl.core.workload import SLIDING, STEP, Workload
-from stripectl.execute.program import PlanProgram
+from stripectl.execute.program import PlanProgram, as_recurrence_has
 from stripectl.execute.reference import reference_attention
 from stripectl.results.findings import Check
 
@@ -58,7 +58,6 @@ def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
     """A workload with at most `seq_len` keys, as few heads and requests as the plan can divide, and queries, documents
     and a sliding window in proportion."""
     devices = plan.product(axes_of(plan, query_sharding(workload, plan))[0])
-    kv_heads, group = min_kv_heads(workload, plan), workload.heads // workload.kv_heads
     part = seq_len / workload.seq_len
 
     def scaled(length: int, unit: int = 1) -> int:
@@ -70,8 +69,7 @@ def cut_workload(workload: Workload, plan: Plan, seq_len: int) -> Workload:
         workload,
         seq_len=seq_len,
         batch=devices,
-        kv_heads=kv_heads,
-        heads=kv_heads * group,
+        **min_heads(workload, plan),
         query_len=workload.query_len and min(workload.query_len, scaled(workload.query_len, dealt)),
         documents=workload.documents and tuple(map(scaled, workload.documents)),
         mask=workload.mask if left is None else f"{SLIDING}{scaled(left + 1)}",
@@ -91,24 +89,36 @@ def check_layer(workload: Workload, plan: Plan, devices: Sequence[Any]) -> Check
     """The check of one layer's attention."""
     workload, plan = cut_to_checkable(workload, plan)
     program = PlanProgram(workload, plan, devices)
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    q, k, v = arrays[:3]
-    cotangent = arrays[3] if len(arrays) > 3 else np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
+    arrays = random_arrays(program)
     found = program.function(*program.place(arrays))
-    expected = reference_attention(workload, q, k, v, cotangent)
-    queries, keys = sequence_sharding(workload, plan).orders()
+    expected = reference_attention(workload, *with_cotangent(workload, arrays))
     worst = 0.0
     values = found if isinstance(found, tuple) else (found,)
-    for value, reference, order in zip(values, expected, (queries, queries, keys, keys), strict=False):
+    for value, reference, order in zip(values, expected, program.result_orders, strict=False):
         laid, scale = reference[:, :, order], np.max(np.abs(reference))
         for shard in value.addressable_shards:
             error = float(np.max(np.abs(np.asarray(shard.data, np.float64) - laid[shard.index])) / scale)
             worst = error if np.isnan(error) else max(worst, error)
-    kind = "dense" if workload.rates is None else "token by token,"
+    kind = "dense" if workload.attention == "softmax" else "token by token,"
     return Check(
         max_rel_error=worst,
         tolerance=tolerance(workload.dtype, devices[0].platform),
         reference=f"{kind} float64, {workload.seq_len} tokens, {workload.heads} heads, tile {plan.tile}"
         + (f", backward {plan.backward}" if plan.backward else ""),
     )
+
+
+def random_arrays(program: PlanProgram, seed: int = 0) -> list[np.ndarray]:
+    """Arguments of a program on the host, in natural order."""
+    rng = np.random.default_rng(seed)
+    normal = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
+    made = as_recurrence_has(program.workload.gated, normal, np)
+    return [x.astype(like.dtype) for x, like in zip(made, program.shapes, strict=True)]
+
+
+def with_cotangent(workload: Workload, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Those of a program, with a cotangent of zeros where it takes none."""
+    if workload.passes != "forward":
+        return [*arrays]
+    q = arrays[0]
+    return [*arrays, np.zeros((q.shape[0], workload.heads, q.shape[2], workload.value_dim), q.dtype)]

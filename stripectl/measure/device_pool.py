@@ -17,6 +17,7 @@ from stripectl.results.environment import cores
 from stripectl.simulate.calibration import (
     HOP_BYTES,
     CalibrationBlock,
+    block_heads,
     block_shape,
     blocks_for,
     fit_hop,
@@ -139,8 +140,9 @@ class DevicePool:
             )
         both = plan.tiles if workload.passes != "forward" else {"forward": tile}
         times = {passes: self.tile_times(place, plan.kernel, own, workload, passes) for passes, own in both.items()}
-        group = workload.heads // workload.kv_heads
-        machine = measured_cost_model(times, both, group, plan.kernel, self.hop_of(place), hardware.overlaps)
+        machine = measured_cost_model(
+            times, both, block_heads(workload), plan.kernel, self.hop_of(place), hardware.overlaps
+        )
         return replace(machine, torus=bool(hardware.torus_dims))
 
     def placement(self, target: Target, mesh: tuple[tuple[str, int], ...]) -> MeshPlacement:

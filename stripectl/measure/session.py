@@ -22,11 +22,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from stripectl.core.kernel import kernels
 from stripectl.core.layout import Tile
+from stripectl.core.linear_attention import CONSTANT, recurrence_of
 from stripectl.core.plan import Plan, parse_plan, parse_tile
+from stripectl.core.recurrence import Recurrence
 from stripectl.core.workload import STEP, Workload
 from stripectl.errors import StripectlError
 from stripectl.execute.comm import JaxComm
-from stripectl.execute.program import compiled_peak_bytes, parameter_specs
+from stripectl.execute.program import as_recurrence_has, compiled_peak_bytes, parameter_specs
 from stripectl.execute.verification import check_attention
 from stripectl.hlo.module import collectives, parse_module, sent_bytes_by_opcode
 from stripectl.measure.yardstick import Yardstick
@@ -102,10 +104,19 @@ def shift_program(devices: Sequence[Any], hops: int) -> tuple[Callable, NamedSha
 
 
 def block_programs(
-    kernel: str, tile: Tile, block: CalibrationBlock, group: int, head_dim: int, v_head_dim: int, dtype: str
+    kernel: str,
+    tile: Tile,
+    block: CalibrationBlock,
+    group: int,
+    head_dim: int,
+    v_head_dim: int,
+    dtype: str,
+    recurrence: str = CONSTANT,
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
     """The passes of a kernel for one key/value group on a block of scores: for each, a jitted function and its
     inputs."""
+    if rule := recurrence_of(recurrence):
+        return chunk_programs(rule, kernel, tile.block_kv, block, (group, head_dim, v_head_dim), dtype)
     module, rectangle, rows = kernels[kernel].load(), block.rectangle, block.rows
     keys = jax.random.split(jax.random.key(0), 4)
     shapes = (group, head_dim), (group, v_head_dim), (1, head_dim), (1, v_head_dim)
@@ -131,6 +142,39 @@ def block_programs(
         "forward": (jax.jit(forward), *limits, q, k, v, out, row + module.EMPTY, row),
         "backward": (jax.jit(backward), *limits, q, k, v, dout, row + np.log(rows), row, dq),
     }
+
+
+def chunk_programs(
+    recurrence: Recurrence, kernel: str, chunk: int, block: CalibrationBlock, shape: tuple[int, int, int], dtype: str
+) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
+    """Those of a recurrence for heads of values that share a head of keys: of a `whole` block the map and the
+    transposed one, of a `causal` one the outputs and gradients, of a `dead` one nothing."""
+    module, (group, keys, values) = kernels[kernel].load(), shape
+    gates = recurrence.gate_shapes(keys).values()
+    shapes = [(1, keys), (1, keys), (group, values), *((group, *each) for each in gates), (group, values)]
+    made = [
+        jax.random.normal(key, (1, heads, block.rows, *rest), jnp.float32 if 2 < at < len(shapes) - 1 else dtype)
+        for at, (key, (heads, *rest)) in enumerate(
+            zip(jax.random.split(jax.random.key(0), len(shapes)), shapes, strict=True)
+        )
+    ]
+    arrays = as_recurrence_has(recurrence, made, jnp)
+    state = jnp.zeros((1, group, keys, values), jnp.float32)
+
+    def forward(q, k, v, *rest):
+        gates = rest[:-1]
+        if block.band == "whole":
+            return module.map_of(recurrence, k, v, gates, chunk)
+        return module.outputs(recurrence, q, k, v, gates, state, chunk) if block.band == "causal" else state
+
+    def backward(q, k, v, *rest):
+        *gates, dout = rest
+        if block.band == "whole":
+            return module.transposed_map_of(recurrence, q, k, dout, gates, chunk)
+        given = recurrence, q, k, v, gates, dout, state, state, chunk
+        return module.gradients(*given) if block.band == "causal" else state
+
+    return {"forward": (jax.jit(forward), *arrays), "backward": (jax.jit(backward), *arrays)}
 
 
 @dataclass

@@ -41,7 +41,7 @@ class Tracer:
     steps: int = 3
     reader: WorkerGroup = field(
         default_factory=lambda: WorkerGroup(
-            session="profiling.session", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=memory_bytes() // 2
+            session="profile", variables={"JAX_PLATFORMS": "cpu"}, memory_bytes=memory_bytes() // 2
         )
     )
 

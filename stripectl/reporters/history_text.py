@@ -1,8 +1,10 @@
 """The texts about a series, for the terminal and the report. Text from runs is made harmless here."""
 
 import re
+from datetime import UTC
 
 from stripectl.analysis.series import Series, SeriesPoint
+from stripectl.errors import BadInput
 from stripectl.results.history import moment
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.run import Run
@@ -44,6 +46,14 @@ def run_name(run: Run) -> str:
 
 def run_date(run: Run, form: str = "%Y-%m-%d") -> str:
     return f"{moment(run):{form}}"
+
+
+def run_minute(run: Run) -> str:
+    """When a run was made, to the minute; as its file says where that is not a date."""
+    try:
+        return f"{moment(run).astimezone(UTC):{DATE_FORMAT}} UTC"
+    except (BadInput, OverflowError):
+        return run.created
 
 
 def point_value(point: SeriesPoint, series: Series) -> str:

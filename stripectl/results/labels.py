@@ -1,6 +1,6 @@
 """Workloads and plans in one line, for people."""
 
-from stripectl.core.linear_attention import ATTENTIONS, FEATURES
+from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, FEATURES
 from stripectl.core.model_config import Model
 from stripectl.core.workload import Workload, format_length
 from stripectl.results.measurement import Measurement, flags_text
@@ -32,6 +32,10 @@ def attention_label(of: Workload | Model) -> str:
     """The kind of attention, before other words; empty for softmax."""
     if of.attention == ATTENTIONS[0]:
         return ""
+    if of.recurrence != CONSTANT:
+        keys = f" with {of.key_heads} heads of keys" if of.key_heads else ""
+        kind = "" if of.attention == "linear" else f"{of.attention} with "
+        return f"{kind}{of.recurrence}{keys}, "
     decay = f", decay {of.decay}" if of.decay != "1" else ""
     features = f", {of.features}" if of.features != FEATURES[0] else ""
     return f"{of.attention} attention{decay}{features}, "

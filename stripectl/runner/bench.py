@@ -201,8 +201,8 @@ def one_device(request: Request, place: LocalTarget, wanted: Sequence[Measuremen
         if first is None or first.devices == 1 or workload.passes == STEP:
             continue
         own, alone = first.plan, replace(place, target=Target(place.target.hardware, (1,)))
-        name = "pass_kv" if workload.query_len else "ring"
-        plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.attention], mesh=())
+        name = "pass_kv" if workload.query_len else "memory_efficient" if workload.gated else "ring"
+        plan = Plan(name, "contiguous", DEFAULT_KERNELS[workload.kernel_family], mesh=())
         if not kernels[own.kernel].keeps_all_scores:
             plan = replace(plan, kernel=own.kernel, tile=own.tile, backward=own.backward)
         found.append(make_case(workload, plan, flags, alone, first.method))

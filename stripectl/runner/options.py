@@ -11,7 +11,7 @@ RUNS = Path("stripectl-runs")  # the default folder of runs
 REPORT = "report.html"  # in the folder of a run
 DEFAULT_LEN = "256k"
 TRACE_TIME_BUDGET, TRACE_MIN_SAMPLES = "10s", 3  # of a plan that is profiled
-SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "v_head_dim"})
+SIZE_OPTIONS = frozenset({"seqlen", "model", "heads", "kv_heads", "head_dim", "key_heads", "v_head_dim"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,13 @@ class RequestOptions:
     heads: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
+    key_heads: int | None = None
     v_head_dim: int | None = None
     batch: int = 1
     dtype: str | None = None
     mask: str = "causal"
     attention: str | None = None
+    recurrence: str | None = None
     decay: str | None = None
     features: str | None = None
     documents: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stripectl.core.layout import MASKS
-from stripectl.core.linear_attention import ATTENTIONS, LINEAR
+from stripectl.core.linear_attention import ATTENTIONS, CONSTANT, LINEAR, kernel_family
 from stripectl.core.model_config import MODEL_SIZES, Model
 from stripectl.core.plan import (
     DEFAULT_KERNELS,
@@ -53,11 +53,14 @@ class HeadShape:
     kv_heads: int
     head_dim: int
     v_head_dim: int | None = None
+    key_heads: int | None = None
 
 
 def parse_request(options: RequestOptions) -> Request:
     """The request that the options describe."""
-    shape = parse_heads(options.model, options.heads, options.kv_heads, options.head_dim, options.v_head_dim)
+    shape = parse_heads(
+        options.model, options.heads, options.kv_heads, options.head_dim, options.v_head_dim, options.key_heads
+    )
     seqlen = options.seqlen
     longest, linear = seqlen.strip() == "max", parse_linear(options)
     workloads = parse_workloads(
@@ -83,7 +86,7 @@ def parse_request(options: RequestOptions) -> Request:
         unroll=options.unroll,
         meshes=options.meshes,
         inference=bool(options.query_len),
-        attention=linear.get("attention", ATTENTIONS[0]),
+        family=kernel_family(linear.get("attention", ATTENTIONS[0]), linear.get("recurrence", CONSTANT)),
     )
     flags = parse_flags(options.xla_flags)
     check_count(len(workloads) * len(plans) * len(flags))
@@ -122,14 +125,12 @@ def parse_linear(options: RequestOptions) -> dict[str, str]:
     scheme that supports only linear attention."""
     model = Model.load(options.model) if options.model else None
     named = [parse_plan(text).scheme for text in options.plans] + (options.scheme or "").split(",")
-    linear = any(
-        schemes[name.strip()].kernel_families == ("linear",) for name in named if name.strip() in schemes.names()
-    )
+    linear = any(schemes[name.strip()].sends_states for name in named if name.strip() in schemes.names())
     asked = {name: value for name in LINEAR if (value := getattr(options, name)) is not None}
     if asked.get("attention") == "softmax":
         return asked
     found = {name: getattr(model, name) for name in LINEAR} if model and model.attention != ATTENTIONS[0] else {}
-    return {**({"attention": "linear"} if linear and not found else {}), **found, **asked}
+    return {**({"attention": "linear"} if (linear or asked.get("recurrence")) and not found else {}), **found, **asked}
 
 
 def parse_effort(options: RequestOptions) -> SamplingOptions:
@@ -143,16 +144,23 @@ def parse_effort(options: RequestOptions) -> SamplingOptions:
 
 
 def parse_heads(
-    model: str | None, heads: int | None, kv_heads: int | None, head_dim: int | None, v_head_dim: int | None = None
+    model: str | None,
+    heads: int | None,
+    kv_heads: int | None,
+    head_dim: int | None,
+    v_head_dim: int | None = None,
+    key_heads: int | None = None,
 ) -> HeadShape:
     """A model's heads, or the given heads; a model whose heads are replaced does not keep its name."""
     named = Model.load(model or "1b")
-    if heads is kv_heads is head_dim is v_head_dim is None:
-        return HeadShape(model or "1b", named.heads, named.kv_heads, named.head_dim, named.v_head_dim)
+    if heads is kv_heads is head_dim is v_head_dim is key_heads is None:
+        sizes = named.heads, named.kv_heads, named.head_dim, named.v_head_dim, named.key_heads
+        return HeadShape(model or "1b", *sizes)
     own = heads if heads is not None else named.heads
     shared = kv_heads if kv_heads is not None else own
     own_values = v_head_dim if v_head_dim is not None or head_dim is not None else named.v_head_dim
-    return HeadShape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values)
+    of_keys = key_heads if key_heads is not None or heads is not None else named.key_heads
+    return HeadShape(None, own, shared, head_dim if head_dim is not None else named.head_dim, own_values, of_keys)
 
 
 def expand_grid(*axes: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -265,7 +273,7 @@ def parse_plans(
     unroll: str,
     meshes: Sequence[str],
     inference: bool = False,
-    attention: str = ATTENTIONS[0],
+    family: str = "softmax",
 ) -> tuple[list[Plan], bool]:
     """(the plans named one by one, or the grid of the other options; whether plans without a mesh stand for all
     meshes). With `all`, layouts and kernels that a scheme does not support are skipped, and schemes are the schemes
@@ -282,7 +290,7 @@ def parse_plans(
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     every = expand_grid(
-        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, attention),
+        scheme_names(("all" if inference else "ring") if scheme is None else scheme, inference, family),
         [None] if auto else [parse_mesh(text) for text in meshes] or [None],
         parse_names(kernel, "kernel", kernels.names()) if kernel else [""],
         [parse_tile(text) for text in tile.split(",")] if tile else [None],
@@ -297,12 +305,13 @@ def parse_plans(
     ], auto
 
 
-def scheme_names(text: str, inference: bool, attention: str) -> list[str]:
-    """A comma-separated list of schemes, or all schemes of training, or of inference, that compute such attention."""
+def scheme_names(text: str, inference: bool, family: str) -> list[str]:
+    """A comma-separated list of schemes, or all schemes of training, or of inference, that use this family of
+    kernels."""
     names = parse_names(text, "scheme", schemes.names())
     if "all" not in text.split(","):
         return names
-    families = {"softmax", "scores"} if attention == "softmax" else {"linear"}
+    families = {"softmax", "scores"} if family == "softmax" else {family}
     able = [name for name in names if families & {*schemes[name].kernel_families}]
     return [name for name in able if (schemes[name].query_sharding != "all") == inference]
 

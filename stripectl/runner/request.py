@@ -95,7 +95,7 @@ class Request:
         or the plan's own kernel."""
         hardware = place.target.hardware
         users, able = kernels[hardware.kernel], schemes[own.scheme].kernel_families
-        family = workload.attention if workload.attention in able else able[0]
+        family = workload.kernel_family if workload.kernel_family in able else able[0]
         own = replace(own, kernel=DEFAULT_KERNELS[family])
         names = [users.name, users.fallback or own.kernel, own.kernel] if users.family == family else [own.kernel]
         plans = [replace(own, kernel=name) for name in dict.fromkeys(names)]

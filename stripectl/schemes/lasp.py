@@ -1,10 +1,11 @@
 """LASP: the state of linear attention travels from shard to shard (Sun et al. 2024).
 
-A shard's keys add up to a state of head_dim x head_dim a head, whatever its length. N-1 hops bring each device the
-state of all keys before its own; each waits for the one before it, and beside each a share of what a device computes of
-its own queries and keys, which waits for none. Backward, the gradient of the state travels the other way, and the state
-before a shard is kept from forward, or travels again. On devices that run one program all send in every hop, also what
-is not complete yet. Under a full mask states go all the way round.
+The tokens of a shard turn a state of key size x value size a head into A S + B, whatever their number. N-1 hops bring
+each device the state before its shard, each after the one before it, and beside each is a share of what a device
+computes of its own queries and keys, which waits for none. Where gates depend on the input there is no such share:
+outputs wait for the state. Backward, the gradient of the state travels the other way, and the state before a shard is
+kept from forward, or travels again. On devices that run one program all send in every hop, also what is not complete
+yet. Under a full mask states go all the way round.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -13,8 +14,8 @@ from stripectl.core.scheme import Scheme
 
 
 def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
-    """(what states of all shards before one add up to (`by` 1), or behind it (-1); what work(part, made) made beside
-    the hops, a part each)."""
+    """(the state that the maps of all shards before one make (`by` 1), or those behind it (-1); what work(part, made)
+    made beside the hops, a part each)."""
     shards = comm.size("ring")
     senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
 
@@ -26,7 +27,7 @@ def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda par
         arriving, made = hop(index, *carried)
         return attend.advance_state(arriving, own), made
 
-    return hop(shards - 2, *comm.loop(0, shards - 2, round, (own, made)))
+    return hop(shards - 2, *comm.loop(0, shards - 2, round, (attend.state_of(own), made)))
 
 
 def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
@@ -37,8 +38,8 @@ def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     def local(part, state):
         return attend.local_part(q, kv, me, part, into=state)
 
-    before, state = chain(attend.state(kv), attend, comm, 1, local, attend.empty(q))
-    return attend.apply(q, before, into=state)
+    before, state = chain(attend.map_of(kv), attend, comm, 1, local, attend.empty(q))
+    return attend.apply(q, kv, before, into=state)
 
 
 def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
@@ -51,8 +52,8 @@ def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple
 
     before = attend.saved_state(saved)
     if before is None:
-        before, _ = chain(attend.state(kv), attend, comm, 1)
-    behind, dq = chain(attend.dstate(saved, kv), attend, comm, -1, local, attend.zeros(saved))
+        before, _ = chain(attend.map_of(kv), attend, comm, 1)
+    behind, dq = chain(attend.transposed_map_of(saved, kv), attend, comm, -1, local, attend.zeros(saved))
     return attend.state_backward(saved, kv, before, behind, into=(dq, attend.keys_backward(saved, kv, me)))
 
 
@@ -64,5 +65,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    kernel_families=("linear",),
+    kernel_families=("linear", "gated"),
 )

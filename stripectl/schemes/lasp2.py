@@ -1,17 +1,19 @@
 """LASP-2: the states of linear attention are gathered at once (Sun et al. 2025).
 
-Every device gets all N states of head_dim x head_dim a head, and adds up those before its own: one collective beside
-what it computes of its own queries and keys, in place of N-1 hops that wait for each other. Backward gathers the
-gradients of the states, and adds up those behind.
+Every device gets what all N shards do to a state of key size x value size a head, and from that makes the state before
+its own: one collective beside what it computes of its own queries and keys, in place of N-1 hops that wait for each
+other. With a constant gate that is a state a shard; with gates or a rule that depend on the input it is a map, A beside
+B. Backward gathers the transposed maps, and makes the gradient of the state behind.
 """
 
 from stripectl.core.attend import LinearAttend
 from stripectl.core.comm import Array, Comm
+from stripectl.core.layout import WHOLE
 from stripectl.core.scheme import Scheme
 
 
 def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """What states of all shards before one add up to (`by` 1), or behind it (-1)."""
+    """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
     return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 
@@ -19,8 +21,8 @@ def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
     me = comm.index("ring")
     if comm.size("ring") == 1:
         return attend(q, kv, me, me, into=attend.empty(q))
-    before = gather(attend.state(kv), attend, comm, 1)
-    return attend.apply(q, before, into=attend(q, kv, me, me, into=attend.empty(q)))
+    before = gather(attend.map_of(kv), attend, comm, 1)
+    return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
 
 
 def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
@@ -29,9 +31,10 @@ def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple
         return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
     before = attend.saved_state(saved)
     if before is None:
-        before = gather(attend.state(kv), attend, comm, 1)
-    behind = gather(attend.dstate(saved, kv), attend, comm, -1)
-    own = attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+        before = gather(attend.map_of(kv), attend, comm, 1)
+    behind = gather(attend.transposed_map_of(saved, kv), attend, comm, -1)
+    dq = attend.local_part_backward(saved, kv, me, WHOLE, into=attend.zeros(saved))
+    own = dq, attend.keys_backward(saved, kv, me)
     return attend.state_backward(saved, kv, before, behind, into=own)
 
 
@@ -43,5 +46,5 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
-    kernel_families=("linear",),
+    kernel_families=("linear", "gated"),
 )

@@ -24,5 +24,6 @@ scheme = Scheme(
     forward=forward,
     backward=backward,
     layouts=("contiguous",),
+    kernel_families=("softmax", "linear", "gated"),
     chunk=0,
 )

@@ -29,6 +29,8 @@ def why_unsupported(workload, mesh):
         return f"{heads} heads do not divide over ulysses={size}. Try a size that divides them."
     if kv_heads % size and size % kv_heads:
         return f"{kv_heads} kv_heads neither divide over ulysses={size} nor repeat evenly over it. Try another size."
+    if (keys := workload.query_heads // tensor) % size:
+        return f"{keys} heads of keys do not divide over ulysses={size}. Try a size that divides them."
     return None
 
 
@@ -42,5 +44,6 @@ scheme = Scheme(
     enter=enter,
     leave=leave,
     layouts=("contiguous",),
+    kernel_families=("softmax", "linear", "gated"),
     why_unsupported=why_unsupported,
 )

@@ -172,19 +172,25 @@ class SimulatedAttend:
         q, _, residual, _ = saved
         return self._state_of(q, residual.ready) if self.keeps else None
 
-    def state(self, kv: tuple[TimedArray, TimedArray]) -> TimedArray:
+    def map_of(self, kv: Any) -> TimedArray:
         return self._states("forward", kv[0], kv)
 
-    def advance_state(self, state: TimedArray, own: TimedArray) -> TimedArray:
-        return self.clocks.free(own.shape, own.itemsize, state, own)
+    def state_of(self, own: TimedArray) -> TimedArray:
+        return own
 
-    def state_before(self, states: TimedArray, me: Any, by: int = 1) -> TimedArray:
-        return self.clocks.free(states.shape[1:], states.itemsize, states)
+    def advance_state(self, state: TimedArray, own: TimedArray, shards: int = 1) -> TimedArray:
+        return self.clocks.free(state.shape, own.itemsize, state, own)
 
-    def apply(self, q: TimedArray, before: TimedArray, *, into: TimedArray) -> TimedArray:
+    def compose(self, later: TimedArray, earlier: TimedArray, shards: int = 1) -> TimedArray:
+        return self.clocks.free(later.shape, later.itemsize, later, earlier)
+
+    def state_before(self, maps: TimedArray, me: Any, by: int = 1) -> TimedArray:
+        return self.clocks.free(maps.shape[1:], maps.itemsize, maps)
+
+    def apply(self, q: TimedArray, kv: Any, before: TimedArray, *, into: TimedArray) -> TimedArray:
         return into.at(self._chunks("forward", q, (q, before, into), rows=1))
 
-    def dstate(self, saved: Any, kv: Any) -> TimedArray:
+    def transposed_map_of(self, saved: Any, kv: Any) -> TimedArray:
         q, dout, *_ = saved
         return self._states("backward", kv[0], (q, dout), 1 / 3)
 
@@ -211,6 +217,7 @@ class SimulatedAttend:
         share: float = 1.0,
         *,
         whole: int = 0,
+        boundary: int = 0,
         rows: int = 0,
     ) -> np.ndarray:
         """When each device has computed its products for every chunk of a shard, over all rows. A call's cost that
@@ -220,7 +227,7 @@ class SimulatedAttend:
         chunks = [0 if cost.call_grows else -(-self.sharding.rows // tile.block_kv) for tile in self.tiles[passes]]
         count = np.array(chunks)[:, None]
         return self._advance(
-            passes, cost, of, list(inputs), TileCount(whole * count, 0 * count, 0 * count, rows * count), share
+            passes, cost, of, list(inputs), TileCount(whole * count, boundary * count, 0 * count, rows * count), share
         )
 
     def scores(self, q: TimedArray, k: TimedArray, me: Any, src: Any) -> TimedArray:

@@ -35,13 +35,19 @@ class CalibrationBlock:
 
 
 def block_shape(workload: Workload) -> dict[str, Json]:
-    """The inputs of a block's time other than its rows and band; the block has one key/value head."""
+    """What the time of a block depends on besides its rows and band: it has one head of keys."""
     return {
-        "group": workload.heads // workload.kv_heads,
+        "group": block_heads(workload),
         "head_dim": workload.head_dim,
         "v_head_dim": workload.value_dim,
         "dtype": workload.dtype,
+        **({"recurrence": workload.recurrence} if workload.gated else {}),
     }
+
+
+def block_heads(workload: Workload) -> int:
+    """Heads of a block: of queries that share a key/value head, or in a recurrence of values that share one of keys."""
+    return workload.heads // (workload.query_heads if workload.gated else workload.kv_heads)
 
 
 def blocks_for(tile: Tile) -> tuple[list[CalibrationBlock], CalibrationBlock]:

@@ -14,6 +14,7 @@ from stripectl.hardware.profile import Hardware
 from stripectl.results.cost_source import CostOrigin, CostSource, HopCost, SlowestHop
 from stripectl.simulate.attend import ACCUMULATOR_BYTES
 from stripectl.simulate.cost_model import CostModel, TileCost
+from stripectl.simulate.gated_costs import gated_chunk_costs
 
 LINK = "link_bytes_per_s_one_way"
 LEFT_OUT = "kernel inefficiency at small blocks"
@@ -108,6 +109,8 @@ def roofline(
     its float32 accumulators once per call."""
     element, pairs = DTYPE_BYTES[workload.dtype], tile.block_q * tile.block_kv
     touches, sharing = (kernel.score_touches, kernel.rows_per_fetch) if kernel else ({}, 1)
+    if workload.gated:
+        return gated_chunk_costs(workload, tile.block_kv, flops_per_s, memory_bytes_per_s)
     if workload.attention == "linear":
         return chunk_costs(workload, tile, flops_per_s, memory_bytes_per_s)
 

@@ -21,6 +21,7 @@ from stripectl.core.workload import DTYPE_BYTES, Workload
 from stripectl.simulate.attend import ACCUMULATOR_BYTES, KernelCall, SimulatedAttend
 from stripectl.simulate.clocks import Gradients, SimulatedComm, leaves
 from stripectl.simulate.cost_model import CostModel, stack_cost_models
+from stripectl.simulate.gated_attend import SimulatedGatedAttend
 from stripectl.simulate.memory import TimedArray
 
 
@@ -137,10 +138,10 @@ def _run(
     scheme: Scheme = schemes[plan.scheme]
     clocks = SimulatedComm(plan, scheme.axes, machine, arguments=not layer)
     tiles = {passes: tuple(each.tiles[passes] for each in plans) for passes in plan.tiles}
-    attend = SimulatedAttend(workload, plan, clocks, tiles)
+    attend = (SimulatedGatedAttend if workload.gated else SimulatedAttend)(workload, plan, clocks, tiles)
     at_rest = inputs(workload, plan, clocks)
     both = workload.passes != "forward"
-    given = clocks.argument(at_rest[0].shape, at_rest[0].itemsize) if both else None  # the cotangent of the output
+    given = output_cotangent(workload, plan, clocks) if both else None
     clocks.recording = both
     q, kv = scheme.enter(at_rest, attend, clocks)
     entry = clocks.recorded()
@@ -194,16 +195,22 @@ def _own_backward(
         gradients.add(primal, found.pop(0).ready)
 
 
-def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, TimedArray]]:
-    """(queries, (keys, values)) as a device holds them before anything moves."""
+def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[TimedArray, tuple[TimedArray, ...]]:
+    """(queries, (keys, values, gates if any)) as they lie on a device before anything moves."""
+    keys = [argument(workload, plan, clocks, "keys", *each) for each in workload.kv_shapes]
+    shape = workload.query_heads, workload.queries, (workload.head_dim,), workload.dtype
+    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape), tuple(keys)
 
-    def shard(over: tuple[Sequence[str], ...], heads: int, rows: int, elements: int) -> TimedArray:
-        sizes = (size // plan.product(axes) for size, axes in zip((workload.batch, heads, rows), over, strict=True))
-        return clocks.argument((*sizes, elements), DTYPE_BYTES[workload.dtype])
 
-    keys, values = (
-        shard(axes_of(plan, "keys"), workload.kv_heads, workload.seq_len, elements)
-        for elements in (workload.head_dim, workload.value_dim)
-    )
-    queries = shard(axes_of(plan, query_sharding(workload, plan)), workload.heads, workload.queries, workload.head_dim)
-    return queries, (keys, values)
+def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm) -> TimedArray:
+    """Of the output."""
+    shape = workload.heads, workload.queries, (workload.value_dim,), workload.dtype
+    return argument(workload, plan, clocks, query_sharding(workload, plan), *shape)
+
+
+def argument(
+    workload: Workload, plan: Plan, clocks: SimulatedComm, how: str, heads: int, rows: int, rest: tuple, dtype: str
+) -> TimedArray:
+    """A device's part of an array that is sharded in such a way (`axes_of`)."""
+    lengths = zip((workload.batch, heads, rows), axes_of(plan, how), strict=True)
+    return clocks.argument((*(size // plan.product(axes) for size, axes in lengths), *rest), DTYPE_BYTES[dtype])

@@ -1,46 +1,101 @@
 """The hosts of a command, as host 0 sees them: it gathers and compares them, and has them start workers."""
 
+import asyncio
 import contextlib
+import os
+import queue
 import socket
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
 
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION, differing_parts
-from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostConnection, HostLost, Hosts, Waiting, host_facts
+from stripectl.util.files import printable
+from stripectl.workers import links, messages
+from stripectl.workers.hosts import ANSWER_S, COMPARED, GATHER_S, HostLost, Hosts, Waiting, host_facts
+from stripectl.workers.messages import Answer, Done, End, Greeting, Refuse, Start, Stop, Welcome, WorkerGreeting
+from stripectl.workers.process import WorkerConfig
+from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
+
+MAX_STRANGERS_LOGGED = 20
+CLOSE_S = 1.0
+LOOPBACK = ("127.0.0.1", "[::1]")
+
+Result = TypeVar("Result")
 
 
 @dataclass
 class Follower:
-    """Another host, as host 0 sees it."""
+    """Another host, as host 0 sees it. It becomes readable when the host is gone."""
 
-    index: int
-    link: HostConnection
-    told: Mapping[str, Any]  # its name, cores and environment
+    greeting: Greeting
+    link: links.Link
+    run: Callable[[Coroutine[Any, Any, Any]], "Future[Any]"]
+    answers: "asyncio.Queue[bytes | None]" = field(default_factory=asyncio.Queue)
+    ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
+
+    @property
+    def index(self) -> int:
+        return self.greeting.index
 
     @property
     def name(self) -> str:
-        return f"host {self.index} ({self.told['name']})"
+        return f"host {self.index} ({printable(self.greeting.name)})"
+
+    def fileno(self) -> int:
+        return self.ends[0].fileno()
 
     def lost(self) -> HostLost:
         return HostLost(f"{self.name} is gone. Earlier results are saved; continue with --resume on all hosts.")
 
-    def ask(self, do: str, **order: Any) -> Any:
-        """Its answer to an order.
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for end in self.ends:
+            end.close()
+
+    def tell(self, message: Any) -> None:
+        """Send a message that has no answer. Raises OSError where the host is gone."""
+        try:
+            self.run(self.link.send(messages.write(message))).result(ANSWER_S)
+        except (TimeoutError, CancelledError) as error:
+            raise ConnectionError("the host does not take messages") from error
+
+    def ask(self, order: Start | End | Stop) -> str | None:
+        """The host's answer to an order.
 
         Raises:
             HostLost: it does not answer.
         """
         try:
-            self.link.send({"do": do, **order})
-            answer = self.link.receive(ANSWER_S)
-        except (OSError, ValueError) as error:
+            self.tell(order)
+            content = self.run(self.answers.get()).result(ANSWER_S)
+            if content is not None:
+                return messages.read(content, Answer).text
+            self.run(self.answers.put(None))  # for the next order
+        except (OSError, ValueError, TimeoutError, CancelledError) as error:
             raise self.lost() from error
-        if answer is None:
-            raise self.lost()
-        return answer["result"]
+        raise self.lost()
+
+    async def collect_answers(self) -> None:
+        """Collect answers until the host is gone."""
+        try:
+            while (content := await self.link.receive()) is not None:
+                self.answers.put_nowait(content)
+        finally:
+            self.answers.put_nowait(None)
+            self.ends[1].close()
 
 
 @dataclass
@@ -59,40 +114,128 @@ class RemoteWorker:
         self.connection.sendall(message)
 
     def end(self) -> str:
-        return f"on {self.follower.name} {self.follower.ask('end', worker=self.number)}"
+        return f"on {self.follower.name} {self.follower.ask(End(self.number))}"
 
     def stop(self) -> None:
         self.connection.close()
         with contextlib.suppress(HostLost):
-            self.follower.ask("stop", worker=self.number)
+            self.follower.ask(Stop(self.number))
 
 
 @dataclass
 class Cluster:
-    """All hosts, seen from host 0. Use it with `with`; `done` tells the other hosts how the command ended."""
+    """All hosts, seen from host 0. Use it with `with`; `done` tells the other hosts how the command ended. `warn` gets
+    a line for each stranger that is turned away."""
 
     hosts: Hosts
-    own_cores: Mapping[str, Any] = field(default_factory=host_facts)
+    warn: Callable[[str], None]
+    own_facts: Mapping[str, Any] = field(default_factory=host_facts)
     followers: list[Follower] = field(default_factory=list)
     started: int = 0
     recommended: str | None = None  # the plan, for the other hosts to print
 
     def __post_init__(self) -> None:
-        port = self.hosts.address[1]
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
+        self.secret = run_secret(os.environ, leads=True)
+        self.arrivals: queue.Queue[Follower] = queue.Queue()
+        self.expected: dict[int, Future[socket.socket]] = {}
+        self.strangers = 0
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, name="hosts", daemon=True)
+        self.thread.start()
         try:
-            self.listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=128)
-        except OSError as error:
-            raise BadInput(f"cannot listen at port {port}: {error.strerror}. Choose another --coordinator.") from error
+            self._run(self._listen()).result()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    async def _listen(self) -> None:
+        self.server = grpc.aio.server(options=links.OPTIONS)
+        handlers = {
+            links.FOLLOW.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._follow),
+            links.WORK.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._work),
+        }
+        service = links.FOLLOW.split("/")[1]
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        port, bound = self.hosts.address[1], 0
+        # Without a secret only this machine can connect.
+        for address in ("[::]",) if self.secret else LOOPBACK:
+            with contextlib.suppress(RuntimeError):
+                bound += bool(self.server.add_insecure_port(f"{address}:{port}"))
+        if self.secret and not bound:  # a machine without IPv6
+            with contextlib.suppress(RuntimeError):
+                bound += bool(self.server.add_insecure_port(f"0.0.0.0:{port}"))
+        if not bound:
+            raise BadInput(f"cannot listen at port {port} because another program does. Try another --coordinator.")
+        await self.server.start()
 
     def __enter__(self) -> "Cluster":
         return self
 
     def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(TimeoutError, CancelledError):
+            self._run(self.server.stop(CLOSE_S)).result(2 * CLOSE_S)
+        self._end_loop()
+        while not self.arrivals.empty():  # hosts that connected and were not gathered
+            self.followers.append(self.arrivals.get())
         for follower in self.followers:
-            follower.link.close()
-        self.listener.close()
+            follower.close()
+
+    def _end_loop(self) -> None:
+        async def end() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        with contextlib.suppress(TimeoutError, CancelledError):
+            self._run(end()).result(CLOSE_S)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(CLOSE_S)
+        if not self.thread.is_alive():
+            self.loop.close()
+
+    async def _authenticated(self, context: Any) -> links.Link:
+        """The connection of a host that knows the secret; a stranger's ends here, with a line in the log."""
+        try:
+            return await links.admit(context, self.secret or b"")
+        except (Unauthentic, ConnectionError) as error:
+            await self._turn_away(context, str(error))
+            raise
+
+    async def _turn_away(self, context: Any, reason: str) -> None:
+        self.strangers += 1
+        if self.strangers <= MAX_STRANGERS_LOGGED:
+            more = "; later refusals are not printed" if self.strangers == MAX_STRANGERS_LOGGED else ""
+            self.warn(f"refused a connection from {printable(context.peer())} because {printable(reason)}{more}")
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+
+    async def _follow(self, _: Any, context: Any) -> None:
+        link = await self._authenticated(context)
+        try:
+            content = await asyncio.wait_for(link.receive(), ANSWER_S)
+            greeting = messages.read(content or b"", Greeting)
+        except (ValueError, TimeoutError, Unauthentic) as error:
+            return await self._turn_away(context, str(error) or "it said nothing")
+        follower = Follower(greeting, link, self._run)
+        self.arrivals.put(follower)
+        try:
+            await follower.collect_answers()
+        except (ValueError, Unauthentic) as error:
+            await self._turn_away(context, str(error))
+
+    async def _work(self, _: Any, context: Any) -> None:
+        link = await self._authenticated(context)
+        try:
+            content = await asyncio.wait_for(link.receive(), ANSWER_S)
+            expected = self.expected.pop(messages.read(content or b"", WorkerGreeting).worker)
+        except (ValueError, KeyError, TimeoutError, Unauthentic) as error:
+            return await self._turn_away(context, f"no such worker is expected: {error}")
+        own, other = socket.socketpair()
+        expected.set_result(other)
+        await links.pump(link, own)
 
     def gather(self, waiting: Waiting, limit_s: float = GATHER_S) -> None:
         """Wait for the other hosts.
@@ -103,87 +246,87 @@ class Cluster:
         deadline, known = time.monotonic() + limit_s, dict[int, Follower]()
         while len(known) < self.hosts.count - 1:
             waiting(len(known) + 1, self.hosts.count)
-            self.listener.settimeout(max(0.01, deadline - time.monotonic()))
             try:
-                follower = self._greeted(known)
-            except TimeoutError:
+                follower = self.arrivals.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
                 absent = ", ".join(str(i) for i in range(1, self.hosts.count) if i not in known)
                 raise Missing(
                     f"host {absent} of {self.hosts.count} did not connect within {limit_s:g} s. Start the same command "
-                    f"there, with --coordinator {self.hosts.coordinator}, and check that the port is open."
+                    f"there, with --coordinator {self.hosts.coordinator}{self._hint()}. The port must be open."
                 ) from None
-            if follower:
-                known[follower.index] = follower
+            if reason := self._why_refused(follower, known):
+                with follower, contextlib.suppress(OSError):
+                    follower.tell(Refuse(reason))
+                raise BadInput(reason)
+            with contextlib.suppress(OSError):  # a host that is lost already is noticed at its first order
+                follower.tell(Welcome())
+            known[follower.index] = follower
         self.followers = [known[index] for index in sorted(known)]
 
-    def _greeted(self, known: Mapping[int, Follower]) -> Follower | None:
-        """The next host that connects; None where the peer is not a host of this command.
+    def _hint(self) -> str:
+        """Without a secret only this machine can connect."""
+        return "" if self.secret else f" and {TOKEN} or {TOKEN_FILE} set on all hosts, which other machines need"
 
-        Raises:
-            TimeoutError: nobody connects. BadInput: the host runs another stripectl.
-        """
-        link = HostConnection(self.listener.accept()[0])
-        try:
-            told = link.receive(ANSWER_S)
-            index, version = int(told["index"]), str(told["stripectl"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return link.close()
-        follower = Follower(index, link, told)
-        wrong = None
-        if version != VERSION:
-            wrong = f"{follower.name} has stripectl {version}, but host 0 has {VERSION}. Install the same version."
-        elif told["count"] != self.hosts.count or not 0 < index < self.hosts.count or index in known:
-            wrong = f"{follower.name} of {told['count']} exists twice, or is not one of {self.hosts.count} hosts."
-        link.send({"do": "refuse", "reason": wrong} if wrong else {"do": "welcome"})
-        if wrong:
-            link.close()
-            raise BadInput(wrong)
-        return follower
+    def _why_refused(self, follower: Follower, known: Mapping[int, Follower]) -> str | None:
+        said = follower.greeting
+        if said.stripectl != VERSION:
+            theirs = printable(said.stripectl)
+            return f"{follower.name} has stripectl {theirs}, but host 0 has {VERSION}. Install the same version."
+        if said.count != self.hosts.count or not 0 < said.index < self.hosts.count or said.index in known:
+            return f"{follower.name} of {said.count} exists twice, or is not one of {self.hosts.count} hosts."
+        return None
+
+    @property
+    def facts(self) -> list[Mapping[str, Any]]:
+        """The description that each host gives of itself."""
+        return [self.own_facts, *(asdict(follower.greeting) for follower in self.followers)]
+
+    @property
+    def address(self) -> str:
+        return self.hosts.address[0]
 
     @property
     def cores(self) -> list[list[int]]:
         """The processor cores that each host lets this process use."""
-        return [self.own_cores["cores"], *(follower.told["cores"] for follower in self.followers)]
+        return [each["cores"] for each in self.facts]
 
     @property
     def places(self) -> list[dict[str, Any]]:
         """A description of the hosts, for a run's environment."""
         return [
-            {"name": told["name"], "cores": len(told["cores"])} | {name: told[name] for name in COMPARED}
-            for told in (self.own_cores, *(follower.told for follower in self.followers))
+            {"name": each["name"], "cores": len(each["cores"])} | {name: each[name] for name in COMPARED}
+            for each in self.facts
         ]
 
     def differences(self) -> list[str]:
         """Properties that differ between hosts, one line per host."""
         lines = []
         for follower in self.followers:
-            found = differing_parts(self.own_cores, follower.told, COMPARED)
+            found = differing_parts(self.own_facts, asdict(follower.greeting), COMPARED)
             unlike = [f"{name} {theirs}, not {ours}" for name, ours, theirs in found]
             if unlike:
                 lines.append(f"{follower.name} differs from host 0: {'; '.join(unlike)}")
         return lines
 
-    def start(self, host: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> RemoteWorker:
+    def start(self, host: int, config: WorkerConfig) -> RemoteWorker:
         """Start a worker on another host.
 
         Raises:
             HostLost: the host is gone.
         """
         follower, self.started = self.followers[host - 1], self.started + 1
-        follower.ask("start", worker=self.started, config=dict(config), variables=dict(variables))
-        self.listener.settimeout(ANSWER_S)
+        self.expected[self.started] = connected = Future()
+        order = Start(self.started, config.processes, config.process, config.coordinator, config.core)
         try:
-            connection = self.listener.accept()[0]
-            while int(HostConnection(connection).receive(ANSWER_S)["worker"]) != self.started:
-                connection.close()
-                connection = self.listener.accept()[0]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            follower.ask(order)
+            return RemoteWorker(follower, order.worker, connected.result(ANSWER_S))
+        except TimeoutError as error:
             raise follower.lost() from error
-        connection.settimeout(None)
-        return RemoteWorker(follower, self.started, connection)
+        finally:
+            self.expected.pop(order.worker, None)
 
-    def done(self, code: int, said: str) -> None:
+    def done(self, code: int, reason: str) -> None:
         """Tell every host that the command has ended: its exit code, and the reason where it failed."""
         for follower in self.followers:
             with contextlib.suppress(OSError):
-                follower.link.send({"do": "done", "code": code, "said": said, "recommended": self.recommended})
+                follower.tell(Done(code, reason, self.recommended))

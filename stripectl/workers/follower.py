@@ -1,76 +1,130 @@
 """Every host except host 0: it starts and ends workers on host 0's orders until the command is done."""
 
+import asyncio
+import os
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
 
 from stripectl.errors import BadInput, Missing
 from stripectl.results.environment import VERSION
-from stripectl.workers.hosts import ANSWER_S, GATHER_S, HostConnection, HostLost, Hosts, Waiting, host_facts
-from stripectl.workers.process import Process
+from stripectl.workers import links, messages
+from stripectl.workers.hosts import GATHER_S, HostLost, Hosts, Waiting, host_facts
+from stripectl.workers.messages import Answer, Done, End, Greeting, Refuse, Start, Stop, WorkerGreeting
+from stripectl.workers.process import Process, WorkerConfig
+from stripectl.workers.secret import TOKEN, TOKEN_FILE, Unauthentic, run_secret
+
+RETRY_S = 0.5
+FLUSH_S = 5.0  # for the last bytes of a worker to arrive at host 0
 
 
-def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Mapping[str, Any]:
-    """Start and end workers on host 0's orders until the command is done. Returns its exit `code`, the `recommended`
-    plan, if any, and, where something went wrong, the message `said`.
+def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Done:
+    """Start and end workers on host 0's orders until the command is done; how it ended.
 
     Raises:
         Missing: host 0 does not answer. BadInput: it refuses this host. HostLost: it is gone.
     """
-    link, workers = connected(hosts, waiting, limit_s), dict[int, Process]()
-    orders = Orders(hosts, workers)
-    try:
-        link.send({"index": hosts.index, "count": hosts.count, "stripectl": VERSION} | host_facts())
-        while (order := link.receive()) is not None:
-            if order["do"] == "done":
-                return order
-            if order["do"] == "refuse":
-                raise BadInput(str(order["reason"]))
-            if order["do"] != "welcome":
-                link.send({"result": getattr(orders, order.pop("do"))(**order)})
-    except (OSError, ValueError) as error:
-        raise HostLost(f"host 0 at {hosts.coordinator} is gone: {error}. Its results are saved there.") from error
-    finally:
-        link.close()
-        for worker in workers.values():
-            worker.stop()
-    raise HostLost(f"host 0 at {hosts.coordinator} is gone. Its results are saved there.")
-
-
-def connected(hosts: Hosts, waiting: Waiting, limit_s: float) -> HostConnection:
-    """A connection to host 0, as soon as it listens."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        waiting(0, hosts.count)
-        try:
-            return HostConnection(socket.create_connection(hosts.address, timeout=5))
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise Missing(
-                    f"host 0 does not answer at {hosts.coordinator}: {error}. Start this command there with "
-                    "--process-id 0."
-                ) from error
-            time.sleep(0.5)
+    return asyncio.run(Host(hosts).follow(waiting, limit_s))
 
 
 @dataclass
-class Orders:
-    """The orders that host 0 may give another host."""
+class Host:
+    """This host, as host 0 orders it."""
 
     hosts: Hosts
-    workers: dict[int, Process]
+    secret: bytes = b""
+    workers: dict[int, Process] = field(default_factory=dict)
+    pumps: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
 
-    def start(self, worker: int, config: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-        channel = socket.create_connection(self.hosts.address, timeout=ANSWER_S)
-        channel.settimeout(None)
-        HostConnection(channel).send({"worker": worker})
-        self.workers[worker] = Process.start(config, variables, channel.fileno())
-        channel.close()  # only the worker holds it now, so host 0 notices when the worker ends
+    async def follow(self, waiting: Waiting, limit_s: float) -> Done:
+        address, port = self.hosts.address
+        target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        async with grpc.aio.insecure_channel(target, links.OPTIONS) as channel:
+            self.channel = channel
+            try:
+                return await self._obey(await self._connected(waiting, limit_s))
+            finally:
+                for worker in self.workers.values():
+                    worker.stop()
+                for pump in self.pumps.values():
+                    pump.cancel()
+                await asyncio.gather(*self.pumps.values(), return_exceptions=True)
 
-    def end(self, worker: int) -> str:
-        return self.workers[worker].end()
+    async def _connected(self, waiting: Waiting, limit_s: float) -> links.Link:
+        """A connection to host 0, as soon as it listens."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            waiting(0, self.hosts.count)
+            self.secret = run_secret(os.environ, leads=False) or b""  # the file may appear while this host waits
+            self.call = self.channel.stream_stream(links.FOLLOW)()
+            try:
+                return await links.join(self.call, self.secret)
+            except Unauthentic as error:
+                raise self._unauthentic(str(error)) from error
+            except ConnectionError as error:
+                if time.monotonic() > deadline:
+                    raise Missing(self._why_missing()) from error
+            await asyncio.sleep(RETRY_S)
 
-    def stop(self, worker: int) -> None:
-        self.workers.pop(worker).stop()
+    def _why_missing(self) -> str:
+        hint = "" if self.secret else f", and set the same {TOKEN} or {TOKEN_FILE} on all hosts"
+        return (
+            f"host 0 does not answer at {self.hosts.coordinator}. Start this command there with --process-id 0{hint}."
+        )
+
+    def _unauthentic(self, reason: str) -> BadInput:
+        return BadInput(
+            f"cannot join host 0 at {self.hosts.coordinator} because {reason}. Set the same {TOKEN} or {TOKEN_FILE} on "
+            "all hosts."
+        )
+
+    async def _obey(self, link: links.Link) -> Done:
+        greeting = Greeting(index=self.hosts.index, count=self.hosts.count, stripectl=VERSION, **host_facts())
+        reason = "the connection ended"
+        try:
+            await link.send(messages.write(greeting))
+            while (content := await link.receive()) is not None:
+                order = messages.read(content, *messages.ORDERS)
+                if isinstance(order, Done):
+                    return order
+                if isinstance(order, Refuse):
+                    raise BadInput(order.reason)
+                if act := self._actions.get(type(order)):
+                    await link.send(messages.write(Answer(await act(order))))
+            if await self.call.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise self._unauthentic(await self.call.details())
+        except (OSError, ValueError, Unauthentic) as error:
+            reason = str(error)
+        raise HostLost(f"host 0 at {self.hosts.coordinator} is gone: {reason}. Its results are saved there.")
+
+    @property
+    def _actions(self) -> dict[type, Callable[..., Awaitable[str | None]]]:
+        """Everything that host 0 can have done here."""
+        return {Start: self.start, End: self.end, Stop: self.stop}
+
+    async def start(self, order: Start) -> None:
+        own, channel = socket.socketpair()
+        config = WorkerConfig("measure", order.processes, order.process, order.coordinator, order.core)
+        self.workers[order.worker] = Process.start(config, {}, channel.fileno())
+        channel.close()  # only the worker holds it now, so its end is seen
+        self.pumps[order.worker] = asyncio.create_task(self._carry(order.worker, own))
+
+    async def _carry(self, worker: int, own: socket.socket) -> None:
+        """Carry the requests and answers of a worker, until it ends or host 0 is gone."""
+        call = self.channel.stream_stream(links.WORK)()
+        link = await links.join(call, self.secret)
+        await link.send(messages.write(WorkerGreeting(worker)))
+        await links.pump(link, own)
+        await call.done_writing()
+        await asyncio.wait_for(call.code(), FLUSH_S)
+
+    async def end(self, order: End) -> str:
+        return await asyncio.to_thread(self.workers[order.worker].end)
+
+    async def stop(self, order: Stop) -> None:
+        if worker := self.workers.pop(order.worker, None):
+            worker.stop()

@@ -7,12 +7,9 @@ import stripectl.compat as compat
 LIMIT_S = 60
 
 
-class Session:
-    """The request that it answers."""
-
-    def hosts(self) -> dict[str, Any] | None:
-        """The address of host 0, the number of hosts, and the number of this host; None where nothing says so."""
-        coordinator, count, index, *_ = compat.cluster()(LIMIT_S)
-        if coordinator is None or count is None or index is None:
-            return None
-        return {"coordinator": coordinator, "count": count, "index": index}
+def detected_hosts() -> dict[str, Any] | None:
+    """The address of host 0, the number of hosts, and the number of this host; None where nothing says so."""
+    coordinator, count, index, *_ = compat.cluster()(LIMIT_S)
+    if coordinator is None or count is None or index is None:
+        return None
+    return {"coordinator": coordinator, "count": count, "index": index}

@@ -7,11 +7,8 @@ are left, how many samples) are made once. A host that dies closes its connectio
 keep-alive probes; in either case the others notice within half a minute.
 """
 
-import contextlib
-import json
 import platform
 import re
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +18,6 @@ from stripectl.results.environment import cores, environment
 
 GATHER_S = 300.0  # for all hosts to connect
 ANSWER_S = 30.0
-PROBES = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
 COMPARED = ("versions", "flags", "host")
 
 Waiting = Callable[[int, int], None]  # called with the number of connected hosts, and of all hosts
@@ -58,40 +54,6 @@ class Hosts:
     def address(self) -> tuple[str, int]:
         name, _, port = self.coordinator.rpartition(":")
         return name.strip("[]"), int(port)
-
-
-class HostConnection:
-    """A connection to another host: JSON, one message per line."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection, self.buffer = connection, bytearray()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in PROBES.items():
-            if hasattr(socket, name):
-                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-    def fileno(self) -> int:
-        return self.connection.fileno()
-
-    def send(self, message: Any) -> None:
-        self.connection.sendall(json.dumps(message).encode() + b"\n")
-
-    def receive(self, limit_s: float | None = None) -> Any:
-        """The next message, or None after the last."""
-        self.connection.settimeout(limit_s)
-        while b"\n" not in self.buffer:
-            data = self.connection.recv(2**16)
-            if not data:
-                return None
-            self.buffer += data
-        line, _, rest = self.buffer.partition(b"\n")
-        self.buffer = rest
-        return json.loads(line)
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-        self.connection.close()
 
 
 def host_facts() -> dict[str, Any]:

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol
 
 from stripectl.workers.stderr_tail import StderrTail
 
@@ -19,6 +19,23 @@ VIRTUAL_DEVICES = "--xla_force_host_platform_device_count"  # would give every p
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"  # a pinned process has one core
 WIDE_VECTORS = "--xla_cpu_prefer_vector_width=512"  # with XLA's default of 256 an exponential takes a quarter longer
 END_S = 10.0  # for a process to end after its pipe was closed
+
+
+# The table of requests that a worker answers.
+Session = Literal["measure", "compile", "profile", "hosts", "probe"]
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """The configuration of a worker: process `process` of `processes`, which `jax.distributed` joins at `coordinator`
+    (address:port); pinned to a core, or free; with at most `memory_bytes` allocated, or without a limit."""
+
+    session: Session
+    processes: int
+    process: int
+    coordinator: str
+    core: int | None = None
+    memory_bytes: int | None = None
 
 
 class Worker(Protocol):
@@ -71,15 +88,15 @@ class Process:
     buffer: bytearray
 
     @classmethod
-    def start(cls, config: Mapping[str, Any], variables: Mapping[str, str], channel: int | None = None) -> "Process":
-        """Start `python -m stripectl.workers.worker`; `channel` is a file descriptor in place of pipes."""
+    def start(cls, config: WorkerConfig, variables: Mapping[str, str], channel: int | None = None) -> "Process":
+        """Start `python -m stripectl.cli.worker`; `channel` is a file descriptor in place of pipes."""
         ends = subprocess.PIPE if channel is None else channel
         process = subprocess.Popen(
-            [sys.executable, "-m", "stripectl.workers.worker", json.dumps(config)],
+            [sys.executable, "-m", "stripectl.cli.worker", json.dumps(asdict(config))],
             stdin=ends,
             stdout=ends,
             stderr=subprocess.PIPE,
-            env=worker_environment(variables, config.get("core") is not None),
+            env=worker_environment(variables, config.core is not None),
             start_new_session=True,  # Ctrl-C goes to the parent, which decides what is kept
         )
         assert process.stderr

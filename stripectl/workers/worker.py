@@ -1,12 +1,11 @@
 """The only process that imports JAX: it answers its parent's requests, one JSON line each, until end of input.
 
-`worker_group` starts it as `python -m stripectl.workers.worker CONFIG`. When the parent dies, its pipe closes and the
+`process` starts it as `python -m stripectl.cli.worker CONFIG`. When the parent dies, its pipe closes and the
 worker ends, whatever it is doing; where the worker cannot notice, Linux ends it.
 """
 
 import contextlib
 import ctypes
-import importlib
 import json
 import os
 import queue
@@ -14,12 +13,17 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from stripectl.errors import BadInput
+from stripectl.workers.process import WorkerConfig
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+HEARTBEAT_TIMEOUT_S = 20  # after which the other processes of a group end with one that is silent
 MAX_HALF_CHARACTERS = 300  # characters of a long reason, at either end
+
+Requests = Mapping[str, Callable[..., Any]]  # everything that a worker does, by the name of its request
 
 
 def end_with_parent() -> None:
@@ -53,31 +57,34 @@ def failure(error: Exception) -> dict[str, Any]:
     return {"reason": reason, "unsupported": unsupported}
 
 
-def main() -> None:
+def serve(config: WorkerConfig, start: Callable[[], Requests]) -> None:
+    """Answer requests, and only those in the table that `start` makes once JAX is there."""
     end_with_parent()
     answers = claim_stdout()
-    config = json.loads(sys.argv[1])
     requests: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=read_requests, args=(requests,), daemon=True).start()
-    if config.get("memory_bytes"):
-        resource.setrlimit(resource.RLIMIT_DATA, (config["memory_bytes"],) * 2)
-    if config.get("core") is not None:
-        os.sched_setaffinity(0, {config["core"]})
+    if config.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (config.memory_bytes, config.memory_bytes))
+    if config.core is not None:
+        os.sched_setaffinity(0, {config.core})
 
     import jax
 
-    if config["processes"] > 1:
-        jax.distributed.initialize(config["coordinator"], config["processes"], config["process"])
-    session = importlib.import_module(f"stripectl.{config['session']}").Session()
+    if config.processes > 1:
+        jax.distributed.initialize(
+            config.coordinator,
+            config.processes,
+            config.process,
+            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+            coordinator_bind_address=config.coordinator,
+        )
+    known = start()
     while True:
         request = requests.get()
         try:
-            result = getattr(session, request["do"])(**request["with"])
-            answer = {"result": result}
+            if (do := known.get(request["do"])) is None:
+                raise BadInput(f"{request['do']!r} is not a request of this worker")
+            answer = {"result": do(**request["with"])}
         except Exception as error:  # an error in a plan's program is the plan's result, not this worker's end
             answer = failure(error)
         answers.write(json.dumps(answer | {"to": request["number"]}) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from stripectl.errors import BadInput, Missing, StripectlError
 from stripectl.results.environment import cores, version
 from stripectl.workers.coordinator import Cluster, Follower
-from stripectl.workers.process import Process, Worker
+from stripectl.workers.process import Process, Session, Worker, WorkerConfig
 
 GRACE_S = 5.0  # after one process of a group has failed: for the others to report their failures
 MAX_ANSWER_BYTES = 2**30  # of an answer: a profile is one answer
@@ -86,7 +86,7 @@ class WorkerGroup:
     survives the block."""
 
     processes: int | None = None  # N: pinned CPU processes; None: one process per host, with all its devices
-    session: str = "measure.session"  # the module of this package whose Session answers
+    session: Session = "measure"  # the requests that they answer; other hosts measure alone
     variables: Mapping[str, str] = field(default_factory=dict)  # set in its environment
     memory_bytes: int | None = None  # that each may allocate; None: only the machine's limit
     cluster: Cluster | None = None  # the hosts that take part; None: only this host
@@ -128,14 +128,13 @@ class WorkerGroup:
     def start(self) -> None:
         self.starts += 1
         places = [(host, nth) for host, count in enumerate(self.on_hosts) for nth in range(count)]
-        address = self.cluster.hosts.address[0] if self.cluster else "127.0.0.1"
-        joined = {"processes": len(places), "coordinator": f"{address}:{free_port()}", "session": self.session}
-        joined["memory_bytes"] = self.memory_bytes
+        address = self.cluster.address if self.cluster else "127.0.0.1"
+        coordinator = f"[{address}]:{free_port()}" if ":" in address else f"{address}:{free_port()}"
         for rank, (host, nth) in enumerate(places):
             core = self.cores[host][nth] if self.processes else None
-            config = joined | {"process": rank, "core": core}
+            config = WorkerConfig(self.session, len(places), rank, coordinator, core, self.memory_bytes)
             if self.cluster and host:
-                self.workers.append(self.cluster.start(host, config, self.variables))
+                self.workers.append(self.cluster.start(host, config))
             else:
                 self.workers.append(Process.start(config, self.variables))
 
@@ -175,7 +174,7 @@ class WorkerGroup:
             for rank, worker in enumerate(self.workers):
                 selector.register(worker, selectors.EVENT_READ, rank)
             for follower in self.cluster.followers if self.cluster else ():
-                selector.register(follower.link, selectors.EVENT_READ, follower)
+                selector.register(follower, selectors.EVENT_READ, follower)
             while len(answers) < len(self.workers):
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:

@@ -72,8 +72,8 @@ def test_the_yaml_of_a_recommendation_is_a_suite(passes: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("runs: 3\n", "is no suite"),
-        ("given: [1]\n", "is no suite"),
+        ("runs: 3\n", "is not a suite"),
+        ("given: [1]\n", "is not a suite"),
         ("- a\n", "is not a mapping"),
         ("seqlen: [\n", "is not YAML"),
         ("seqln: 64k\n", "Did you mean seqlen"),

@@ -29,7 +29,7 @@ from stripectl.simulate.simulation import simulate
 from tests.support.exact import legal, on_devices
 
 SHARDS, ROWS = 8, 48
-LINEAR = {name for name in schemes.names() if schemes[name].kernel_families == ("linear",)}  # counted in test_linear
+LINEAR = {name for name in schemes.names() if schemes[name].sends_states}  # counted in test_linear
 SOFTMAX = [name for name in schemes.names() if "softmax" in schemes[name].kernel_families]
 PACKED = (50, 7, 20)
 

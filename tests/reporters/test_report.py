@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
 from stripectl.hardware.target import read_target
 from stripectl.reporters.html import run_archive
+from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.html.measurements import BLANK
 from stripectl.reporters.html.page import content_hash, page_context, render
 from stripectl.results.measurement import Measurement
@@ -320,7 +322,7 @@ def test_many_devices_are_thinned_and_say_so() -> None:
     big = made("striped", 1.0, "simulated", tiles={"computed": 5050, "useful": 1, "efficiency": 0.5, "per_round": rows})
     chart = page_context(run_of(big))["sections"]["work"]["groups"][0]["charts"][0]
     assert chart["rows"][1] == (7, [1, 1, *[0] * 13])
-    assert chart["note"].endswith("Drawn: of devices 1 of 7, of rounds 1 of 7.")
+    assert chart["note"].endswith("Drawn: 1 of 7 devices and 1 of 7 rounds.")
     assert chart["total"] == 5050
 
 
@@ -467,3 +469,16 @@ def test_jax_stays_out(bench: Run, tmp_path: Path) -> None:
         f"render(Run.load(Path({str(tmp_path)!r}))); assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_terms_link_to_the_glossary_once(bench: Run) -> None:
+    text = render(bench)
+    targets = re.findall(r'class="term" href="#term-([a-z]+)"', text)
+    ids = re.findall(r'id="term-([a-z]+)"', text)
+    assert {"bound", "mesh", "round"} & {*targets} and len(ids) == len({*ids})
+    assert {*targets} <= {*ids} and all(targets.count(each) == 1 for each in targets if each != "bound")
+    links = GlossaryLinks(traced=False)
+    assert links("<b>rings</b> of tiles, a tile; hidden") == (
+        '&lt;b&gt;rings&lt;/b&gt; of <a class="term" href="#term-tile">tiles</a>, a tile; hidden'
+    )
+    assert links("tile=512 and the hop") == 'tile=512 and the <a class="term" href="#term-hop">hop</a>'

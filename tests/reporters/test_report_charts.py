@@ -44,7 +44,7 @@ def test_speed_ups_over_the_lengths_of_the_run_with_bounds_and_intervals() -> No
         (8192, 1.6, "compiled"),
     ]
     assert [row["value"] for row in chart["dotted"]] == [1.7, 1.7]
-    assert chart["note"] == f"Over {plan_of('contiguous').partition(',')[0]}."
+    assert chart["note"] == f"Speed-ups are over {plan_of('contiguous').partition(',')[0]}."
     assert "ring/zigzag" in chart["series"][0]
     measured = [replace(made(str(m.plan).split("/")[1], m.median_s or 0.0), workload=m.workload) for m in run]
     (chart,) = charts("speedup", *measured)

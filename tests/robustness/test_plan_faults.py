@@ -197,15 +197,15 @@ def test_how_a_process_ended_is_said(code: str, monkeypatch: pytest.MonkeyPatch)
 
 ANSWERS = {
     "out('rubbish' + end)": "process 0 wrote something other than an answer: 'rubbish'",
-    "out(bytes(range(128, 256)) + end.encode())": "wrote something else than its answer",
-    "out('[' * 10**5 + end)": "wrote something else than its answer",
-    "out('[]' + end)": "wrote something else than its answer: '[]'",
-    """out('{"result": 1}' + end)""": "wrote something else than its answer",
-    """out('{"result": 1, "to": 0}' + end)""": "wrote something else than its answer",
-    """out('{"result": 1, "to": 1}' + end + 'more' + end)""": "wrote something else than its answer",
-    """out('{"to": 1}' + end)""": "wrote something else than its answer",
+    "out(bytes(range(128, 256)) + end.encode())": "wrote something other than an answer",
+    "out('[' * 10**5 + end)": "wrote something other than an answer",
+    "out('[]' + end)": "wrote something other than an answer: '[]'",
+    """out('{"result": 1}' + end)""": "wrote something other than an answer",
+    """out('{"result": 1, "to": 0}' + end)""": "wrote something other than an answer",
+    """out('{"result": 1, "to": 1}' + end + 'more' + end)""": "wrote something other than an answer",
+    """out('{"to": 1}' + end)""": "wrote something other than an answer",
     """out('{"result": 1, "to": 1')""": "process 0 exited with code 0",
-    "out('x' * 2**21); time.sleep(600)": "wrote something else than its answer: 'xxx",
+    "out('x' * 2**21); time.sleep(600)": "wrote something other than an answer: 'xxx",
     "[(out('.'), time.sleep(0.05)) for _ in range(10**6)]": "took longer than its limit of 1 s",
     "time.sleep(600)": "took longer than its limit of 1 s",
     "os.kill(os.getpid(), signal.SIGSTOP)": "took longer than its limit of 1 s",
@@ -243,7 +243,8 @@ def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monke
 
 WORKER = """
 import ctypes, os, signal, sys, time
-import stripectl.workers.worker as worker
+from stripectl.workers.process import WorkerConfig
+from stripectl.workers.worker import serve
 
 
 class Session:
@@ -254,8 +255,9 @@ class Session:
         while True: pass
 
 
-sys.modules["stripectl.faulty"] = sys.modules["__main__"]
-worker.main()
+session = Session()
+names = ("sleeps", "keeps_the_interpreter", "stops", "spins")
+serve(WorkerConfig("probe", 1, 0, ""), lambda: {name: getattr(session, name) for name in names})
 """
 PARENT = """
 import subprocess, sys, time

@@ -161,7 +161,7 @@ def test_alone_it_takes_the_workload_of_the_newest_run(capsys: pytest.CaptureFix
         (["--strategy", "luck"], 2, "is not one of"),
         (["--refine", "0"], 2, "is not in the range"),
         (["--seqlen", "1001"], 2, "nothing is left to try"),
-        (["--method", "measured"], 3, "cannot be measured"),
+        (["--method", "measured"], 3, "cannot measure"),
         (["--resume", "--output", "nowhere"], 2, "cannot read"),
     ],
 )

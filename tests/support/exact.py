@@ -16,12 +16,11 @@ from stripectl.core.kernel import kernels
 from stripectl.core.layout import MASKS, layouts
 from stripectl.core.plan import RING_AXES, Plan, factorisations, make_mesh, parse_plan
 from stripectl.core.scheme import Scheme, schemes
-from stripectl.core.sequence_sharding import sequence_sharding
 from stripectl.core.validation import why_unsupported
 from stripectl.core.workload import ATTENTION_PASSES, DTYPES, Workload
 from stripectl.execute.program import PlanProgram
 from stripectl.execute.reference import max_relative_error, reference_attention
-from stripectl.execute.verification import TOLERANCES
+from stripectl.execute.verification import TOLERANCES, random_arrays, with_cotangent
 
 DEVICES, ROWS, HEADS, HEAD_DIM = 8, 48, 8, 16
 MASKED = (*MASKS, "sliding:37")  # a window that is no multiple of a shard or a tile
@@ -170,19 +169,14 @@ def in_parts(
 def relative_errors(workload: Workload, plan: Plan, seed: int = 0) -> list[float]:
     """The largest relative error of the output, and of the gradients under random cotangents."""
     program = PlanProgram(workload, plan, jax.devices())
-    rng = np.random.default_rng(seed)
-    arrays = [rng.standard_normal(x.shape, np.float32).astype(x.dtype) for x in program.shapes]
-    q, k, v, *given = arrays
-    dout = given[0] if given else np.zeros((*q.shape[:3], v.shape[3]), q.dtype)
-    expected = reference_attention(workload, q, k, v, dout)
+    arrays = random_arrays(program, seed)
+    expected = reference_attention(workload, *with_cotangent(workload, arrays))
     found = program.function(*program.place(arrays))
     values = found if isinstance(found, tuple) else (found,)
-    assert len(values) == (4 if workload.passes == "forward-backward" else 1)
-    queries, keys = map(np.argsort, sequence_sharding(workload, plan).orders())
-    orders = queries, queries, keys, keys
+    assert len(values) == (len(program.shapes) if workload.passes == "forward-backward" else 1)
     return [
-        max_relative_error(np.asarray(value, np.float64)[:, :, order], reference)
-        for value, order, reference in zip(values, orders, expected, strict=False)
+        max_relative_error(np.asarray(value, np.float64)[:, :, np.argsort(order)], reference)
+        for value, order, reference in zip(values, program.result_orders, expected, strict=False)
     ]
 
 

@@ -25,7 +25,7 @@ METHOD_SHAPES = SHAPES[: len(METHODS)]
 VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])  # of Vega-Lite
 INK = "currentColor"
 # CSS pixels of a drawing: alone in its figure on a wide and on a narrow screen, and as one of several panels.
-WIDE, NARROW, PANEL = 640, 332, 440
+WIDE, NARROW, PANEL = 720, 332, 440
 FONT_SIZE = 11
 AXIS_STYLE = {
     "labelColor": INK,

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from stripectl.analysis.recommendation import recommend
 from stripectl.reporters import markdown_report
+from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html import (
     accuracy,
     bar_chart,
@@ -45,6 +46,7 @@ from stripectl.reporters.html import (
 )
 from stripectl.reporters.html.charts import NARROW, PANEL, WIDE, Chart, Section, chart_table
 from stripectl.reporters.html.fact_tables import cost_source_facts, environment_rows, warnings_of
+from stripectl.reporters.html.glossary_links import GlossaryLinks
 from stripectl.reporters.terminal import footnotes, tables
 from stripectl.results.compiled_program import CompiledProgram
 from stripectl.results.environment import VERSION
@@ -104,7 +106,7 @@ def render(run: Run, say: Say = quiet, past: Sequence[Run] | None = None) -> str
 def render_several(runs: Sequence[Run], say: Say = quiet) -> str:
     """The page with runs side by side."""
     said = side_by_side.side_by_side_context([run.readable() for run in runs])
-    return _page("several.html", said, figures_of([said["part"]]), say)
+    return _page("several.html", said | {"terms": escape}, figures_of([said["part"]]), say)
 
 
 def page_markdown(runs: Sequence[Run]) -> str:
@@ -195,7 +197,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         lacking.append({"title": profiles.TITLE, "why": profiles.ABSENT})
     return {
         "id": run.id,
-        "created": run.created,
+        "created": run_minute(run),
         "command": run.command,
         "stripectl": VERSION,
         "first": first_screen.first_screen(found, shown) if found else None,
@@ -213,6 +215,7 @@ def page_context(run: Run, past: Sequence[Run] | None = None) -> dict[str, Any]:
         "calibrations": (grounds := cost_source_facts(shown))[:MAX_COST_SOURCES],
         "calibrations_left_out": len(grounds[MAX_COST_SOURCES:]),
         "traces": traced,
+        "terms": GlossaryLinks(traced=bool(traced["profiles"] or traced["others"]["rows"])),
         "compiled": chart_table(
             TRANSFERS,
             [row for m in shown for row in collective_rows(m)],

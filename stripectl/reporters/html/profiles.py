@@ -9,10 +9,10 @@ from typing import TypedDict
 
 from stripectl.profiling.timeline import BINS, KINDS, by_kind, merge_moments, moments
 from stripectl.reporters import profile_text
-from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartTable, MoreTable, chart, chart_table
+from stripectl.reporters.html.charts import MAX_TABLE_ROWS, Chart, ChartRow, ChartTable, MoreTable, chart, chart_table
 from stripectl.results.labels import plan_label, workload_label
 from stripectl.results.measurement import Measurement, predicted_overlap
-from stripectl.results.profile import Profile
+from stripectl.results.profile import HopFigures, Profile
 from stripectl.util.files import utf8
 from stripectl.util.units import SECONDS, duration, unit_of
 
@@ -26,6 +26,7 @@ HOP_KEYS = (("hidden", "hidden"), ("exposed", "exposed transfer"), ("skew", "ske
 MAX_PROFILES = 6  # shown in full; the others only with their overlap
 MAX_TWICE = 1000  # parts of a step that are drawn for wide and for narrow screens; more parts are drawn once for both
 MAX_LANES = 16  # devices that are drawn; of more, every k-th
+MIN_LABELLED_SHARE = 0.01  # of a step: an exposed part that gets a label
 MAX_SEGMENTS = 100  # of a step that is printed as a table
 NO_PROFILE = Profile(reason="no profile was captured")
 
@@ -124,7 +125,13 @@ def profile_timeline(profile: Profile, plan: str) -> Chart | None:
     for device, row in (devices[each] for each in at):
         parts = by_kind(row)
         drawn = merge_moments(moments(parts, end_s, BINS), end_s)
-        lanes.append({"device": utf8(device.name), "parts": [[kind, a / size, b / size] for kind, a, b in drawn]})
+        lanes.append(
+            {
+                "device": utf8(device.name),
+                "parts": [[kind, a / size, b / size] for kind, a, b in drawn],
+                "label": exposed_label(drawn, profile.hops, end_s, size),
+            }
+        )
         segments += [(device.name, kind, duration(a), duration(b)) for kind, a, b in drawn]
         lengths = {kind: sum(min(b, end_s) - min(a, end_s) for a, b in found.tolist()) for kind, found in parts.items()}
         busy = [lengths[kind] for kind in KINDS[:-1]]
@@ -148,10 +155,25 @@ def profile_timeline(profile: Profile, plan: str) -> Chart | None:
     )
 
 
+def exposed_label(
+    parts: Sequence[tuple[str, float, float]], hops: Sequence[HopFigures], end_s: float, size: float
+) -> ChartRow | None:
+    """The longest exposed part of a device's step in words, with the hop that began last before its end; None where no
+    part is long enough to see."""
+    start, end = max(
+        ((a, b) for kind, a, b in parts if kind == "exposed"), key=lambda ab: ab[1] - ab[0], default=(0, 0)
+    )
+    if end - start < MIN_LABELLED_SHARE * end_s:
+        return None
+    begun = [hop for hop in hops if (hop.start_s or 0.0) < end]
+    name = f"hop {begun[-1].hop}" if begun else "a transfer"
+    return {"at": start / size, "words": utf8(f"{name}: {duration(end - start)} exposed")}
+
+
 def profile_hops(profile: Profile, plan: str) -> Chart | None:
     """One bar per hop, on the device with its largest exposed time: hidden, exposed, and waiting for slower devices."""
     found = profile.hops
-    if not found:
+    if len(found) < 2:  # the timeline of the step shows a single hop
         return None
     shown, figures = found[:MAX_TABLE_ROWS], []
     for hop in shown:

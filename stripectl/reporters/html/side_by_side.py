@@ -11,6 +11,7 @@ from stripectl.analysis.ranking import contenders, strength
 from stripectl.analysis.recommendation import recommend
 from stripectl.core.workload import Workload
 from stripectl.errors import BadInput
+from stripectl.reporters.history_text import run_minute
 from stripectl.reporters.html.bar_chart import time_bar
 from stripectl.reporters.html.charts import (
     Chart,
@@ -118,7 +119,7 @@ def _run(letter: str, run: Run, found: Recommendation | None) -> ComparedRun:
     return {
         "letter": letter,
         "id": run.id,
-        "created": run.created,
+        "created": run_minute(run),
         "command": run.command,
         "card": own[0] if own else None,
         "warnings": warnings_of(run),

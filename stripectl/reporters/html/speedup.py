@@ -111,7 +111,8 @@ def speed_up_chart(
         [point.method for point in points],
         f"Speed-ups over {base} from {first} to {final} tokens. At {final}: {best['name']}, {times(best['value'])}.",
         chart_table(COLUMNS, map(_cells, rows), ("plan", "tokens", "method", "95 % interval")),
-        f"Over {base}."
+        f"Speed-ups are over {base}."
+        + " ★: measured by Brandon et al. 2023." * any(row["published"] for row in rows)
         + f" The {len(names)} fastest plans at {final}; {left_out} more are not drawn." * (left_out > 0),
         group=workload_label(ranking.workload, f"{first} to {final}") if mesh is None else _beside(ranking),
         series=list(short.values()),

@@ -15,6 +15,7 @@ from stripectl.reporters.html.charts import INK, Chart, MarkLook, svg
 
 COLOURS = dict(zip(("compute", "exposed", "hidden"), HUES, strict=False)) | {"skew": INK}
 TALL, TEXT_AT, SMALL = 44, 7, 11  # pixels of a device, down to its name, of text
+NAME_PIXELS = 90  # of the name of a device, right of which a label begins
 LANES = {  # by colour: the kinds of moments that are drawn, pixels down to the lane's middle, its width
     "compute": (("compute", "hidden"), 21, 11),
     "hidden": (("hidden",), 33, 11),
@@ -43,6 +44,14 @@ def step_chart(chart: Chart, width: int) -> str:
     names = [{"name": lane["device"], "y": at * TALL + TEXT_AT} for at, lane in enumerate(chart["lanes"])]
     text = MarkLook({"align": "left", "x": 0, "color": INK, "fontSize": SMALL, "limit": wide})
     layers.append(alt.Chart(alt.Data(values=names)).mark_text(**text).encode(y=down, text="name:N"))
+    least = NAME_PIXELS / wide * chart["end"]
+    labels = [
+        {"words": lane["label"]["words"], "x": max(lane["label"]["at"], least), "y": at * TALL + TEXT_AT}
+        for at, lane in enumerate(chart["lanes"])
+        if lane["label"]
+    ]
+    words: dict[str, Any] = {"align": "left", "color": INK, "fontSize": SMALL}
+    layers.append(alt.Chart(alt.Data(values=labels)).mark_text(**words).encode(x=left, y=down, text="words:N"))
     return svg(alt.layer(*layers).properties(width=wide, height=tall))
 
 

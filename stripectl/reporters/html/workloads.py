@@ -11,6 +11,7 @@ from stripectl.results.labels import workload_label
 from stripectl.results.recommendation import Recommendation
 from stripectl.util.units import duration, times
 
+MAX_COLUMNS = 12  # of the matrix, which scrolls sideways where they do not fit
 MAX_DETAILS = 25  # workloads with details; for the others the matrix has the answer
 
 
@@ -22,9 +23,14 @@ def workload_matrix(found: Sequence[Recommendation]) -> PageContext | None:
     lengths = [f"{format_length(work.seq_len)} tokens" for work in works]
     shapes = shape_labels(works, [str(each.target) for each in found])
     passes = [work.passes for work in works]
-    by_length = list(zip(lengths, (_joined(*each) for each in zip(shapes, passes, strict=True)), strict=True))
+    one_pass = len(set(passes)) == 1 and any(shapes)
+    across = shapes if one_pass else [_joined(*each) for each in zip(shapes, passes, strict=True)]
+    by_length = list(zip(lengths, across, strict=True))
     by_shape = list(zip((_joined(*each) for each in zip(lengths, shapes, strict=True)), passes, strict=True))
-    places = min(by_length, by_shape, key=lambda each: len({row for row, _ in each}) * len({name for _, name in each}))
+    narrow = [each for each in (by_length, by_shape) if len({name for _, name in each}) <= MAX_COLUMNS]
+    places = min(
+        narrow or [by_shape], key=lambda each: (len({row for row, _ in each}), len({name for _, name in each}))
+    )
     rows: dict[str, dict[str, PageContext]] = {}
     for at in sorted(range(len(works)), key=lambda at: works[at].seq_len):
         each, (row, name) = found[at], places[at]

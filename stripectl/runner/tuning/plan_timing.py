@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stripectl.core.sequence_sharding import axes_of, min_kv_heads, query_sharding
+from stripectl.core.sequence_sharding import axes_of, min_heads, query_sharding
 from stripectl.measure.sampler import SamplingOptions, SamplingState, prepare
 from stripectl.results.cost_source import CostOrigin, CostSource
 from stripectl.results.measurement import Measurement
@@ -134,6 +134,6 @@ class PlanArms:
 def cut_to_a_group(case: Measurement) -> tuple[Measurement, float]:
     """(the case with one key/value group and one sequence per device, the factor by which the full case is larger)."""
     plan, work = case.plan, case.workload
-    kv_heads, batch = min_kv_heads(work, plan), plan.product(axes_of(plan, query_sharding(work, plan))[0])
-    short = replace(work, heads=kv_heads * (work.heads // work.kv_heads), kv_heads=kv_heads, batch=batch, model=None)
-    return replace(case, workload=short), work.kv_heads / kv_heads * (work.batch / batch)
+    batch = plan.product(axes_of(plan, query_sharding(work, plan))[0])
+    short = replace(work, **min_heads(work, plan), batch=batch, model=None)
+    return replace(case, workload=short), work.heads / short.heads * (work.batch / batch)

@@ -1,0 +1,47 @@
+"""gated: linear attention with gates and the delta rule, in chunks (Yang et al. 2023 and 2024; Kimi Team 2025).
+
+A query meets the tokens of its own chunk by masked products, and all before them by a state, as `chunked` does. The
+delta rule makes the values that a chunk writes depend on each other: they are the solution of a triangular system (the
+WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk: of as many queries as keys.
+"""
+
+import numpy as np
+
+from stripectl.core.kernel import Kernel
+from stripectl.core.layout import MaskBlock, Tile, TileCount
+
+
+def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
+    """Chunks: `boundary` ones have scores and outputs, `whole` ones are of a map alone, whose keys come before all
+    queries."""
+    whole = boundary = dead = np.int64(0)
+    for band in bands:
+        count, high = -(-band.rows // min(tile.block_kv, band.rows)), np.asarray(band.high)
+        before, behind = high >= band.cols, high <= -band.rows
+        whole, dead = whole + count * before, dead + count * behind
+        boundary = boundary + count * ~(before | behind)
+    return TileCount(whole, boundary, dead, np.zeros_like(boundary))
+
+
+def why_unsupported(workload, plan, kind, *_):
+    if workload.query_len is not None or workload.documents is not None:
+        return "gated takes whole sequences of one document. Leave --query-len and --documents out."
+    if workload.mask != "causal":
+        return f"a recurrence goes through tokens in their order, without a {workload.mask} mask. Try --mask causal."
+    if workload.recurrence == "decay":
+        return "gated computes recurrences. Try --kernel chunked, or add --recurrence gdn."
+    for option, tile in (("tile", plan.tile), ("backward", plan.backward)):
+        if tile and tile.block_q != tile.block_kv:
+            return f"a chunk has as many queries as keys. Try {option}={tile.block_kv}."
+    return None
+
+
+about = Kernel(
+    "gated",
+    paper="https://arxiv.org/abs/2406.06484",
+    family="gated",
+    default_tile=lambda kind: Tile(64, 64),
+    why_unsupported=why_unsupported,
+    count_tiles=count_chunks,
+    min_default_rows=lambda kind: 64,
+)

@@ -1,0 +1,308 @@
+"""Recurrences of `stripectl.core.recurrence` in chunks: the map of a shard, outputs, and the transposes of both.
+
+Let G_ts be the product of the gates of the tokens s+1 to t. In a chunk that begins with a state S
+
+    u_t = b_t (v_t - S^T G_t0 k_t - sum_{s<t} (k_t . G_ts k_s) u_s)     by the delta rule, else u_t = v_t
+    o_t = S^T G_t0 q_t + sum_{s<=t} (q_t . G_ts k_s) u_s
+    S'  = G_C0 S + sum_s G_Cs k_s u_s^T
+
+and u is U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower triangular. Every G is the exponential of
+a sum of logarithms that has no other terms, so that a gate near 0 costs the tokens behind it no digit; masks are
+applied to logarithms.
+
+Letters: B batch, K heads of keys and queries, N heads of values, which share them in groups, T rows, H elements of a
+key, E of a value; n chunks of C rows. States, maps and results are float32. A map lies in one array: H * E elements of
+B, then those of A.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
+
+SUB_ROWS = 16  # of a sub-chunk, in which gates of key elements weigh pairs of tokens one by one
+MASKED = -1e30  # the logarithm of nothing: finite, so that its gradient is
+
+
+def contract(equation, *arrays, precision=None):
+    return jnp.einsum(equation, *arrays, precision=precision, preferred_element_type=jnp.float32)
+
+
+def contract_exactly(equation, *arrays):
+    """Of maps, whose errors every later token has: in full precision on every device."""
+    return contract(equation, *arrays, precision=lax.Precision.HIGHEST)
+
+
+def sums_between(log_S):
+    """[t, s]: the sum of what stands from s+1 to t; MASKED where s is behind t. Along the first dimension."""
+    rows, rest = log_S.shape[0], (1,) * (log_S.ndim - 1)
+    t, s = jnp.arange(rows)[:, None], jnp.arange(rows)
+    apart = jnp.cumsum(jnp.where((t > s).reshape(rows, rows, *rest), log_S[:, None], 0.0), axis=0)
+    return jnp.where((t >= s).reshape(rows, rows, *rest), apart, MASKED)
+
+
+def sums_to_end(log_T):
+    """The sum of what stands behind each."""
+    behind = jnp.concatenate([log_T[1:], jnp.zeros_like(log_T[:1])])
+    return lax.cumsum(behind, axis=0, reverse=True)
+
+
+def gated_scores(x_TH, y_TH, log_gate):
+    """[t, s] of s <= t: x_t . G_ts y_s, else 0. `log_gate` is None, a number per token or a vector."""
+    if log_gate is None:
+        return jnp.tril(contract("th,sh->ts", x_TH, y_TH))
+    if log_gate.ndim == 1:
+        return contract("th,sh->ts", x_TH, y_TH) * jnp.exp(sums_between(log_gate))
+    return vector_gated_scores(x_TH, y_TH, log_gate)
+
+
+def vector_gated_scores(x_TH, y_TH, log_TH):
+    """Between sub-chunks by products, with gates from the first row of the later on and up to the last of the earlier;
+    in a sub-chunk pair by pair (Yang et al. 2023, section 4.3)."""
+    rows, size = x_TH.shape
+    sub = next(each for each in range(min(SUB_ROWS, rows), 0, -1) if rows % each == 0)
+    x, y, log = (each.reshape(rows // sub, sub, size) for each in (x_TH, y_TH, log_TH))
+    inside = jax.vmap(sums_between)(log)
+    own = contract("ith,ish,itsh->its", x, y, jnp.exp(inside))
+    if rows == sub:
+        return own[0]
+    whole = log.sum(1)
+    # From the end of sub-chunk j to the beginning of i: all that stand between the two.
+    between = jnp.pad(sums_between(whole)[:-1], ((1, 0), (0, 0), (0, 0)), constant_values=MASKED)
+    y = y * jnp.exp(jax.vmap(sums_to_end)(log))
+    scores = contract("ith,ijh,jsh->itjs", x * jnp.exp(jnp.cumsum(log, 1)), jnp.exp(between), y)
+    return (scores + jnp.einsum("its,ij->itjs", own, jnp.eye(rows // sub))).reshape(rows, rows)
+
+
+class Chunk(NamedTuple):
+    """A chunk without its state: queries times the gates since the state, keys times the gates up to the end, the
+    gates of all, what queries and keys have in common, and U and W (None without the delta rule)."""
+
+    q_CH: Any
+    k_CH: Any
+    gate: Any
+    scores_CC: Any
+    u_CE: Any
+    w_CH: Any
+
+
+def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
+    """Of one head. Queries are None where there are no outputs, and values where gradients do not need them."""
+    given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
+    log_gate, write_C = given.get("log_gate"), given.get("write")
+    none = jnp.zeros(1)
+    since, until, whole = (none[:, None],) * 2 + (none,)
+    if log_gate is not None:
+        wide = log_gate if log_gate.ndim > 1 else log_gate[:, None]
+        since, until, whole = jnp.cumsum(wide, 0), sums_to_end(wide), wide.sum(0)
+    values, reads = v_CE, None
+    if write_C is not None:
+        lower_CC = write_C[:, None] * jnp.tril(gated_scores(k_CH, k_CH, log_gate), -1)
+        right = [k_CH * jnp.exp(since)] + ([] if v_CE is None else [v_CE])
+        solved = lax.linalg.triangular_solve(
+            lower_CC,
+            write_C[:, None] * jnp.concatenate(right, 1),
+            left_side=True,
+            lower=True,
+            unit_diagonal=True,
+        )
+        reads, values = solved[:, : k_CH.shape[1]], None if v_CE is None else solved[:, k_CH.shape[1] :]
+    queries = (None, None) if q_CH is None else (q_CH * jnp.exp(since), gated_scores(q_CH, k_CH, log_gate))
+    return Chunk(queries[0], k_CH * jnp.exp(until), jnp.exp(whole)[:, None], queries[1], values, reads)
+
+
+def written(chunk: Chunk, state_HE):
+    """What the tokens of a chunk write; a state may have columns besides those of values, for which nothing is new."""
+    values = chunk.u_CE
+    if more := state_HE.shape[1] - values.shape[1]:
+        values = jnp.pad(values, ((0, 0), (0, more)))
+    return values if chunk.w_CH is None else values - contract("ch,he->ce", chunk.w_CH, state_HE)
+
+
+def advance(chunk: Chunk, state_HE, values_CE):
+    """The state behind a chunk that wrote such values."""
+    return chunk.gate * state_HE + contract("ch,ce->he", chunk.k_CH, values_CE)
+
+
+def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates):
+    """(state behind, outputs)."""
+    with jax.named_scope("boundary_tile"):
+        chunk = prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates)
+        values_CE = written(chunk, state_HE)
+        out = contract("ch,he->ce", chunk.q_CH, state_HE) + contract("ts,se->te", chunk.scores_CC, values_CE)
+        return advance(chunk, state_HE, values_CE), out
+
+
+def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
+    """The state behind."""
+    with jax.named_scope("whole_tile"):
+        chunk = prepare_chunk(recurrence, None, k_CH, v_CE, gates)
+        return advance(chunk, state_HE, written(chunk, state_HE))
+
+
+def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *gates):
+    """The gradient of the state before a chunk, from that of the state behind and of its outputs; more columns of a
+    state have no outputs."""
+    with jax.named_scope("whole_tile"):
+        chunk = prepare_chunk(recurrence, q_CH, k_CH, None, gates)
+        dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
+        before = contract("ch,ce->he", chunk.q_CH, dout_CE) + chunk.gate * behind_HE
+        if chunk.w_CH is None:
+            return before
+        dvalues = contract("ts,te->se", chunk.scores_CC, dout_CE) + contract("ch,he->ce", chunk.k_CH, behind_HE)
+        return before - contract("ch,ce->he", chunk.w_CH, dvalues)
+
+
+def in_chunks(rows: int, size: int, *arrays_T):
+    """Each as (n, C, ...) in float32. Rows that fill up the last chunk leave a state as it is: their keys are 0."""
+    size = min(size, rows)
+    more = -rows % size
+
+    def cut(x):
+        x = jnp.pad(x.astype(jnp.float32), ((0, more), *((0, 0),) * (x.ndim - 1)))
+        return x.reshape(-1, size, *x.shape[1:])
+
+    return tuple(map(cut, arrays_T))
+
+
+def joined(rows: int, chunks):
+    """(T, ...) of (n, C, ...)."""
+    return chunks.reshape(-1, *chunks.shape[2:])[:rows]
+
+
+def over_heads(compute: Callable, shared, own, heads: int) -> Any:
+    """compute(*shared, *own) of every head of values: `shared` are (B, K, ...), `own` and the results (B, N, ...)."""
+    batch, keys = shared[0].shape[:2]
+    group = heads // keys
+    shared = [x.reshape(batch * keys, *x.shape[2:]) for x in shared]
+    own = [x.reshape(batch * keys, group, *x.shape[2:]) for x in own]
+
+    def of_group(arrays):
+        first, rest = arrays
+        return jax.vmap(lambda *each: compute(*first, *each))(*rest)
+
+    found = lax.map(of_group, (shared, own), batch_size=min(batch * keys, max(1, HEADS_AT_ONCE // group)))
+    return jax.tree.map(lambda x: x.reshape(batch, heads, *x.shape[2:]), found)
+
+
+def pack(state_HE, a):
+    return jnp.concatenate([state_HE.reshape(-1), a.reshape(-1)])
+
+
+def start_of_map(recurrence: Recurrence, size: int, values: int):
+    """The identity: B of zeros and, where A is a matrix, A beside it."""
+    none = jnp.zeros((size, values), jnp.float32)
+    return jnp.concatenate([none, jnp.eye(size)], 1) if recurrence.map_kind == "matrix" else none
+
+
+def packed_map(recurrence: Recurrence, found, values: int, gates):
+    """A map in one array, of a state that began as `start_of_map` says."""
+    if recurrence.map_kind == "matrix":
+        return pack(found[:, :values], found[:, values:])
+    return pack(found, jnp.exp(gates[0].astype(jnp.float32).sum(0)))
+
+
+def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
+    """float32 (B, N, elements): what the tokens of a shard do to a state."""
+    rows, values = k_BKTH.shape[2], v_BNTE.shape[3]
+
+    def head(k_TH, v_TE, *gates_T):
+        def onward(state, arrays):
+            return state_of_chunk(recurrence, state, *arrays), None
+
+        chunks = in_chunks(rows, size, k_TH, v_TE, *gates_T)
+        found, _ = lax.scan(onward, start_of_map(recurrence, k_TH.shape[1], values), chunks)
+        return packed_map(recurrence, found, values, gates_T)
+
+    return over_heads(head, [k_BKTH], [v_BNTE, *gates], v_BNTE.shape[1])
+
+
+def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, size: int):
+    """float32 (B, N, elements): the gradient of the state before a shard, from that of the state behind it: its A is
+    the transpose, its B what the shard's own outputs add."""
+    rows, values = k_BKTH.shape[2], dout_BNTE.shape[3]
+
+    def head(q_TH, k_TH, dout_TE, *gates_T):
+        def back(behind, arrays):
+            return transposed_chunk(recurrence, behind, *arrays), None
+
+        chunks = in_chunks(rows, size, q_TH, k_TH, dout_TE, *gates_T)
+        found, _ = lax.scan(back, start_of_map(recurrence, k_TH.shape[1], values), chunks, reverse=True)
+        return packed_map(recurrence, found, values, gates_T)
+
+    return over_heads(head, [q_BKTH, k_BKTH], [dout_BNTE, *gates], dout_BNTE.shape[1])
+
+
+def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, size: int):
+    """float32 (B, N, T, E): of a shard behind such a state."""
+    rows = k_BKTH.shape[2]
+
+    def head(q_TH, k_TH, v_TE, before_HE, *gates_T):
+        def onward(state, arrays):
+            return outputs_of_chunk(recurrence, state, *arrays)
+
+        _, out = lax.scan(onward, before_HE, in_chunks(rows, size, q_TH, k_TH, v_TE, *gates_T))
+        return joined(rows, out)
+
+    return over_heads(head, [q_BKTH, k_BKTH], [v_BNTE, before_BNHE, *gates], v_BNTE.shape[1])
+
+
+def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, before_BNHE, behind_BNHE, size: int):
+    """float32 (dq, dk, dv, of every gate): of a shard between a state before it and the gradient of the state behind
+    it. States of chunks are computed again, then the chunks are transposed from the last to the first."""
+    rows, keys = k_BKTH.shape[2], k_BKTH.shape[1]
+
+    def head(q_TH, k_TH, v_TE, dout_TE, before_HE, behind_HE, *gates_T):
+        def onward(state, arrays):
+            return state_of_chunk(recurrence, state, *arrays), state
+
+        def back(behind, given):
+            state, dout_CE, *arrays = given
+            _, pull = jax.vjp(lambda *each: outputs_of_chunk(recurrence, *each), state, *arrays)
+            before, *found = pull((behind, dout_CE))
+            return before, found
+
+        dout, q, *others = in_chunks(rows, size, dout_TE, q_TH, k_TH, v_TE, *gates_T)
+        _, states = lax.scan(onward, before_HE, tuple(others))
+        _, found = lax.scan(back, behind_HE, (states, dout, q, *others), reverse=True)
+        return [joined(rows, each) for each in found]
+
+    own = [v_BNTE, dout_BNTE, before_BNHE, behind_BNHE, *gates]
+    dq, dk, *rest = over_heads(head, [q_BKTH, k_BKTH], own, v_BNTE.shape[1])
+    shared = (x.reshape(x.shape[0], keys, -1, *x.shape[2:]).sum(2) for x in (dq, dk))
+    return (*shared, *rest)
+
+
+def split_map(recurrence: Recurrence, packed, key_dim: int):
+    """(A, B) of maps (..., elements): A of the shape (), (H,) or (H, H) behind the leading dimensions."""
+    inner = {"number": 1, "diagonal": key_dim, "matrix": key_dim**2}[recurrence.map_kind]
+    lead, own = packed.shape[:-1], packed.shape[-1] - inner
+    shape = {"number": (), "diagonal": (key_dim,), "matrix": (key_dim, key_dim)}[recurrence.map_kind]
+    return packed[..., own:].reshape(*lead, *shape), packed[..., :own].reshape(*lead, key_dim, own // key_dim)
+
+
+def multiply_state(recurrence: Recurrence, a, x_HE):
+    """A times a state."""
+    if recurrence.map_kind == "matrix":
+        return contract_exactly("...gh,...he->...ge", a, x_HE)
+    return a.reshape(*a.shape[: x_HE.ndim - 2], -1, 1) * x_HE
+
+
+def apply_map(recurrence: Recurrence, packed, state_BNHE):
+    """A S + B."""
+    a, b = split_map(recurrence, packed, state_BNHE.shape[-2])
+    return multiply_state(recurrence, a, state_BNHE) + b
+
+
+def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
+    """The map of an earlier shard, then that of a later."""
+    a, b = split_map(recurrence, earlier, key_dim)
+    after, _ = split_map(recurrence, later, key_dim)
+    state = apply_map(recurrence, later, b)
+    both = multiply_state(recurrence, after, a) if recurrence.map_kind == "matrix" else after * a
+    lead = later.shape[:-1]
+    return jnp.concatenate([state.reshape(*lead, -1), both.reshape(*lead, -1)], -1)

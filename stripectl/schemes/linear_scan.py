@@ -1,0 +1,69 @@
+"""A prefix scan of what shards do to a state of linear attention (Hillis and Steele 1986; for maps Blelloch 1990).
+
+In round r every device sends what it knows of itself and the 2^r - 1 shards before it to the device 2^r places on, as
+one map, and puts what it gets before what it knows of the shards before it. After ceil(log2 N) rounds that is all of
+them; the last round sends B alone, since nothing comes before. On a ring of links round r crosses 2^r of them, so that
+all rounds together cross as many as a chain does, each with a whole map; where a switch joins any two devices the depth
+is what it seems. Backward scans the transposed maps the other way.
+"""
+
+from stripectl.core.attend import LinearAttend
+from stripectl.core.comm import Array, Comm
+from stripectl.core.layout import WHOLE
+from stripectl.core.scheme import Scheme
+
+
+def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
+    """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
+    shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before
+
+    def shift(x, what):
+        return comm.shift(x, "ring", what, by=by * places, senders=lambda i: 0 <= i + by * places < shards)
+
+    while 2 * places < shards:
+        arriving = shift(own if known is None else attend.compose(own, known), "map")
+        known = arriving if known is None else attend.compose(known, arriving, places - 1)
+        places *= 2
+    last = attend.state_of(own) if known is None else attend.advance_state(attend.state_of(known), own)
+    arriving = shift(last, "state")
+    return arriving if known is None else attend.advance_state(arriving, known, places - 1)
+
+
+def forward(q: Array, kv: Array, attend: LinearAttend, comm: Comm) -> Array:
+    me = comm.index("ring")
+    if comm.size("ring") == 1:
+        return attend(q, kv, me, me, into=attend.empty(q))
+    before = scan(attend.map_of(kv), attend, comm, 1)
+    return attend.apply(q, kv, before, into=attend.local_part(q, kv, me, WHOLE, into=attend.empty(q)))
+
+
+def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple[Array, Array]:
+    me = comm.index("ring")
+    if comm.size("ring") == 1:
+        return attend.backward(saved, kv, me, me, into=attend.zeros(saved))
+    before = attend.saved_state(saved)
+    if before is None:
+        before = scan(attend.map_of(kv), attend, comm, 1)
+    behind = scan(attend.transposed_map_of(saved, kv), attend, comm, -1)
+    dq = attend.local_part_backward(saved, kv, me, WHOLE, into=attend.zeros(saved))
+    own = dq, attend.keys_backward(saved, kv, me)
+    return attend.state_backward(saved, kv, before, behind, into=own)
+
+
+def why_unsupported(workload, mesh):
+    if workload.window.sees_future:
+        return "linear_scan brings what lies before a shard. Try --mask causal, or --scheme lasp."
+    return None
+
+
+scheme = Scheme(
+    "linear_scan",
+    title="a prefix scan of states",
+    paper="https://doi.org/10.1145/7902.7903",
+    axes=("ring",),
+    forward=forward,
+    backward=backward,
+    layouts=("contiguous",),
+    kernel_families=("linear", "gated"),
+    why_unsupported=why_unsupported,
+)

@@ -1,0 +1,66 @@
+"""What a chunk of a recurrence costs by a datasheet: matmuls of a head at the machine's rate, or its arrays at the
+memory's, whichever is longer (`datasheet.roofline`).
+
+Letters: C rows of a chunk, K elements of a key, E of a value; M columns of a state while a map is made, E, and K more
+where A is a matrix. A triangular system of C rows takes C^2 multiplications and additions for a column.
+"""
+
+from typing import NamedTuple
+
+from stripectl.core.workload import DTYPE_BYTES, GATE_DTYPE, Workload
+from stripectl.simulate.cost_model import TileCost
+
+STATE_BYTES_PER_ELEMENT = 4
+
+
+class ChunkWork(NamedTuple):
+    """FLOPs of matmuls, and bytes of memory, of a chunk of one head."""
+
+    flops: float
+    nbytes: float
+
+    def seconds(self, flops_per_s: float, memory_bytes_per_s: float) -> float:
+        return max(self.flops / flops_per_s, self.nbytes / memory_bytes_per_s)
+
+
+def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
+    """Of a chunk of so many rows: its `map`, its `outputs`, its `transposed_map`, and its `gradients`, which begin with
+    the states of chunks once more and transpose the outputs after computing them again."""
+    recurrence, keys, values = workload.gated, workload.head_dim, workload.value_dim
+    assert recurrence
+    columns = values + (keys if recurrence.map_kind == "matrix" else 0)
+    element, wide = DTYPE_BYTES[workload.dtype], STATE_BYTES_PER_ELEMENT
+    group = workload.heads // workload.query_heads  # heads of values that read a head of keys together
+    of_keys, of_values = rows * keys * element / group, rows * values * element
+    of_gates = sum(
+        rows * max(1, sum(shape)) * DTYPE_BYTES[GATE_DTYPE] for shape in recurrence.gate_shapes(keys).values()
+    )
+    scores, state = 2 * rows**2 * keys, 2 * rows * keys  # of a chunk with itself; with a column of a state
+
+    def solved(of_columns: int) -> float:
+        """The scores of keys with keys, and the triangular system for so many columns."""
+        return (scores + rows**2 * of_columns) if recurrence.delta else 0.0
+
+    read = of_keys + of_values + of_gates
+    steps = 1 + recurrence.delta  # products of a chunk with a state while it goes on
+    of_map = ChunkWork(solved(keys + values) + steps * state * columns, read)
+    outputs = ChunkWork(
+        solved(keys + values) + scores + 2 * rows**2 * values + (steps + 1) * state * values,
+        read + of_keys + rows * values * wide,
+    )
+    met = 2 * state * columns + scores + 2 * rows**2 * columns if recurrence.delta else 0.0
+    transposed = ChunkWork(solved(keys) + state * values + met, 2 * of_keys + of_values + of_gates)
+    again = ChunkWork(solved(keys + values) + steps * state * values, read + keys * values * wide)
+    written = 2 * rows * keys * wide + rows * values * wide + of_gates + keys * values * wide
+    gradients = ChunkWork(again.flops + 3 * outputs.flops, again.nbytes + outputs.nbytes + written)
+    return {"map": of_map, "outputs": outputs, "transposed_map": transposed, "gradients": gradients}
+
+
+def gated_chunk_costs(
+    workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float
+) -> tuple[TileCost, TileCost]:
+    """Of the forward and the backward pass: `whole_s` is a chunk of a map, `boundary_s` one with outputs or
+    gradients."""
+    rates = flops_per_s, memory_bytes_per_s
+    each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows).items()}
+    return TileCost(each["map"], each["outputs"]), TileCost(each["transposed_map"], each["gradients"])
