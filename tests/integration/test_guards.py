@@ -25,7 +25,7 @@ SEEN = {"seconds": 1.0, "yardstick_s": 0.1, "elapsed_s": 2.0, "others_s": 0.5, "
         ({"yardstick_s": [1.0, 1.0, 1.5, 1.5]}, ["the machine's own speed varied by 40%"]),
         ({"others": 0.2}, ["other programs took 20% of its cores"]),
         ({"throttled": 3}, ["the clock was throttled 3 times"]),
-        ({"compiled": 1}, ["1 samples held a compilation and were taken again"]),
+        ({"compiled": 1}, ["1 samples contained a compilation and were repeated"]),
     ],
 )
 def test_disturbances_in_words(guards: dict, said: list[str]) -> None:

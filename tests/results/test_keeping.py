@@ -166,21 +166,24 @@ def test_an_interrupt_leaves_no_half_file(monkeypatch: pytest.MonkeyPatch) -> No
     assert listing(Path()) == {"file": b"whole"}
 
 
-BROKEN = {
+FAILED = {
     "truncated": (lambda text: text[: len(text) // 2], "is not JSON, or was cut short"),
     "empty": (lambda text: "", "is not JSON, or was cut short"),
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
     "newer": (lambda text: text.replace("stripectl.run/2", "stripectl.run/3"), "newer than this stripectl"),
     "other": (lambda text: '{"schema": "somebody.else/1"}', "is not a stripectl run"),
     "a plan": (lambda text: text.replace('"plan": "', '"plan": "?'), "cannot resume"),
-    "a plan's samples": (lambda text: text.replace('"samples_s": []', '"samples_s": "?"'), "not a whole stripectl run"),
+    "a plan's samples": (
+        lambda text: text.replace('"samples_s": []', '"samples_s": "?"'),
+        "not a complete stripectl run",
+    ),
 }
 
 
 @pytest.mark.parametrize("command", ["bench", "tune-tiles"])
-@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("how", FAILED)
 def test_a_run_that_cannot_be_read_is_left_as_it_is(how: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    breaks, why = BROKEN[how]
+    breaks, why = FAILED[how]
     assert run(*ON_PAPER, "--seqlen", "8k", "--pass", "forward") == 0
     Path("run/run.json").write_text(breaks(Path("run/run.json").read_text()))
     before = listing(Path("run"))
