@@ -237,7 +237,7 @@ def test_a_profile_that_is_never_read_to_its_end_is_refused_at_a_limit(tmp_path:
 
 ABORTING = """
 import os, sys
-if any("profile" in each for each in sys.orig_argv):
+if any('"session": "profile"' in each for each in sys.orig_argv):
     from stripectl.profiling import session
     session.read_profile = lambda path: os.abort()
 """
