@@ -113,11 +113,11 @@ class Workload:
                 f"--attention {' or '.join(ATTENTIONS)}."
             )
         if self.linear_heads is not None and self.attention in ATTENTIONS:
-            raise BadInput("linear_heads are of a pattern of layers. Add --attention LLLS.")
+            raise BadInput("only a pattern of layers has linear_heads. Add --attention LLLS.")
         if self.linear_heads is not None and self.recurrence == CONSTANT:
             raise BadInput("linear_heads need a recurrence. Add --recurrence gdn.")
         if self.attention not in ATTENTIONS:
-            self.with_attention("linear")  # which its own checks may refuse
+            self.with_attention("linear")  # its checks may refuse this workload
         if self.query_len is not None:
             self._check_queries()
         if self.documents is not None:
@@ -258,8 +258,7 @@ class Workload:
 
     @property
     def layer_products(self) -> int:
-        """Multiplications of one matmul's size in a layer's forward pass, half of the two that softmax attention has:
-        of a sequence, for all heads."""
+        """Multiply-adds of attention in the forward pass of one layer, for one sequence and all heads."""
         if self.attention == "softmax":
             return self.heads * self.pairs * (self.head_dim + self.value_dim)
         products = self.gated.products if self.gated else 2
