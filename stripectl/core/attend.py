@@ -126,7 +126,7 @@ class ScoresAttend(Attend, Protocol):
 
 class LinearAttend(Attend, Protocol):
     """For linear attention, where each head has a state S and the tokens of a shard map it to A S + B. Where A is the
-    same for all shards, the array that stands for a map is B."""
+    same for all shards, the array of a map is B."""
 
     @property
     def sees_future(self) -> bool:
@@ -155,11 +155,11 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def advance_state(self, state: Array, own: Array, shards: int = 1) -> Array:
-        """A S + B, by a map of so many shards."""
+        """A S + B, by the map of `shards` shards."""
         ...
 
     def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
-        """The map of earlier shards followed by so many later ones."""
+        """The map of earlier shards followed by `shards` later shards."""
         ...
 
     def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:

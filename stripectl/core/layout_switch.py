@@ -1,7 +1,7 @@
-"""How the rows of hidden states move between the contiguous layout of linear layers and another layout of softmax ones.
+"""How the rows of hidden states move between the contiguous layout of linear layers and the layout of softmax layers.
 
-To zigzag and back the two halves of a shard, which are chunks 2i and 2i+1 of 2N, are permuted one by one: no two chunks
-of the same parity go to the same device. To striped and back is one all-to-all.
+For zigzag, two permutes move the halves of a shard, which are chunks 2i and 2i+1 of 2N: no two chunks of the same
+parity go to the same device. For striped, an all-to-all moves the rows.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def half_destinations(shards: int) -> tuple[list[int], list[int]]:
 
 
 def switch_transfers(layout: str, shards: int) -> list[SwitchTransfer]:
-    """The transfers of a switch between the base layout and another one."""
+    """The transfers of a switch between the contiguous layout and another layout."""
     if layout == "zigzag":
         return [SwitchTransfer("collective-permute", 0.5, _links(there, shards)) for there in half_destinations(shards)]
     places = [min(place, shards - place) for place in range(1, shards)]
@@ -57,6 +57,6 @@ def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
 
 
 def switches(kinds: Sequence[str], switched: str) -> int:
-    """How often hidden states move in a pass through layers, there and back, for each run of layers of one kind."""
+    """The number of moves of hidden states in a pass through layers: two per run of layers of the switched kind."""
     runs = sum(kind == switched and (at == 0 or kinds[at - 1] != switched) for at, kind in enumerate(kinds))
     return 2 * runs

@@ -7,8 +7,8 @@ A state is float32, (H, E): H elements of a key, E of a value. Token t, with key
     S_t = (I - b_t k_t k_t^T) Diag(a_t) S_{t-1} + b_t k_t v_t^T                a gate and the delta rule,
 
 and the output is o_t = S_t^T q_t. The gate a_t is a number, or a number per key element, in (0, 1], given by its
-logarithm; b_t in [0, 2] is how much of the old value under a key the new one replaces. So whatever a chunk or a shard
-of tokens does to a state is an affine map S -> A S + B, where A is a number, a diagonal or a matrix of H x H, and such
+logarithm; b_t in [0, 2] is how much of the old value under a key the new one replaces. So a chunk or a shard of
+tokens applies an affine map S -> A S + B to a state, where A is a number, a diagonal or a matrix of H x H, and such
 maps compose. Gradients of states go the other way by the transposed maps, G -> A^T G + C.
 """
 
@@ -48,14 +48,15 @@ class Recurrence:
         return key_dim * value_dim + {"number": 1, "diagonal": key_dim, "matrix": key_dim**2}[self.map_kind]
 
     def gate_shapes(self, key_dim: int) -> dict[str, tuple[int, ...]]:
-        """The arrays beside queries, keys and values, in their order: what a token of a head has of each."""
+        """The arrays in addition to queries, keys and values, in order: the shape per token of a head."""
         gate = {"none": {}, "scalar": {LOG_GATE: ()}, "vector": {LOG_GATE: (key_dim,)}}[self.gate]
         return gate | ({WRITE: ()} if self.delta else {})
 
     @property
     def products(self) -> int:
-        """Products of a token with a state: a key is added and a query meets it; by the delta rule a key does too."""
+        """Products of a token with a state: adding a key, reading with a query, and with the delta rule reading with a
+        key."""
         return 2 + self.delta
 
 
-recurrences = Catalogue("stripectl.recurrences", "recurrence", "recurrence")
+recurrences = Catalogue("stripectl.core.recurrences", "recurrence", "recurrence")

@@ -1,10 +1,10 @@
-"""A prefix scan of what shards do to a state of linear attention (Hillis and Steele 1986; for maps Blelloch 1990).
+"""A prefix scan over the maps that shards apply to a state of linear attention (Hillis and Steele 1986).
 
-In round r every device sends what it knows of itself and the 2^r - 1 shards before it to the device 2^r places on, as
-one map, and puts what it gets before what it knows of the shards before it. After ceil(log2 N) rounds that is all of
-them; the last round sends B alone, since nothing comes before. On a ring of links round r crosses 2^r of them, so that
-all rounds together cross as many as a chain does, each with a whole map; where a switch joins any two devices the depth
-is what it seems. Backward scans the transposed maps the other way.
+In round r each device sends the composition of its own map and the maps of the 2^r - 1 shards before it to the device
+2^r places on. The receiver composes it with its own maps of the shards before it, so after ceil(log2 N) rounds each
+device has the map of all of them. The last round sends a state alone, because no shard comes before those. On a ring
+of links round r crosses 2^r links, so all rounds cross as many as a chain, each with a whole map; a switch connects any
+two devices directly. The backward pass scans the transposed maps in the other direction.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -14,7 +14,7 @@ from stripectl.core.scheme import Scheme
 
 
 def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
+    """The state from the maps of all shards before this one (by=1) or after it (by=-1)."""
     shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before
 
     def shift(x, what):
@@ -52,7 +52,9 @@ def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple
 
 def why_unsupported(workload, mesh):
     if workload.window.sees_future:
-        return "linear_scan brings what lies before a shard. Try --mask causal, or --scheme lasp."
+        return (
+            "linear_scan needs a causal mask, because it combines only the shards before each shard. Try --scheme lasp."
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""`attend` of a recurrence on clocks: chunks of maps are `whole` tiles, chunks with outputs `boundary` ones."""
+"""Simulated `attend` of a recurrence: chunks of maps are `whole` tiles, chunks with outputs `boundary` ones."""
 
 import math
 from collections.abc import Mapping

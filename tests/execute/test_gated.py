@@ -267,7 +267,7 @@ def test_a_scan_crosses_the_links_between_on_a_torus(torus: bool, seconds: float
 @pytest.mark.parametrize(
     ("plan", "change", "why"),
     [
-        ("ring/striped/gated@ring=8", {}, "in an order of its own"),
+        ("ring/striped/gated@ring=8", {}, "does not process tokens in order"),
         ("lasp/contiguous/chunked@ring=8", {}, "Try --kernel gated"),
         ("lasp/contiguous/gated@ring=8", {"recurrence": CONSTANT, "v_head_dim": None}, "Try --kernel chunked"),
         ("lasp/contiguous/gated@ring=8", {"mask": "full"}, "Try --mask causal"),

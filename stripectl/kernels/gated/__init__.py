@@ -1,8 +1,8 @@
 """gated: linear attention with gates and the delta rule, in chunks (Yang et al. 2023 and 2024; Kimi Team 2025).
 
-A query meets the tokens of its own chunk by masked products, and all before them by a state, as `chunked` does. The
-delta rule makes the values that a chunk writes depend on each other: they are the solution of a triangular system (the
-WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk: of as many queries as keys.
+A query attends to the tokens of its own chunk by masked products, and to all earlier tokens by a state, as in
+`chunked`. With the delta rule the values that a chunk writes depend on each other, and solve a triangular system (the
+WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, with as many queries as keys.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from stripectl.core.layout import MaskBlock, Tile, TileCount
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
-    """Chunks: `boundary` ones have scores and outputs, `whole` ones are of a map alone, whose keys come before all
+    """Chunks by kind: `boundary` chunks compute outputs, and `whole` chunks only a map, where all keys come before the
     queries."""
     whole = boundary = dead = np.int64(0)
     for band in bands:
@@ -27,7 +27,7 @@ def why_unsupported(workload, plan, kind, *_):
     if workload.query_len is not None or workload.documents is not None:
         return "gated takes whole sequences of one document. Leave --query-len and --documents out."
     if workload.mask != "causal":
-        return f"a recurrence goes through tokens in their order, without a {workload.mask} mask. Try --mask causal."
+        return f"a recurrence needs a causal mask, not {workload.mask}. Try --mask causal."
     if workload.recurrence == "decay":
         return "gated computes recurrences. Try --kernel chunked, or add --recurrence gdn."
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):

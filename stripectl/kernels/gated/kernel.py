@@ -79,8 +79,8 @@ def vector_gated_scores(x_TH, y_TH, log_TH):
 
 
 class Chunk(NamedTuple):
-    """A chunk without its state: queries times the gates since the state, keys times the gates up to the end, the
-    gates of all, what queries and keys have in common, and U and W (None without the delta rule)."""
+    """The arrays of a chunk that do not depend on its state: queries times the gates since the state, keys times the
+    gates up to the end, the product of all gates, scores, U, and W (None without the delta rule)."""
 
     q_CH: Any
     k_CH: Any
@@ -116,7 +116,7 @@ def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
 
 
 def written(chunk: Chunk, state_HE):
-    """What the tokens of a chunk write; a state may have columns besides those of values, for which nothing is new."""
+    """The values that the tokens of a chunk write; columns of a state after the columns of values get zeros."""
     values = chunk.u_CE
     if more := state_HE.shape[1] - values.shape[1]:
         values = jnp.pad(values, ((0, 0), (0, more)))
@@ -207,7 +207,7 @@ def packed_map(recurrence: Recurrence, found, values: int, gates):
 
 
 def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
-    """float32 (B, N, elements): what the tokens of a shard do to a state."""
+    """float32 (B, N, elements): the map of a shard on states."""
     rows, values = k_BKTH.shape[2], v_BNTE.shape[3]
 
     def head(k_TH, v_TE, *gates_T):
