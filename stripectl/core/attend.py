@@ -177,8 +177,8 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def transposed_map_of(self, saved: Array, kv: Array) -> Array:
-        """The map from the gradient of the state after a shard to that of the state before it, G -> A^T G + C, where C
-        is the contribution of the shard's own queries."""
+        """The map of gradients of states, from after a shard to before it, G -> A^T G + C, where C is the contribution
+        of the shard's own queries."""
         ...
 
     def state_backward(

@@ -14,8 +14,8 @@ BASE = "contiguous"  # the layout of linear layers, whose states go through posi
 
 
 class SwitchTransfer(NamedTuple):
-    """What a switch sends: the collective, the share of a device's rows, and the mean number of links that they cross
-    on a ring."""
+    """A transfer of a switch: the collective, the share of a device's rows that it moves, and the mean number of links
+    that they cross on a ring."""
 
     opcode: str
     share: float
@@ -47,7 +47,9 @@ def _links(destinations: Sequence[int], shards: int) -> float:
 def why_no_switch(plan: Plan, layout: Layout, seq_len: int) -> str | None:
     """Why the softmax layers of a plan cannot have a layout of their own, or None."""
     if plan.layout != BASE:
-        return f"softmax layers can only have a layout of their own beside {BASE} layers. Try the layout {BASE}."
+        return (
+            f"softmax layers can only have their own layout where the linear layers are {BASE}. Try the layout {BASE}."
+        )
     if other := [axis for axis in SEQUENCE_AXES if axis != "ring" and plan.size(axis) > 1]:
         return f"layers of two layouts need a sequence on the axis ring alone, not on {other[0]}. Try {other[0]}=1."
     if layout.name == "striped" and seq_len % plan.shards**2:

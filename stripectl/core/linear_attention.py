@@ -103,8 +103,8 @@ def recurrence_of(name: str) -> Recurrence | None:
 
 
 def kernel_family(attention: str, recurrence: str) -> str:
-    """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; of a pattern
-    that of its linear layers."""
+    """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; for a pattern,
+    the family of its linear layers."""
     if "linear" not in pattern_of(attention):
         return ATTENTIONS[0]
     return "linear" if recurrence == CONSTANT else "gated"

@@ -114,7 +114,7 @@ class Model:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer's matrices: those of attention, and the three of a SwiGLU."""
+        """Parameters of a layer's matrices: attention and the three matrices of a SwiGLU."""
         return self.projection_parameters + 3 * self.hidden * self.feed_forward
 
     @property

@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def softmax_layout(self) -> str | None:
-        """The layout of softmax layers, where it is not that of linear ones."""
+        """The layout of softmax layers, where it differs from the layout of linear layers."""
         own = self.softmax.layout if self.softmax else None
         return own if own != self.layout else None
 

@@ -40,7 +40,7 @@ class Recurrence:
 
     @property
     def map_kind(self) -> Literal["number", "diagonal", "matrix"]:
-        """What A is."""
+        """The form of A."""
         return "matrix" if self.delta else "diagonal" if self.gate == "vector" else "number"
 
     def map_elements(self, key_dim: int, value_dim: int) -> int:

@@ -196,7 +196,7 @@ class Workload:
 
     @property
     def query_heads(self) -> int:
-        """Heads of queries: of a recurrence those of keys."""
+        """Heads of queries, which in a recurrence are as many as heads of keys."""
         return self.key_heads or self.heads if self.gated else self.heads
 
     @property

@@ -19,7 +19,7 @@ def to_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> ja
 
 
 def from_layout(x: jax.Array, layout: str, axis: str, shards: int, dim: int) -> jax.Array:
-    """What `to_layout` moved, as it was."""
+    """Rows from another layout back in the contiguous layout: the inverse of `to_layout`."""
     if layout == "striped":
         rows = x.shape[dim] // shards
         shape = (*x.shape[:dim], shards, rows, *x.shape[dim + 1 :])

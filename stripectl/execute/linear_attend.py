@@ -103,7 +103,7 @@ class JaxLinearAttend(JaxAttend):
 
 
 def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: int):
-    """The state that stacked maps make of none: those of the shards before `me`, or behind it."""
+    """The state that the stacked maps of the shards before `me` (by=1) or after it (by=-1) make from zero."""
     shards = maps.shape[0]
     maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)
 
@@ -115,8 +115,8 @@ def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: i
 
 @dataclass(frozen=True, eq=False)
 class JaxGatedAttend(JaxAttend):
-    """Of a recurrence whose gates, or whose rule, depend on the input; kv is (keys, values, gates...). An output needs
-    the state before its shard, so `apply` computes it whole; a state (out, before) of queries holds both."""
+    """For a recurrence whose gates or rule depend on the input; kv is (keys, values, gates...). Outputs need the state
+    before their shard, so `apply` computes all of them; the state of queries is (out, before)."""
 
     recurrence: Recurrence | None = None
     keeps: bool = True

@@ -24,7 +24,7 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
 
 
 def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv, gradients of gates) in float64 of what a workload's attention is, for positions in natural
+    """(out, dq, dk, dv, gradients of gates) in float64 of a workload's attention, for positions in natural
     order; others are the gates of a recurrence, if any, and the cotangent of the output."""
     *gates, dout = others
     if workload.gated:

@@ -1,11 +1,11 @@
 """LASP: the state of linear attention travels from shard to shard (Sun et al. 2024).
 
-The tokens of a shard turn a state of key size x value size a head into A S + B, whatever their number. N-1 hops bring
-each device the state before its shard, each after the one before it, and beside each is a share of what a device
-computes of its own queries and keys, which waits for none. Where gates depend on the input there is no such share:
-outputs wait for the state. Backward, the gradient of the state travels the other way, and the state before a shard is
-kept from forward, or travels again. On devices that run one program all send in every hop, also what is not complete
-yet. Under a full mask states go all the way round.
+The tokens of a shard map a state of key size x value size per head to A S + B, whatever their number. N-1 hops bring
+each device the state before its shard, one after the other, and during each hop a device computes a share of its own
+queries and keys. Where gates depend on the input there is no such share, because outputs need the state. In the
+backward pass the gradient of the state travels in the other direction, and the state before a shard is kept from the
+forward pass, or travels again. All devices run one program, so all send in every hop, even a state that is not complete yet.
+With a full mask states travel all the way round.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -14,8 +14,8 @@ from stripectl.core.scheme import Scheme
 
 
 def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
-    """(the state that the maps of all shards before one make (`by` 1), or those behind it (-1); what work(part, made)
-    made beside the hops, a part each)."""
+    """(the state from the maps of all shards before this one (by=1) or after it (by=-1); the result of work(part,
+    made), one part per hop)."""
     shards = comm.size("ring")
     senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
 

@@ -1,9 +1,10 @@
 """LASP-2: the states of linear attention are gathered at once (Sun et al. 2025).
 
-Every device gets what all N shards do to a state of key size x value size a head, and from that makes the state before
-its own: one collective beside what it computes of its own queries and keys, in place of N-1 hops that wait for each
-other. With a constant gate that is a state a shard; with gates or a rule that depend on the input it is a map, A beside
-B. Backward gathers the transposed maps, and makes the gradient of the state behind.
+Each device gathers the maps that all N shards apply to a state of key size x value size per head, and computes the
+state before its own shard from them. This is one collective, during which the device computes its own queries and keys, in
+place of N-1 hops that wait for each other. With a constant gate each shard sends a state; with gates or a rule that
+depend on the input it sends a map, A and B. The backward pass gathers the transposed maps, and computes the gradient of
+the state after the shard.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -13,7 +14,7 @@ from stripectl.core.scheme import Scheme
 
 
 def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state that the maps of all shards before one make (`by` 1), or those behind it (-1)."""
+    """The state from the maps of all shards before this one (by=1) or after it (by=-1)."""
     return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 

@@ -34,7 +34,7 @@ class CalibrationBlock:
 
 
 def block_shape(workload: Workload) -> dict[str, Any]:
-    """What the time of a block depends on besides its rows and band: it has one head of keys."""
+    """The inputs of a block's time other than its rows and band; the block has one head of keys."""
     return {
         "group": block_heads(workload),
         "head_dim": workload.head_dim,

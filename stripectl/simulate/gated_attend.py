@@ -17,8 +17,7 @@ from stripectl.simulate.memory import TimedArray
 
 
 class SimulatedGatedAttend(SimulatedAttend):
-    """Outputs wait for the state before a shard. What maps do to states and to each other takes the time to read and
-    write them."""
+    """Outputs wait for the state before a shard. Applying and composing maps takes the time to read and write them."""
 
     def __init__(self, workload: Workload, plan: Plan, clocks: SimulatedComm, tiles: Mapping[str, tuple[Tile, ...]]):
         super().__init__(workload, plan, clocks, tiles)

@@ -1,4 +1,4 @@
-"""What a chunk of a recurrence costs by a datasheet: matmuls of a head at the machine's rate, or its arrays at the
+"""The cost of a chunk of a recurrence from a datasheet: matmuls of a head at the machine's rate, or its arrays at the
 memory's, whichever is longer (`datasheet.roofline`).
 
 Letters: C rows of a chunk, K elements of a key, E of a value; M columns of a state while a map is made, E, and K more
@@ -24,8 +24,8 @@ class ChunkWork(NamedTuple):
 
 
 def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
-    """Of a chunk of so many rows: its `map`, its `outputs`, its `transposed_map`, and its `gradients`, which begin with
-    the states of chunks once more and transpose the outputs after computing them again."""
+    """The work of a chunk by part: `map`, `outputs`, `transposed_map`, and `gradients`, which recompute the states of
+    chunks and their outputs before they transpose them."""
     recurrence, keys, values = workload.gated, workload.head_dim, workload.value_dim
     assert recurrence
     columns = values + (keys if recurrence.map_kind == "matrix" else 0)
@@ -59,7 +59,7 @@ def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
 def gated_chunk_costs(
     workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float
 ) -> tuple[TileCost, TileCost]:
-    """Of the forward and the backward pass: `whole_s` is a chunk of a map, `boundary_s` one with outputs or
+    """The costs of the forward and the backward pass: `whole_s` is a chunk of a map, `boundary_s` one with outputs or
     gradients."""
     rates = flops_per_s, memory_bytes_per_s
     each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows).items()}

@@ -203,7 +203,7 @@ def inputs(workload: Workload, plan: Plan, clocks: SimulatedComm) -> tuple[Timed
 
 
 def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm) -> TimedArray:
-    """Of the output."""
+    """The cotangent of the output."""
     shape = workload.heads, workload.queries, (workload.value_dim,), workload.dtype
     return argument(workload, plan, clocks, query_sharding(workload, plan), *shape)
 

@@ -12,7 +12,7 @@ applied to logarithms.
 
 Letters: B batch, K heads of keys and queries, N heads of values, which share them in groups, T rows, H elements of a
 key, E of a value; n chunks of C rows. States, maps and results are float32. A map lies in one array: H * E elements of
-B, then those of A.
+B, then the elements of A.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def contract_exactly(equation, *arrays):
 
 
 def sums_between(log_S):
-    """[t, s]: the sum of what stands from s+1 to t; MASKED where s is behind t. Along the first dimension."""
+    """[t, s]: the sum of elements s+1 to t along the first dimension; MASKED where s > t."""
     rows, rest = log_S.shape[0], (1,) * (log_S.ndim - 1)
     t, s = jnp.arange(rows)[:, None], jnp.arange(rows)
     apart = jnp.cumsum(jnp.where((t > s).reshape(rows, rows, *rest), log_S[:, None], 0.0), axis=0)
@@ -46,7 +46,7 @@ def sums_between(log_S):
 
 
 def sums_to_end(log_T):
-    """The sum of what stands behind each."""
+    """The sum of all elements after each element, along the first dimension."""
     behind = jnp.concatenate([log_T[1:], jnp.zeros_like(log_T[:1])])
     return lax.cumsum(behind, axis=0, reverse=True)
 
@@ -145,8 +145,8 @@ def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
 
 
 def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *gates):
-    """The gradient of the state before a chunk, from that of the state behind and of its outputs; more columns of a
-    state have no outputs."""
+    """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs; columns of
+    a state after the columns of values have no outputs."""
     with jax.named_scope("whole_tile"):
         chunk = prepare_chunk(recurrence, q_CH, k_CH, None, gates)
         dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
@@ -194,7 +194,7 @@ def pack(state_HE, a):
 
 
 def start_of_map(recurrence: Recurrence, size: int, values: int):
-    """The identity: B of zeros and, where A is a matrix, A beside it."""
+    """The identity: B of zeros, and where A is a matrix, A in further columns."""
     none = jnp.zeros((size, values), jnp.float32)
     return jnp.concatenate([none, jnp.eye(size)], 1) if recurrence.map_kind == "matrix" else none
 
@@ -222,8 +222,8 @@ def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
 
 
 def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, size: int):
-    """float32 (B, N, elements): the gradient of the state before a shard, from that of the state behind it: its A is
-    the transpose, its B what the shard's own outputs add."""
+    """float32 (B, N, elements): the map of a shard on gradients of states. A is transposed, and B is the contribution
+    of the shard's own outputs."""
     rows, values = k_BKTH.shape[2], dout_BNTE.shape[3]
 
     def head(q_TH, k_TH, dout_TE, *gates_T):
@@ -299,7 +299,7 @@ def apply_map(recurrence: Recurrence, packed, state_BNHE):
 
 
 def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
-    """The map of an earlier shard, then that of a later."""
+    """The map of an earlier shard followed by a later shard."""
     a, b = split_map(recurrence, earlier, key_dim)
     after, _ = split_map(recurrence, later, key_dim)
     state = apply_map(recurrence, later, b)
