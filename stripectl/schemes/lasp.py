@@ -4,8 +4,8 @@ The tokens of a shard map a state of key size x value size per head to A S + B, 
 each device the state before its shard, one after the other, and during each hop a device computes a share of its own
 queries and keys. Where gates depend on the input there is no such share, because outputs need the state. In the
 backward pass the gradient of the state travels in the other direction, and the state before a shard is kept from the
-forward pass, or travels again. All devices run one program, so all send in every hop, even a state that is not complete yet.
-With a full mask states travel all the way round.
+forward pass, or travels again. All devices run one program, so all send in every hop, even a state that is not complete
+yet. With a full mask states travel all the way round.
 """
 
 from stripectl.core.attend import LinearAttend

@@ -1,8 +1,8 @@
 """LASP-2: the states of linear attention are gathered at once (Sun et al. 2025).
 
 Each device gathers the maps that all N shards apply to a state of key size x value size per head, and computes the
-state before its own shard from them. This is one collective, during which the device computes its own queries and keys, in
-place of N-1 hops that wait for each other. With a constant gate each shard sends a state; with gates or a rule that
+state before its own shard from them. This is one collective, during which the device computes its own queries and keys,
+in place of N-1 hops that wait for each other. With a constant gate each shard sends a state; with gates or a rule that
 depend on the input it sends a map, A and B. The backward pass gathers the transposed maps, and computes the gradient of
 the state after the shard.
 """
