@@ -7,7 +7,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
   const places = [...links.keys()].map((id) => document.getElementById(id)).filter(Boolean);
   const mark = () => {
     const passed = places.filter((each) => each.getBoundingClientRect().top < innerHeight / 3);
-    const here = passed.length ? passed[passed.length - 1].id : places.length && places[0].id;
+    const here = (scrollY > 0 && passed[passed.length - 1])?.id ?? places[0]?.id;
     for (const [id, link] of links) {
       if (id === here) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");

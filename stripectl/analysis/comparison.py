@@ -133,7 +133,8 @@ def why_in_doubt(base: Measurement, new: Measurement, found: PairedChange, chanc
         return f"fewer than {MIN_SAMPLES} samples"
     verdict, (low, high) = exact_verdict(found.size, threshold), found.interval
     if any(exact_verdict(each, threshold) != verdict for each in found.extremes):
-        return f"the machine was {found.machine:+.1%} slower throughout NEW (by the yardstick), which may explain it"
+        speed = f"{abs(found.machine):.1%} {'slower' if found.machine > 0 else 'faster'}"
+        return f"the machine was {speed} throughout NEW (by the yardstick), which may explain it"
     if verdict == "SAME":
         return "" if -threshold <= low and high <= threshold else "the change may exceed the threshold"
     if low <= 0 <= high or chance > MAX_FALSE_ALARMS:

@@ -202,7 +202,8 @@ def crossover_phrase(found: Mapping[str, Any]) -> str:
 
 def approximate_length(seq_len: int) -> str:
     """A length between two others, as precisely as it is known."""
-    return f"{seq_len / 1024:,.0f}k" if seq_len >= 10 * 1024 else f"{seq_len:,}"
+    thousands = seq_len / 1024
+    return f"{thousands:,.0f}k" if thousands >= 10 else f"{thousands:.1f}k" if thousands >= 1 else str(seq_len)
 
 
 def unranked_sentence(found: Mapping[str, Any], ranking: Ranking) -> str:

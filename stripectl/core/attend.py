@@ -159,7 +159,7 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def compose(self, later: Array, earlier: Array, shards: int = 1) -> Array:
-        """The map of earlier shards followed by `shards` later shards."""
+        """The map of earlier shards followed by `shards` later ones."""
         ...
 
     def state_before(self, maps: Array, me: Index, by: int = 1) -> Array:
@@ -177,8 +177,8 @@ class LinearAttend(Attend, Protocol):
         ...
 
     def transposed_map_of(self, saved: Array, kv: Array) -> Array:
-        """The map of gradients of states, from after a shard to before it, G -> A^T G + C, where C is the contribution
-        of the shard's own queries."""
+        """The map from the gradient of the state after a shard to the gradient of the state before it, G -> A^T G + C,
+        where C is the contribution of the shard's own queries."""
         ...
 
     def state_backward(

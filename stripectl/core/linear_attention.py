@@ -91,28 +91,29 @@ def check_linear(
     if "linear" not in pattern and (recurrence, decay, features) != (CONSTANT, "1", FEATURES[0]):
         raise BadInput("softmax attention has no recurrence, decay or feature map. Add --attention linear.")
     if recurrence != CONSTANT and (decay, features) != ("1", FEATURES[0]):
-        raise BadInput(f"{recurrence} makes its gates from the input. Leave --decay and --feature-map out.")
+        raise BadInput(f"{recurrence} computes its gates from the input. Omit --decay and --feature-map.")
     if layers and layers % len(pattern):
         near = -(-layers // len(pattern)) * len(pattern)
         raise BadInput(f"{layers} layers are not a multiple of the pattern {attention}. Try --layers {near}.")
 
 
 def recurrence_of(name: str) -> Recurrence | None:
-    """The recurrence of such a name; None of the one with a constant gate."""
+    """The recurrence with this name; None for the constant gate."""
     return None if name == CONSTANT else recurrences[name]
 
 
 def kernel_family(attention: str, recurrence: str) -> str:
-    """The family of kernels that compute such attention: softmax, linear with a constant gate, or gated; for a pattern,
-    the family of its linear layers."""
+    """The family of kernels for such attention: softmax, linear with a constant gate, or gated. A pattern gets the
+    family of its linear layers."""
     if "linear" not in pattern_of(attention):
         return ATTENTIONS[0]
     return "linear" if recurrence == CONSTANT else "gated"
 
 
 def parse_decay(text: str, heads: int) -> np.ndarray:
-    """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `tnl`, with which head h
-    of H keeps exp(-2^(-8 h / H)), h from 1 (Qin et al. 2023, arXiv:2307.14995, as released; of the first layer).
+    """The logarithm of the decay per token, float64 (heads,), from a number in (0, 1], or from `tnl`: head h of H,
+    counted from 1, keeps exp(-2^(-8 h / H)) per token (the first layer of TransNormerLLM as released, Qin et al. 2023,
+    arXiv:2307.14995).
 
     Raises:
         BadInput: not a decay.

@@ -17,8 +17,8 @@ from typing import Literal
 
 from stripectl.util.files import Catalogue
 
-HEADS_AT_ONCE = 8  # heads of values that a kernel computes together: enough for a device's units, with few states
-LOG_GATE, WRITE = "log_gate", "write"  # the arrays of a recurrence beside queries, keys and values
+HEADS_AT_ONCE = 8  # value heads that a kernel computes together: enough to fill a device, few enough for their states
+LOG_GATE, WRITE = "log_gate", "write"  # the arrays of a recurrence besides queries, keys and values
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Recurrence:
         return "matrix" if self.delta else "diagonal" if self.gate == "vector" else "number"
 
     def map_elements(self, key_dim: int, value_dim: int) -> int:
-        """Elements of a head's map: A and B together."""
+        """The number of elements of a head's map: A and B together."""
         return key_dim * value_dim + {"number": 1, "diagonal": key_dim, "matrix": key_dim**2}[self.map_kind]
 
     def gate_shapes(self, key_dim: int) -> dict[str, tuple[int, ...]]:
-        """The arrays in addition to queries, keys and values, in order: the shape per token of a head."""
+        """The arrays of gates, in the order in which they follow the values: name and shape per token and head."""
         gate = {"none": {}, "scalar": {LOG_GATE: ()}, "vector": {LOG_GATE: (key_dim,)}}[self.gate]
         return gate | ({WRITE: ()} if self.delta else {})
 
     @property
     def products(self) -> int:
-        """Products of a token with a state: adding a key, reading with a query, and with the delta rule reading with a
-        key."""
+        """The number of products of a token with a state: one adds its key, one reads the state with its query, and
+        with the delta rule one reads it with its key."""
         return 2 + self.delta
 
 

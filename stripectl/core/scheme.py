@@ -40,10 +40,10 @@ class Scheme:
     layouts: tuple[str, ...] | None = None  # None: every layout
     # The families of kernels that it supports, the default first.
     kernel_families: tuple[str, ...] = ("softmax", "linear")
-    # Axes that make it another scheme when they have one device; `every mesh` skips such meshes.
+    # Axes without which it is another scheme; `every mesh` skips meshes where they have one device.
     degenerate_axes: tuple[str, ...] = ()
-    row_axes: tuple[str, ...] = ()  # axes that shard the rows of queries and output, in addition to those of a sequence
-    # Queries as many as keys, or fewer: sharded, or whole on each shard.
+    row_axes: tuple[str, ...] = ()  # axes that shard the rows of queries and output, in addition to the sequence axes
+    # As many queries as keys, or fewer: sharded, or whole on each shard.
     query_sharding: Literal["all", "sharded", "whole"] = "all"
     splits_kv: bool = False  # gathers K/V in as many parts as the plan's `parts` says
     chunk: int | None = None  # rows that a step's feed-forward computes at once, unless a plan says otherwise; 0 is all

@@ -30,8 +30,8 @@ def query_sharding(workload: Workload, plan: Plan) -> str:
 
 
 def min_heads(workload: Workload, plan: Plan) -> dict[str, int | None]:
-    """The heads of a workload of as few as a plan needs, in the groups that it has: a key head for each device, or as
-    many as it repeats."""
+    """The smallest number of heads that the plan needs, in the groups of the workload: a key head per device, or as
+    many as the plan repeats."""
     keys = workload.key_heads or workload.kv_heads
     local, ulysses = keys // plan.product(HEAD_AXES), plan.size("ulysses")
     fewest = plan.product(HEAD_AXES) * (local if local % ulysses else ulysses)

@@ -102,8 +102,8 @@ def _family_reasons(plan: Plan, scheme: Scheme, kernel: Kernel, workload: Worklo
     if workload.kernel_family == "gated" and "gated" not in scheme.kernel_families:
         able = [name for name in schemes.names() if "gated" in schemes[name].kernel_families]
         yield (
-            f"{plan.scheme} cannot compute {workload.recurrence} because it does not process tokens in order. Try "
-            f"--scheme {','.join(able)}."
+            f"{plan.scheme} visits pairs of shards in an order that depends on the device, but {workload.recurrence} "
+            f"reads tokens in order. Try --scheme {','.join(able)}."
         )
     if kernel.family not in scheme.kernel_families:
         yield f"{plan.scheme} needs a {scheme.kernel_families[0]} kernel; {plan.kernel} is a {kernel.family} kernel."

@@ -130,20 +130,20 @@ class Workload:
         if self.v_head_dim == self.head_dim:
             object.__setattr__(self, "v_head_dim", None)
         elif "linear" in pattern_of(self.attention) and self.recurrence == CONSTANT:
-            raise BadInput("linear attention needs value heads as large as key heads. Leave --v-head-dim out.")
+            raise BadInput("linear attention needs value heads as large as key heads. Omit --v-head-dim.")
 
     def _check_key_heads(self) -> None:
         if self.key_heads is not None:
             if type(self.key_heads) is not int or not 1 <= self.key_heads <= self.heads or self.heads % self.key_heads:
                 raise BadInput(f"key_heads must divide the {self.heads} heads, not {reprlib.repr(self.key_heads)}.")
             if self.recurrence == CONSTANT:
-                raise BadInput("heads of values share keys in a recurrence. Add --recurrence gdn, or try --kv-heads.")
+                raise BadInput("only a recurrence has --key-heads. Add --recurrence gdn, or try --kv-heads.")
             if self.key_heads == self.heads:
                 object.__setattr__(self, "key_heads", None)
         if self.kernel_family == "gated" and self.kv_heads != self.heads:
             raise BadInput(
                 f"{self.recurrence} has a state per head: {self.heads} heads cannot share {self.kv_heads} key/value "
-                f"heads. Try --kv-heads {self.heads}, and --key-heads for keys that heads of values share."
+                f"heads. Try --kv-heads {self.heads}, and --key-heads for key heads that value heads share."
             )
 
     def _check_queries(self) -> None:
@@ -186,7 +186,7 @@ class Workload:
 
     @property
     def kernel_family(self) -> str:
-        """The family of kernels that compute such attention; of a pattern softmax."""
+        """The family of kernels for such attention; softmax for a pattern."""
         return kernel_family(self.attention, self.recurrence) if self.attention == "linear" else ATTENTIONS[0]
 
     @property
@@ -196,12 +196,12 @@ class Workload:
 
     @property
     def query_heads(self) -> int:
-        """Heads of queries, which in a recurrence are as many as heads of keys."""
+        """The number of query heads; for a recurrence the number of key heads."""
         return self.key_heads or self.heads if self.gated else self.heads
 
     @property
     def kv_shapes(self) -> list[tuple[int, int, tuple[int, ...], str]]:
-        """(heads, positions, elements of one, dtype) of keys and values, and of a recurrence's gates behind them."""
+        """(heads, positions, shape per position, dtype) of keys, values and, for a recurrence, its gates."""
         length, recurrence = self.seq_len, self.gated
         keys = (self.key_heads or self.kv_heads) if recurrence else self.kv_heads
         gates = recurrence.gate_shapes(self.head_dim).values() if recurrence else ()

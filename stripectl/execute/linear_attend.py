@@ -1,5 +1,4 @@
-"""`attend` of linear attention, bound to JAX: with a constant gate, and with gates and rules that depend on the
-input."""
+"""`attend` for linear attention with JAX: with a constant gate, or with gates and rules that depend on the input."""
 
 from dataclasses import dataclass, field
 
@@ -16,8 +15,9 @@ from stripectl.execute.attend import JaxAttend, Saved
 
 @dataclass(frozen=True, eq=False)
 class JaxLinearAttend(JaxAttend):
-    """With a constant gate: a map of a shard is its state. `decays` are the logarithms of all key/value heads', which
-    lie `over` these axes of the mesh and their sizes; `keeps` says whether states stay for the backward pass."""
+    """Linear attention with a constant gate: the map of a shard is its state. `decays` holds the logarithm of the decay
+    of all key/value heads, `over` the mesh axes that distribute them and their sizes; `keeps` says whether states are
+    kept for the backward pass."""
 
     decays: np.ndarray = field(default_factory=lambda: np.zeros(1))
     over: tuple[tuple[str, int], ...] = ()
@@ -25,7 +25,7 @@ class JaxLinearAttend(JaxAttend):
     keeps: bool = True
 
     def own_rates(self, heads: int):
-        """(heads,): the rates of a device with `heads` of the heads, or of their copies."""
+        """(heads,): the rates of the `heads` heads, or copies of heads, on this device."""
         index, devices = 0, 1
         for axis, size in self.over:
             index, devices = index * size + lax.axis_index(axis), devices * size
@@ -45,7 +45,7 @@ class JaxLinearAttend(JaxAttend):
         return 1 + jax.nn.elu(q), (1 + jax.nn.elu(kv[0]), kv[1])
 
     def finish(self, state):
-        """(out, the state that `apply` kept): the output is not normalised."""
+        """(out, the state that `apply` kept). The output is not normalised."""
         return state[0], state[1] if self.keeps else None
 
     def local_part(self, q, kv, me, part, *, into):
@@ -103,7 +103,7 @@ class JaxLinearAttend(JaxAttend):
 
 
 def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: int):
-    """The state that the stacked maps of the shards before `me` (by=1) or after it (by=-1) make from zero."""
+    """The state that the stacked maps of all shards before `me`, or after it with by=-1, make from zero."""
     shards = maps.shape[0]
     maps, place = (maps, me) if by == 1 else (maps[::-1], shards - 1 - me)
 
@@ -115,8 +115,8 @@ def state_after_maps(attend: "JaxLinearAttend | JaxGatedAttend", maps, me, by: i
 
 @dataclass(frozen=True, eq=False)
 class JaxGatedAttend(JaxAttend):
-    """For a recurrence whose gates or rule depend on the input; kv is (keys, values, gates...). Outputs need the state
-    before their shard, so `apply` computes all of them; the state of queries is (out, before)."""
+    """A recurrence whose gates or rule depend on the input; kv is (keys, values, gates...). An output needs the state
+    before its shard, so `apply` computes the whole output, and the state of queries is (out, before)."""
 
     recurrence: Recurrence | None = None
     keeps: bool = True
@@ -126,7 +126,7 @@ class JaxGatedAttend(JaxAttend):
 
     @property
     def gates(self) -> int:
-        """How many arrays of gates are behind keys and values."""
+        """The number of gate arrays, which follow keys and values."""
         assert self.recurrence
         return len(self.recurrence.gate_shapes(1))
 
@@ -137,7 +137,7 @@ class JaxGatedAttend(JaxAttend):
         return None
 
     def finish(self, state):
-        """(out, the state before the shard): nothing normalises."""
+        """(out, the state before the shard). The output is not normalised."""
         out, before = state
         return out, before if self.keeps else None
 

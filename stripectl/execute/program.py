@@ -166,13 +166,13 @@ class PlanProgram:
 
     @property
     def orders(self) -> list[np.ndarray]:
-        """Of `specs`: stored = natural[order] along positions."""
+        """The order of positions in every array of `specs`: stored = natural[order]."""
         queries, keys = sequence_sharding(self.workload, self.plan).orders()
         return [queries, *[keys] * len(self.workload.kv_shapes), queries]
 
     @property
     def result_orders(self) -> list[np.ndarray]:
-        """Those of the output, dq, dk, dv and the gradients of gates."""
+        """The order of positions in the output, dq, dk, dv and the gradients of gates."""
         *given, out = self.orders
         return [out, *given]
 

@@ -24,8 +24,8 @@ def visible_keys(queries: int, keys: int, window: Window, starts: np.ndarray | N
 
 
 def reference_attention(workload: Workload, q, k, v, *others) -> tuple[np.ndarray, ...]:
-    """(out, dq, dk, dv, gradients of gates) in float64 of a workload's attention, for positions in natural
-    order; others are the gates of a recurrence, if any, and the cotangent of the output."""
+    """(out, dq, dk, dv, gradients of gates) of a workload's attention in float64, for positions in natural order.
+    `others` are the gates of a recurrence, if any, and the cotangent of the output."""
     *gates, dout = others
     if workload.gated:
         return recurrence_by_token(workload.gated, q, k, v, gates, dout)
@@ -98,10 +98,10 @@ def recurrence_by_token(
     group, tokens = v.shape[1] // k.shape[1], q.shape[2]
     q, k = (np.repeat(x, group, axis=1) for x in (q, k))
     kept = np.exp(given.get(LOG_GATE, np.zeros(k.shape[:3], dtype)))
-    kept = kept if kept.ndim == 4 else kept[..., None]  # of key elements, or of them all
+    kept = kept if kept.ndim == 4 else kept[..., None]  # per key element, or one for all
     write = given.get(WRITE)
     states = np.zeros((tokens + 1, *k.shape[:2], k.shape[3], v.shape[3]), dtype)
-    out, errors = np.empty_like(v), np.array(v)  # what the delta rule adds, before it is weighed
+    out, errors = np.empty_like(v), np.array(v)  # the change that the delta rule makes, before its weight
     for t in range(tokens):
         faded = kept[:, :, t, :, None] * states[t]
         if write is not None:

@@ -117,7 +117,7 @@ def random_arrays(program: PlanProgram, seed: int = 0) -> list[np.ndarray]:
 
 
 def with_cotangent(workload: Workload, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Those of a program, with a cotangent of zeros where it takes none."""
+    """The arguments of a program, with a cotangent of zeros where it takes none."""
     if workload.passes != "forward":
         return [*arrays]
     q = arrays[0]

@@ -145,8 +145,8 @@ def block_programs(
 def chunk_programs(
     recurrence: Recurrence, kernel: str, chunk: int, block: CalibrationBlock, shape: tuple[int, int, int], dtype: str
 ) -> dict[str, tuple[Callable[..., Any], *tuple[jax.Array, ...]]]:
-    """Those of a recurrence for heads of values that share a head of keys: of a `whole` block the map and the
-    transposed one, of a `causal` one the outputs and gradients, of a `dead` one nothing."""
+    """The programs of a recurrence for value heads that share a key head: the map and the transposed map for a `whole`
+    block, the outputs and gradients for a `causal` block, nothing for a `dead` block."""
     module, (group, keys, values) = kernels[kernel].load(), shape
     gates = recurrence.gate_shapes(keys).values()
     shapes = [(1, keys), (1, keys), (group, values), *((group, *each) for each in gates), (group, values)]

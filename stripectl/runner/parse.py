@@ -77,7 +77,7 @@ def parse_request(options: RequestOptions) -> Request:
         linear=linear,
     )
     if (every_tile := options.tile == ALL) and longest:
-        raise BadInput("--seqlen max needs one tile per plan. Leave --tile all out, or name a tile.")
+        raise BadInput("--seqlen max needs one tile per plan. Omit --tile all, or name a tile.")
     plans, every_mesh = parse_plans(
         options.plans,
         scheme=options.scheme,
@@ -264,7 +264,7 @@ def plain_mask(text: str) -> str:
 def step_sizes(shape: HeadShape, layers: int | None, hybrid: bool) -> dict[str, Any]:
     """The fields of a training step's workload other than its attention."""
     if shape.model is None:
-        raise BadInput("a training step needs a whole model. Leave --heads out, or give --model a YAML file.")
+        raise BadInput("a training step needs a whole model. Omit --heads, or give --model a YAML file.")
     model = Model.load(shape.model)
     sizes = {name: getattr(model, name) for name in (*MODEL_SIZES, *(["linear_heads"] if hybrid else []))}
     return sizes | ({"layers": layers} if layers else {})
@@ -294,7 +294,7 @@ def parse_plans(
     if auto and len(meshes) > 1:
         raise BadInput("--mesh auto means every mesh. Leave the other meshes out.")
     if plans and scheme is not None:
-        raise BadInput("--plan names whole plans. Leave --scheme out, or name the schemes in plans.")
+        raise BadInput("--plan names whole plans. Omit --scheme, or name the schemes in plans.")
     if plans:
         return list(dict.fromkeys(map(parse_plan, plans))), auto
     every = expand_grid(

@@ -1,11 +1,11 @@
 """LASP: the state of linear attention travels from shard to shard (Sun et al. 2024).
 
-The tokens of a shard map a state of key size x value size per head to A S + B, whatever their number. N-1 hops bring
-each device the state before its shard, one after the other, and during each hop a device computes a share of its own
-queries and keys. Where gates depend on the input there is no such share, because outputs need the state. In the
-backward pass the gradient of the state travels in the other direction, and the state before a shard is kept from the
-forward pass, or travels again. All devices run one program, so all send in every hop, even a state that is not complete
-yet. With a full mask states travel all the way round.
+The tokens of a shard map a state S of key size x value size per head to A S + B, however many tokens there are. The
+state before its shard reaches each device in N-1 hops, one after another. During each hop a device computes a part of
+its own queries and keys, which needs no state. Where gates depend on the input there is no such part: outputs wait for
+the state. In the backward pass the gradient of the state travels the other way, and the state before a shard is either
+kept from the forward pass or sent again. Because all devices run one program, all of them send in every hop, including
+states that are not complete yet. Under a full mask states go around the whole ring.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -14,8 +14,8 @@ from stripectl.core.scheme import Scheme
 
 
 def chain(own: Array, attend: LinearAttend, comm: Comm, by: int, work=lambda part, made: made, made=()):
-    """(the state from the maps of all shards before this one (by=1) or after it (by=-1); the result of work(part,
-    made), one part per hop)."""
+    """(the state that the maps of all shards before this one make, or all shards after it with by=-1; the last result
+    of work(part, made), which computes one part during each hop)."""
     shards = comm.size("ring")
     senders = None if attend.sees_future else lambda i: 0 <= i + by < shards
 

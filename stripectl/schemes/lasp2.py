@@ -1,10 +1,10 @@
-"""LASP-2: the states of linear attention are gathered at once (Sun et al. 2025).
+"""LASP-2: all states of linear attention are gathered at once (Sun et al. 2025).
 
-Each device gathers the maps that all N shards apply to a state of key size x value size per head, and computes the
-state before its own shard from them. This is one collective, during which the device computes its own queries and keys,
-in place of N-1 hops that wait for each other. With a constant gate each shard sends a state; with gates or a rule that
-depend on the input it sends a map, A and B. The backward pass gathers the transposed maps, and computes the gradient of
-the state after the shard.
+Every device gathers the maps of all N shards on a state of key size x value size per head, and computes the state
+before its own shard. One collective, which runs while the device computes its own queries and keys, replaces N-1 hops
+that wait for each other. With a constant gate each shard sends a state; with gates or a rule that depend on the input
+it sends a map, A and B. The backward pass gathers the transposed maps and computes the gradient of the state after the
+shard.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -14,7 +14,7 @@ from stripectl.core.scheme import Scheme
 
 
 def gather(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state from the maps of all shards before this one (by=1) or after it (by=-1)."""
+    """The state that the maps of all shards before this one make, or all shards after it with by=-1."""
     return attend.state_before(comm.all_gather(own, "ring", "state"), comm.index("ring"), by)
 
 

@@ -1,10 +1,10 @@
-"""A prefix scan over the maps that shards apply to a state of linear attention (Hillis and Steele 1986).
+"""A prefix scan of the maps of shards on a state of linear attention (Hillis and Steele 1986; for maps Blelloch 1990).
 
-In round r each device sends the composition of its own map and the maps of the 2^r - 1 shards before it to the device
-2^r places on. The receiver composes it with its own maps of the shards before it, so after ceil(log2 N) rounds each
-device has the map of all of them. The last round sends a state alone, because no shard comes before those. On a ring
-of links round r crosses 2^r links, so all rounds cross as many as a chain, each with a whole map; a switch connects any
-two devices directly. The backward pass scans the transposed maps in the other direction.
+In round r every device sends the composed map of itself and the 2^r - 1 shards before it to the device 2^r places on,
+and composes what it receives with the map of the shards before it. After ceil(log2 N) rounds this map covers all shards
+before it. The last round sends B alone, because no state comes before the first shard. On a ring of links round r
+crosses 2^r links, so all rounds together cross as many links as a chain does, each with a whole map. Where a switch
+joins all devices, a round is one hop. The backward pass scans the transposed maps in the other direction.
 """
 
 from stripectl.core.attend import LinearAttend
@@ -14,8 +14,8 @@ from stripectl.core.scheme import Scheme
 
 
 def scan(own: Array, attend: LinearAttend, comm: Comm, by: int) -> Array:
-    """The state from the maps of all shards before this one (by=1) or after it (by=-1)."""
-    shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before
+    """The state that the maps of all shards before this one make, or all shards after it with by=-1."""
+    shards, places, known = comm.size("ring"), 1, None  # `known` is the map of the `places` - 1 shards before this one
 
     def shift(x, what):
         return comm.shift(x, "ring", what, by=by * places, senders=lambda i: 0 <= i + by * places < shards)
@@ -52,9 +52,7 @@ def backward(saved: Array, kv: Array, attend: LinearAttend, comm: Comm) -> tuple
 
 def why_unsupported(workload, mesh):
     if workload.window.sees_future:
-        return (
-            "linear_scan needs a causal mask, because it combines only the shards before each shard. Try --scheme lasp."
-        )
+        return "linear_scan sends the state of earlier shards only. Try --mask causal, or --scheme lasp."
     return None
 
 

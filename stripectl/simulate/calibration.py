@@ -34,7 +34,7 @@ class CalibrationBlock:
 
 
 def block_shape(workload: Workload) -> dict[str, Any]:
-    """The inputs of a block's time other than its rows and band; the block has one head of keys."""
+    """The properties, besides rows and band, that determine the time of a block. It has one key head."""
     return {
         "group": block_heads(workload),
         "head_dim": workload.head_dim,
@@ -45,7 +45,8 @@ def block_shape(workload: Workload) -> dict[str, Any]:
 
 
 def block_heads(workload: Workload) -> int:
-    """Heads of a block: of queries that share a key/value head, or in a recurrence of values that share one of keys."""
+    """The heads of a block: query heads that share a key/value head, or in a recurrence value heads that share a key
+    head."""
     return workload.heads // (workload.query_heads if workload.gated else workload.kv_heads)
 
 

@@ -1,4 +1,5 @@
-"""Simulated `attend` of a recurrence: chunks of maps are `whole` tiles, chunks with outputs `boundary` ones."""
+"""`attend` of a recurrence on simulated clocks: chunks of maps are `whole` tiles, chunks with outputs `boundary`
+tiles."""
 
 import math
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from stripectl.simulate.memory import TimedArray
 
 
 class SimulatedGatedAttend(SimulatedAttend):
-    """Outputs wait for the state before a shard. Applying and composing maps takes the time to read and write them."""
+    """Outputs wait for the state before a shard. Applying a map to a state, or composing two maps, takes the time to
+    read and write them."""
 
     def __init__(self, workload: Workload, plan: Plan, clocks: SimulatedComm, tiles: Mapping[str, tuple[Tile, ...]]):
         super().__init__(workload, plan, clocks, tiles)

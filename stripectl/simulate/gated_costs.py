@@ -1,8 +1,8 @@
-"""The cost of a chunk of a recurrence from a datasheet: matmuls of a head at the machine's rate, or its arrays at the
-memory's, whichever is longer (`datasheet.roofline`).
+"""The cost of a chunk of a recurrence by a datasheet: the matmuls of a head at the machine's rate, or its arrays at the
+memory's rate, whichever takes longer (`datasheet.roofline`).
 
-Letters: C rows of a chunk, K elements of a key, E of a value; M columns of a state while a map is made, E, and K more
-where A is a matrix. A triangular system of C rows takes C^2 multiplications and additions for a column.
+Letters: C rows of a chunk, K elements of a key, E elements of a value; M columns of a state while a map is made: E, and
+    K more where A is a matrix. A triangular system of C rows takes C^2 multiplications and additions per column.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ STATE_BYTES_PER_ELEMENT = 4
 
 
 class ChunkWork(NamedTuple):
-    """FLOPs of matmuls, and bytes of memory, of a chunk of one head."""
+    """FLOPs of matmuls and bytes of memory traffic for a chunk of one head."""
 
     flops: float
     nbytes: float
@@ -24,25 +24,25 @@ class ChunkWork(NamedTuple):
 
 
 def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
-    """The work of a chunk by part: `map`, `outputs`, `transposed_map`, and `gradients`, which recompute the states of
-    chunks and their outputs before they transpose them."""
+    """The work of a chunk of `rows` rows, by name: `map`, `outputs`, `transposed_map` and `gradients`. Gradients
+    include the states of chunks and the outputs, which are computed again."""
     recurrence, keys, values = workload.gated, workload.head_dim, workload.value_dim
     assert recurrence
     columns = values + (keys if recurrence.map_kind == "matrix" else 0)
     element, wide = DTYPE_BYTES[workload.dtype], STATE_BYTES_PER_ELEMENT
-    group = workload.heads // workload.query_heads  # heads of values that read a head of keys together
+    group = workload.heads // workload.query_heads  # value heads that share a key head
     of_keys, of_values = rows * keys * element / group, rows * values * element
     of_gates = sum(
         rows * max(1, sum(shape)) * DTYPE_BYTES[GATE_DTYPE] for shape in recurrence.gate_shapes(keys).values()
     )
-    scores, state = 2 * rows**2 * keys, 2 * rows * keys  # of a chunk with itself; with a column of a state
+    scores, state = 2 * rows**2 * keys, 2 * rows * keys  # FLOPs of a chunk with itself; with one column of a state
 
     def solved(of_columns: int) -> float:
-        """The scores of keys with keys, and the triangular system for so many columns."""
+        """FLOPs of the scores of keys with keys, and of the triangular system for this number of columns."""
         return (scores + rows**2 * of_columns) if recurrence.delta else 0.0
 
     read = of_keys + of_values + of_gates
-    steps = 1 + recurrence.delta  # products of a chunk with a state while it goes on
+    steps = 1 + recurrence.delta  # products of a chunk with a state, for the next state
     of_map = ChunkWork(solved(keys + values) + steps * state * columns, read)
     outputs = ChunkWork(
         solved(keys + values) + scores + 2 * rows**2 * values + (steps + 1) * state * values,
@@ -59,7 +59,7 @@ def chunk_work(workload: Workload, rows: int) -> dict[str, ChunkWork]:
 def gated_chunk_costs(
     workload: Workload, rows: int, flops_per_s: float, memory_bytes_per_s: float
 ) -> tuple[TileCost, TileCost]:
-    """The costs of the forward and the backward pass: `whole_s` is a chunk of a map, `boundary_s` one with outputs or
+    """(forward, backward): `whole_s` is the time of a chunk that makes a map, `boundary_s` of a chunk with outputs or
     gradients."""
     rates = flops_per_s, memory_bytes_per_s
     each = {name: work.seconds(*rates) for name, work in chunk_work(workload, rows).items()}

@@ -211,6 +211,6 @@ def output_cotangent(workload: Workload, plan: Plan, clocks: SimulatedComm) -> T
 def argument(
     workload: Workload, plan: Plan, clocks: SimulatedComm, how: str, heads: int, rows: int, rest: tuple, dtype: str
 ) -> TimedArray:
-    """A device's part of an array that is sharded in such a way (`axes_of`)."""
+    """A device's part of an array that is sharded by `how` (`axes_of`)."""
     lengths = zip((workload.batch, heads, rows), axes_of(plan, how), strict=True)
     return clocks.argument((*(size // plan.product(axes) for size, axes in lengths), *rest), DTYPE_BYTES[dtype])

@@ -132,7 +132,7 @@ class Cluster:
     own_facts: Mapping[str, Any] = field(default_factory=host_facts)
     followers: list[Follower] = field(default_factory=list)
     started: int = 0
-    recommended: str | None = None  # the plan, for the other hosts to print
+    recommended: str | None = None  # the recommended plan, which the other hosts print
 
     def __post_init__(self) -> None:
         self.secret = run_secret(os.environ, leads=True)
@@ -241,7 +241,8 @@ class Cluster:
         """Wait for the other hosts.
 
         Raises:
-            Missing: a host did not connect. BadInput: a host runs another stripectl.
+            Missing: a host did not connect.
+            BadInput: a host runs another version of stripectl.
         """
         deadline, known = time.monotonic() + limit_s, dict[int, Follower]()
         while len(known) < self.hosts.count - 1:

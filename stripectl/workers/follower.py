@@ -23,17 +23,19 @@ FLUSH_S = 5.0  # for the last bytes of a worker to arrive at host 0
 
 
 def follow(hosts: Hosts, waiting: Waiting, limit_s: float = GATHER_S) -> Done:
-    """Start and end workers on host 0's orders until the command is done; how it ended.
+    """Start and end workers on host 0's orders until the command is done; returns how it ended.
 
     Raises:
-        Missing: host 0 does not answer. BadInput: it refuses this host. HostLost: it is gone.
+        Missing: host 0 does not answer.
+        BadInput: it refuses this host.
+        HostLost: it is gone.
     """
     return asyncio.run(Host(hosts).follow(waiting, limit_s))
 
 
 @dataclass
 class Host:
-    """This host, as host 0 orders it."""
+    """This host, on host 0's orders."""
 
     hosts: Hosts
     secret: bytes = b""

@@ -23,7 +23,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 HEARTBEAT_TIMEOUT_S = 20  # after which the other processes of a group end with one that is silent
 MAX_HALF_CHARACTERS = 300  # characters of a long reason, at either end
 
-Requests = Mapping[str, Callable[..., Any]]  # everything that a worker does, by the name of its request
+Requests = Mapping[str, Callable[..., Any]]  # everything that a worker can do, by request
 
 
 def end_with_parent() -> None:

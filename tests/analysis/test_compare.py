@@ -52,11 +52,11 @@ def test_what_is_not_sure_says_why() -> None:
 
 def test_a_change_that_the_machine_explains_is_none() -> None:
     slow, fast = [1.3e-3] * 15, [0.92e-3] * 15
-    another = "the machine was +30.0% slower throughout NEW (by the yardstick), which may explain it"
+    another = "the machine was 30.0% slower throughout NEW (by the yardstick), which may explain it"
     assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=slow)) == ("AMBIGUOUS", another)
     unwatched = replace(sampled(1.3, seed=1), noise=None)
     assert verdict(sampled(1.0), unwatched) == verdict(unwatched, sampled(1.7)) == ("SLOWER", "")
-    assert "took -8.0%" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
+    assert "8.0% faster throughout NEW" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
     assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=slow))[0] == "SLOWER"
     assert verdict(sampled(1.0, yardstick_s=slow), sampled(0.77, seed=1))[0] == "AMBIGUOUS"
     assert verdict(sampled(1.0), sampled(0.77, seed=1, yardstick_s=slow))[0] == "FASTER"

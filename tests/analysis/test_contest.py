@@ -110,7 +110,7 @@ def test_a_time_is_set_against_the_winners_by_the_same_method() -> None:
     assert {each.winner for each in found.lengths} == {"ring"}
     assert cell_words(found.lengths[2], "all_gather") == ("1.25x", "5.00 s", "◇")
     assert cell_words(found.lengths[0], "all_gather") == ("0.67x tie", "1.00 s", "◇")
-    assert winner_rows(found)[2]["margin"] == "25.0% ◇ before all_gather"
+    assert winner_rows(found)[2]["margin"] == "25.0% ◇ ahead of all_gather"
     assert matrix_notes(found)[0].startswith("◇ was not compiled") and matrix_notes(found)[0].endswith("--refine 2")
     alone = contest(*crossing()[3:], *compiled)
     assert cell_words(alone.lengths[2], "all_gather") == ("n/a", "5.00 s", "◇")
@@ -133,7 +133,7 @@ def test_what_a_compiler_refuses_is_out_whatever_clocks_say_of_its_like() -> Non
     found = contest(*crossing(), *whole, refused)
     assert (found.lengths[0].winner, found.lengths[2].winner) == (UNSHARDED, "ring")
     assert cell_words(found.lengths[2], UNSHARDED) == ("refused", "", "")
-    assert "unsharded has no time at 256k: 1 plan, does not fit: 2.00 GiB more than there is" in matrix_notes(found)
+    assert "unsharded has no time at 256k: 1 plan, does not fit: needs 2.00 GiB more memory" in matrix_notes(found)
     best = [each.best for each in rankings([*crossing(), *whole, refused]) if each.workload.seq_len == 2**18]
     assert [m.plan for m in best] == [timed("ring", 256, 1.0).plan]
 

@@ -355,7 +355,7 @@ def test_the_card_fits_the_screen(width: int) -> None:
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).replace("│", " ").split())
     assert "bound by compute: 45% less time if it were twice as fast (simulated)" in text
-    assert "margin 100.0% before" in text
+    assert "margin 100.0% ahead of" in text
     assert "3 more in the report" in text
 
 

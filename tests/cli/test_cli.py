@@ -33,7 +33,7 @@ BAD = [
     (["--seqlen", ""], "not a length"),
     (["--query-len", ""], "not a length"),
     (["--documents", ""], "not a length"),
-    (["--plan", "ring", "--scheme", "ulysses"], "Leave --scheme out"),
+    (["--plan", "ring", "--scheme", "ulysses"], "Omit --scheme"),
     (["--batch", "1" + 300 * "0"], "from 1 to"),
     (["--seqlen", "max", "--method", "simulated", "--target", "cpu:2"], "--method compiled"),
     (["--seqlen", "8k", "--tile", "4096"], "larger than the 1024 rows of a shard"),
@@ -186,7 +186,7 @@ def test_topology_of_a_target(capsys) -> None:
 
 
 TOPOLOGIES = [
-    ("v5e-16", "ring=16", "ring=16: every hop is one link, home without a wrap-around link"),
+    ("v5e-16", "ring=16", "ring=16: every hop is one link, the last hop returns without a wrap-around link"),
     ("v5e:1x8", "ring=8", "the last hop crosses 7 links, 6.00 us more than the others"),
     ("v5e:16x16", "ring=16,tensor=16", "ring=16: every hop is one link, the last hop returns over a wrap-around link"),
     ("v5e:4x4", "ring=4,tensor=4", "tensor=4: 2 links each; 2 transfers share a link, 22.5 GB/s each"),
@@ -194,9 +194,9 @@ TOPOLOGIES = [
     ("2*h100:8", "ring=16", "ring=16: 2 of 16 hops cross the network between nodes, at 50.0 GB/s one way"),
     ("2*h100:8", "ring=16", "smallest block whose hop hides at 50.0 GB/s"),
     ("2*v3-8", "ring=16", "smallest block whose hop hides at n/a"),
-    ("v3-8", "ring=8", "or none between cores of a chip, home"),
+    ("v3-8", "ring=8", "or none between cores of a chip, the last hop returns"),
     ("tpu7x:1x1x1", "ring=2", "every hop is between the cores of a chip"),
-    ("v5e-256", "ring=8", "and 56 hosts more"),
+    ("v5e-256", "ring=8", "and 56 more hosts"),
     ("cpu:4", "ring=1", "one device"),
 ]
 

@@ -76,7 +76,7 @@ def test_arithmetic_counts_both_sizes() -> None:
     ("given", "why"),
     [
         ({"v_head_dim": 0}, "v_head_dim must be"),
-        ({"v_head_dim": 16, "attention": "linear"}, "Leave --v-head-dim out"),
+        ({"v_head_dim": 16, "attention": "linear"}, "Omit --v-head-dim"),
     ],
 )
 def test_bad_value_heads(given: dict, why: str) -> None:

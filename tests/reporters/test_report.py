@@ -394,7 +394,7 @@ def test_nothing_timed_and_nothing_at_all() -> None:
         check_harmless(page)
         assert page.count("svg") == 0
     assert "worker died" in render(run_of(*failed))
-    assert "The run holds no measurement" in render(run_of())
+    assert "This run has no measurements" in render(run_of())
 
 
 def test_what_a_run_does_not_show_is_said_with_what_to_run(bench: Run) -> None:

@@ -112,7 +112,7 @@ def test_of_several_at_once_one_writes() -> None:
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     said = [each.communicate()[1] for each in started]
     assert sorted(each.returncode for each in started) == [0, 2, 2, 2]
-    assert all("another stripectl writes in run" in text or "holds a run" in text for text in said if text)
+    assert all("another stripectl process writes in run" in text or "holds a run" in text for text in said if text)
     assert sorted(listing(Path("run"))) == ["report.html", "run.json"]
 
 
@@ -238,7 +238,7 @@ def test_a_line_that_was_cut_short_costs_only_itself(slow: None, capsys: pytest.
         file.write(json.dumps({"run": "id", "by": "key", "measurement": {"plan": 7}}) + "\n")
     before = listing(Path("run"))
     assert run(*ON_PAPER, "--resume") == 2
-    assert "run.json.journal is not a whole journal" in capsys.readouterr().err
+    assert "run.json.journal is not a complete journal" in capsys.readouterr().err
     assert listing(Path("run")) == before
 
 

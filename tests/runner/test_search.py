@@ -84,7 +84,7 @@ def test_the_terminal_and_the_report_say_how_many_there_were(searched: tuple[Run
     ("arguments", "said"),
     [
         (["--target", "local"], "Try stripectl tune-tiles, or name the tiles."),
-        (["--seqlen", "max"], "Leave --tile all out, or name a tile."),
+        (["--seqlen", "max"], "Omit --tile all, or name a tile."),
     ],
 )
 def test_every_tile_is_refused_where_it_cannot_be_simulated(tmp_path: Path, capsys, arguments, said: str) -> None:

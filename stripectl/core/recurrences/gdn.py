@@ -1,4 +1,4 @@
-"""Gated DeltaNet: the delta rule on a state that fades by a number per token (Yang et al. 2024, section 3.1).
+"""Gated DeltaNet: the delta rule with one gate per token and head (Yang et al. 2024, section 3.1).
 
 S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,    o_t = S_t^T q_t
 """

@@ -1,10 +1,10 @@
-"""Linear attention of a pair of shards, and the states that keys add up to.
+"""Linear attention between a pair of shards, and the states of their keys.
 
-Letters: B batch, N query heads, K key/value heads, G query heads of one, T rows (queries), S columns (keys), H head_dim
-(E of values). `rates_K` are the logarithms of the decay of a token, of every key/value head.
+Letters: B batch, N query heads, K key/value heads, G query heads per key/value head, T rows (queries), S columns
+    (keys), H head_dim (E for values). `rates_K` holds the logarithm of the decay per token, for every key/value head.
 
-Gradients are linear attention too: those of queries are it with (dout, v, k) for (q, k, v), and those of keys and
-values with (v, dout, q) and (k, q, dout), all positions reversed.
+Gradients are linear attention too: dq is linear attention of (dout, v, k) in place of (q, k, v); dk and dv are linear
+attention of (v, dout, q) and (k, q, dout) with all positions reversed.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from jax import lax
 
 from stripectl.core.layout import UNBOUNDED, WHOLE, MaskBlock, Tile, column_tiles, is_live, row_tiles
 
-EMPTY = 0.0  # there is no maximum of scores
+EMPTY = 0.0  # linear attention has no maximum of scores
 
 
 def product(equation, *arrays):
@@ -23,44 +23,44 @@ def product(equation, *arrays):
 
 
 def decay_of(rate, tokens):
-    """The decay of so many tokens; of keys that are still to come, which a mask drops, 1."""
+    """The decay over `tokens` tokens; 1 for keys that come after the query, which a mask drops."""
     return jnp.exp(rate * jnp.maximum(tokens, 0).astype(jnp.float32))
 
 
 def chunk_tile(q_GTH, k_SH, v_SE, weight_TS):
-    """The output of queries that meet these keys by a product, weighed by decay and mask."""
+    """The output of queries for the keys of one tile, through scores that decay and mask weigh."""
     scores_GTS = product("gth,sh->gts", q_GTH, k_SH) * weight_TS
     return product("gts,se->gte", scores_GTS.astype(v_SE.dtype), v_SE)
 
 
 def state_output(q_GTH, state_HE):
-    """The output of queries that meet a state."""
+    """The output of queries for the keys that a state sums up."""
     return product("gth,he->gte", q_GTH.astype(jnp.float32), state_HE)
 
 
 def state_of_keys(k_SH, v_SE, weight_S):
-    """The state that keys add up to."""
+    """The state of these keys: the sum of k v^T, weighed."""
     return product("sh,se->he", k_SH.astype(jnp.float32) * weight_S[:, None], v_SE.astype(jnp.float32))
 
 
 def decay_to_end(rate, rows):
-    """The decay from each of so many rows to the last of them."""
+    """The decay from each of `rows` rows to the last of them."""
     return decay_of(rate, jnp.arange(rows)[::-1])
 
 
 def advance_state(state, own, rate, rows):
-    """A state after so many rows more, whose keys add up to `own`."""
+    """The state after `rows` more rows, whose own state is `own`."""
     return state * decay_of(rate, jnp.int32(rows)) + own
 
 
 def block(x, at, size):
-    """Heads and rows from (batch, head, row) on, as many of each as `size` says."""
+    """`size` heads and rows that begin at (batch, head, row)."""
     return lax.dynamic_slice(x, (*at, 0), (1, *size, x.shape[3]))[0]
 
 
 def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
-    """out with the outputs of the pair added, in float32; of part (i, n) those of its share of the heads. Rectangles of
-    a layout are alike, so one compiled body serves them all, and all heads."""
+    """out plus the outputs of the pair, in float32; part=(i, n) adds only the i-th of n equal parts of the heads. All
+    rectangles of a layout have the same shape, so one compiled body serves all rectangles and all heads."""
     (batch, heads), rows, cols = k_BKSH.shape[:2], bands[0].rows, bands[0].cols
     tile = Tile(min(tile.block_q, rows), min(tile.block_kv, cols))
     table = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in (b.row, b.col, b.high)]) for b in bands])
@@ -80,9 +80,9 @@ def attend(q_BNTH, k_BKSH, v_BKSE, out_BNTE, bands, tile, rates_K, part=WHOLE):
 
 
 def visit_row(arrays, band, tile, b, n, rate, i, carry):
-    """(out, state, how many tiles of keys it has) after a row of tiles: its queries meet the state of all keys that all
-    of them keep, and the rest by a product. A tile that sticks out is moved back inside, and what the one before has
-    seen is dropped."""
+    """(out, state, the number of key tiles in the state) after a row of tiles. Keys that all queries of the row attend
+    to are read through the state, and the other keys through scores. A tile that would extend past the end is shifted
+    back, and rows that the previous tile has computed are dropped."""
     (q_BNTH, k_BKSH, v_BKSE), (out, state, known) = arrays, carry
     group, row = q_BNTH.shape[1] // k_BKSH.shape[1], i * tile.block_q
     start = jnp.minimum(row, band.rows - tile.block_q)
@@ -90,7 +90,7 @@ def visit_row(arrays, band, tile, b, n, rate, i, carry):
     _, _, c, d = column_tiles(band, tile, row)
 
     def keys(j):
-        """(where a tile of the keys is read, k, v)."""
+        """(the first column of a key tile, its k, its v)."""
         col = jnp.minimum(j * tile.block_kv, band.cols - tile.block_kv)
         return col, *(block(x, (b, n, band.col + col), (1, tile.block_kv))[0] for x in (k_BKSH, v_BKSE))
 
@@ -116,7 +116,8 @@ def visit_row(arrays, band, tile, b, n, rate, i, carry):
 
 
 def reverse(band, rows, cols):
-    """The rectangle of a pair of so many rows and columns with keys for queries, and all positions reversed."""
+    """The rectangle of a pair of `rows` queries and `cols` keys after queries and keys change places and all positions
+    are reversed."""
     high = jnp.minimum(jnp.asarray(band.high, jnp.int32) + band.rows - band.cols, UNBOUNDED)
     row, col = cols - band.col - band.cols, rows - band.row - band.rows
     return MaskBlock(row, col, band.cols, band.rows, -UNBOUNDED, high)
@@ -140,7 +141,8 @@ def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
     heads, group = k_BKSH.shape[1], q_BNTH.shape[1] // k_BKSH.shape[1]
 
     def both(x, y):
-        """Those of dk and of dv side by side as heads, as many as there are query heads each, from the last row on."""
+        """x and y concatenated along the heads, each repeated to the number of query heads, with rows in reverse
+        order."""
         wide = (jnp.repeat(each, q_BNTH.shape[1] // each.shape[1], axis=1) for each in (x, y))
         return jnp.flip(jnp.concatenate(list(wide), axis=1), 2)
 
@@ -153,14 +155,14 @@ def backward_kv(q_BNTH, k_BKSH, v_BKSH, dout_BNTH, bands, tile, rates_K):
 
 
 def state(k_BKSH, v_BKSE, rates_K):
-    """float32 (B, K, H, E): what the keys of a shard add up to, faded to the last of them."""
+    """float32 (B, K, H, E): the state of a shard's keys, decayed up to the last of them."""
     weight_KS = jax.vmap(decay_to_end, (0, None))(rates_K, k_BKSH.shape[2])
     k_BKSH = k_BKSH.astype(jnp.float32) * weight_KS[..., None]
     return product("bksh,bkse->bkhe", k_BKSH, v_BKSE.astype(jnp.float32))
 
 
 def apply(q_BNTH, before_BKHE, rates_K):
-    """The output of a shard's queries that meet the state of all keys before them."""
+    """The output of a shard's queries for all keys before the shard, from the state of these keys."""
     rows, heads = q_BNTH.shape[2], before_BKHE.shape[1]
     q_BKGTH = q_BNTH.reshape(q_BNTH.shape[0], heads, -1, *q_BNTH.shape[2:])
     weight_KT = decay_of(rates_K[:, None], jnp.arange(1, rows + 1))
@@ -169,7 +171,7 @@ def apply(q_BNTH, before_BKHE, rates_K):
 
 
 def dstate(q_BNTH, dout_BNTE, rates_K):
-    """float32 (B, K, H, E): the gradient that the queries of a shard give the state before them."""
+    """float32 (B, K, H, E): the contribution of a shard's queries to the gradient of the state before the shard."""
     heads = rates_K.shape[0]
     q_BKGTH, dout_BKGTE = (x.reshape(x.shape[0], heads, -1, *x.shape[2:]) for x in (q_BNTH, dout_BNTE))
     weight_KT = decay_of(rates_K[:, None], jnp.arange(1, q_BNTH.shape[2] + 1))
@@ -178,7 +180,7 @@ def dstate(q_BNTH, dout_BNTE, rates_K):
 
 
 def state_backward(k_BKSH, v_BKSE, behind_BKHE, rates_K):
-    """float32 (dk, dv) of a shard's keys by the gradient of the state behind them."""
+    """float32 (dk, dv) of a shard's keys, from the gradient of the state after them."""
     weight_KS = jax.vmap(decay_to_end, (0, None))(rates_K, k_BKSH.shape[2])[..., None]
     k_BKSH, v_BKSE = (x.astype(jnp.float32) * weight_KS for x in (k_BKSH, v_BKSE))
     return product("bkse,bkhe->bksh", v_BKSE, behind_BKHE), product("bksh,bkhe->bkse", k_BKSH, behind_BKHE)

@@ -1,8 +1,8 @@
 """gated: linear attention with gates and the delta rule, in chunks (Yang et al. 2023 and 2024; Kimi Team 2025).
 
-A query attends to the tokens of its own chunk by masked products, and to all earlier tokens by a state, as in
-`chunked`. With the delta rule the values that a chunk writes depend on each other, and solve a triangular system (the
-WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, with as many queries as keys.
+A query attends to the tokens of its own chunk through masked scores, and to all earlier tokens through a state, as in
+`chunked`. With the delta rule the values that a chunk writes depend on each other: they solve a triangular system (the
+WY form, Yang et al. 2024, arXiv:2406.06484, section 3.2). The tile is a chunk, so it has as many queries as keys.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from stripectl.core.layout import MaskBlock, Tile, TileCount
 
 
 def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
-    """Chunks by kind: `boundary` chunks compute outputs, and `whole` chunks only a map, where all keys come before the
-    queries."""
+    """Chunks: `boundary` counts chunks with scores and outputs; `whole` counts chunks that only make a map, because all
+    their keys come before all queries."""
     whole = boundary = dead = np.int64(0)
     for band in bands:
         count, high = -(-band.rows // min(tile.block_kv, band.rows)), np.asarray(band.high)
@@ -25,9 +25,9 @@ def count_chunks(bands: list[MaskBlock], tile: Tile) -> TileCount:
 
 def why_unsupported(workload, plan, kind, *_):
     if workload.query_len is not None or workload.documents is not None:
-        return "gated takes whole sequences of one document. Leave --query-len and --documents out."
+        return "gated computes whole sequences of one document each. Omit --query-len and --documents."
     if workload.mask != "causal":
-        return f"a recurrence needs a causal mask, not {workload.mask}. Try --mask causal."
+        return f"a recurrence reads tokens in order, so it has no {workload.mask} mask. Try --mask causal."
     if workload.recurrence == "decay":
         return "gated computes recurrences. Try --kernel chunked, or add --recurrence gdn."
     for option, tile in (("tile", plan.tile), ("backward", plan.backward)):

@@ -1,18 +1,19 @@
-"""Recurrences of `stripectl.core.recurrence` in chunks: the map of a shard, outputs, and the transposes of both.
+"""The recurrences of `stripectl.core.recurrence` in chunks: the map of a shard, its outputs, and the transposes of
+both.
 
-Let G_ts be the product of the gates of the tokens s+1 to t. In a chunk that begins with a state S
+Let G_ts be the product of the gates of tokens s+1 to t. In a chunk that begins with the state S
 
-    u_t = b_t (v_t - S^T G_t0 k_t - sum_{s<t} (k_t . G_ts k_s) u_s)     by the delta rule, else u_t = v_t
+    u_t = b_t (v_t - S^T G_t0 k_t - sum_{s<t} (k_t . G_ts k_s) u_s)     with the delta rule, else u_t = v_t
     o_t = S^T G_t0 q_t + sum_{s<=t} (q_t . G_ts k_s) u_s
     S'  = G_C0 S + sum_s G_Cs k_s u_s^T
 
-and u is U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower triangular. Every G is the exponential of
-a sum of logarithms that has no other terms, so that a gate near 0 costs the tokens behind it no digit; masks are
-applied to logarithms.
+and u = U - W S, where (I + L) [U | W] = b [v | G_t0 k] with L strictly lower triangular. Every G is the exponential of
+a sum of only the logarithms between s and t, so a gate near 0 costs later tokens no precision. Masks are applied to
+logarithms.
 
-Letters: B batch, K heads of keys and queries, N heads of values, which share them in groups, T rows, H elements of a
-key, E of a value; n chunks of C rows. States, maps and results are float32. A map lies in one array: H * E elements of
-B, then the elements of A.
+Letters: B batch, K heads of keys and queries, N heads of values (equal groups share a head of keys), T rows, H elements
+    of a key, E elements of a value; n chunks of C rows. States, maps and results are float32. A map is one array: the H
+    * E elements of B, then the elements of A.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,8 @@ from jax import lax
 
 from stripectl.core.recurrence import HEADS_AT_ONCE, Recurrence
 
-SUB_ROWS = 16  # of a sub-chunk, in which gates of key elements weigh pairs of tokens one by one
-MASKED = -1e30  # the logarithm of nothing: finite, so that its gradient is
+SUB_ROWS = 16  # rows of a sub-chunk, in which vector gates weigh each pair of tokens
+MASKED = -1e30  # the logarithm of zero, finite so that its gradient is finite
 
 
 def contract(equation, *arrays, precision=None):
@@ -33,12 +34,12 @@ def contract(equation, *arrays, precision=None):
 
 
 def contract_exactly(equation, *arrays):
-    """Of maps, whose errors every later token has: in full precision on every device."""
+    """A product of maps in full precision on every device, because every later token inherits its error."""
     return contract(equation, *arrays, precision=lax.Precision.HIGHEST)
 
 
 def sums_between(log_S):
-    """[t, s]: the sum of elements s+1 to t along the first dimension; MASKED where s > t."""
+    """[t, s]: the sum of log_S from s+1 to t along the first dimension; MASKED where s is after t."""
     rows, rest = log_S.shape[0], (1,) * (log_S.ndim - 1)
     t, s = jnp.arange(rows)[:, None], jnp.arange(rows)
     apart = jnp.cumsum(jnp.where((t > s).reshape(rows, rows, *rest), log_S[:, None], 0.0), axis=0)
@@ -46,13 +47,13 @@ def sums_between(log_S):
 
 
 def sums_to_end(log_T):
-    """The sum of all elements after each element, along the first dimension."""
+    """[t]: the sum of log_T after t."""
     behind = jnp.concatenate([log_T[1:], jnp.zeros_like(log_T[:1])])
     return lax.cumsum(behind, axis=0, reverse=True)
 
 
 def gated_scores(x_TH, y_TH, log_gate):
-    """[t, s] of s <= t: x_t . G_ts y_s, else 0. `log_gate` is None, a number per token or a vector."""
+    """[t, s] for s <= t: x_t . G_ts y_s, else 0. `log_gate` is None, a number per token or a vector per token."""
     if log_gate is None:
         return jnp.tril(contract("th,sh->ts", x_TH, y_TH))
     if log_gate.ndim == 1:
@@ -61,8 +62,9 @@ def gated_scores(x_TH, y_TH, log_gate):
 
 
 def vector_gated_scores(x_TH, y_TH, log_TH):
-    """Between sub-chunks by products, with gates from the first row of the later on and up to the last of the earlier;
-    in a sub-chunk pair by pair (Yang et al. 2023, section 4.3)."""
+    """Gated scores for a gate per key element. Between sub-chunks they are products, with gates from the start of the
+    later sub-chunk and to the end of the earlier; within a sub-chunk they are computed pair by pair (Yang et al. 2023,
+    section 4.3)."""
     rows, size = x_TH.shape
     sub = next(each for each in range(min(SUB_ROWS, rows), 0, -1) if rows % each == 0)
     x, y, log = (each.reshape(rows // sub, sub, size) for each in (x_TH, y_TH, log_TH))
@@ -71,7 +73,7 @@ def vector_gated_scores(x_TH, y_TH, log_TH):
     if rows == sub:
         return own[0]
     whole = log.sum(1)
-    # From the end of sub-chunk j to the beginning of i: all that stand between the two.
+    # From the end of sub-chunk j to the beginning of sub-chunk i: the sum of the sub-chunks between them.
     between = jnp.pad(sums_between(whole)[:-1], ((1, 0), (0, 0), (0, 0)), constant_values=MASKED)
     y = y * jnp.exp(jax.vmap(sums_to_end)(log))
     scores = contract("ith,ijh,jsh->itjs", x * jnp.exp(jnp.cumsum(log, 1)), jnp.exp(between), y)
@@ -79,8 +81,8 @@ def vector_gated_scores(x_TH, y_TH, log_TH):
 
 
 class Chunk(NamedTuple):
-    """The arrays of a chunk that do not depend on its state: queries times the gates since the state, keys times the
-    gates up to the end, the product of all gates, scores, U, and W (None without the delta rule)."""
+    """A chunk before it has a state: queries times the gates since the start of the chunk, keys times the gates to its
+    end, the product of all gates, the scores of queries with keys, and U and W (W is None without the delta rule)."""
 
     q_CH: Any
     k_CH: Any
@@ -91,7 +93,7 @@ class Chunk(NamedTuple):
 
 
 def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
-    """Of one head. Queries are None where there are no outputs, and values where gradients do not need them."""
+    """The chunk of one head. Queries are None where no outputs are needed, values where gradients do not need them."""
     given = dict(zip(recurrence.gate_shapes(1), gates, strict=True))
     log_gate, write_C = given.get("log_gate"), given.get("write")
     none = jnp.zeros(1)
@@ -116,7 +118,8 @@ def prepare_chunk(recurrence: Recurrence, q_CH, k_CH, v_CE, gates) -> Chunk:
 
 
 def written(chunk: Chunk, state_HE):
-    """The values that the tokens of a chunk write; columns of a state after the columns of values get zeros."""
+    """The values that the tokens of a chunk write. A state may have more columns than values (a map in the making);
+    there the chunk has no values of its own."""
     values = chunk.u_CE
     if more := state_HE.shape[1] - values.shape[1]:
         values = jnp.pad(values, ((0, 0), (0, more)))
@@ -124,12 +127,12 @@ def written(chunk: Chunk, state_HE):
 
 
 def advance(chunk: Chunk, state_HE, values_CE):
-    """The state behind a chunk that wrote such values."""
+    """The state after a chunk that wrote these values."""
     return chunk.gate * state_HE + contract("ch,ce->he", chunk.k_CH, values_CE)
 
 
 def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates):
-    """(state behind, outputs)."""
+    """(state after the chunk, outputs)."""
     with jax.named_scope("boundary_tile"):
         chunk = prepare_chunk(recurrence, q_CH, k_CH, v_CE, gates)
         values_CE = written(chunk, state_HE)
@@ -138,15 +141,15 @@ def outputs_of_chunk(recurrence: Recurrence, state_HE, q_CH, k_CH, v_CE, *gates)
 
 
 def state_of_chunk(recurrence: Recurrence, state_HE, k_CH, v_CE, *gates):
-    """The state behind."""
+    """The state after the chunk."""
     with jax.named_scope("whole_tile"):
         chunk = prepare_chunk(recurrence, None, k_CH, v_CE, gates)
         return advance(chunk, state_HE, written(chunk, state_HE))
 
 
 def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *gates):
-    """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs; columns of
-    a state after the columns of values have no outputs."""
+    """The gradient of the state before a chunk, from the gradients of the state after it and of its outputs. Columns of
+    the state beyond the outputs' have no output gradient."""
     with jax.named_scope("whole_tile"):
         chunk = prepare_chunk(recurrence, q_CH, k_CH, None, gates)
         dout_CE = jnp.pad(dout_CE, ((0, 0), (0, behind_HE.shape[1] - dout_CE.shape[1])))
@@ -158,7 +161,8 @@ def transposed_chunk(recurrence: Recurrence, behind_HE, q_CH, k_CH, dout_CE, *ga
 
 
 def in_chunks(rows: int, size: int, *arrays_T):
-    """Each as (n, C, ...) in float32. Rows that fill up the last chunk leave a state as it is: their keys are 0."""
+    """Each array in float32 as (n, C, ...). Rows that fill the last chunk leave a state unchanged, because their keys
+    are 0."""
     size = min(size, rows)
     more = -rows % size
 
@@ -170,12 +174,12 @@ def in_chunks(rows: int, size: int, *arrays_T):
 
 
 def joined(rows: int, chunks):
-    """(T, ...) of (n, C, ...)."""
+    """(T, ...) from (n, C, ...)."""
     return chunks.reshape(-1, *chunks.shape[2:])[:rows]
 
 
 def over_heads(compute: Callable, shared, own, heads: int) -> Any:
-    """compute(*shared, *own) of every head of values: `shared` are (B, K, ...), `own` and the results (B, N, ...)."""
+    """compute(*shared, *own) for every head of values: `shared` are (B, K, ...), `own` and the results (B, N, ...)."""
     batch, keys = shared[0].shape[:2]
     group = heads // keys
     shared = [x.reshape(batch * keys, *x.shape[2:]) for x in shared]
@@ -194,20 +198,20 @@ def pack(state_HE, a):
 
 
 def start_of_map(recurrence: Recurrence, size: int, values: int):
-    """The identity: B of zeros, and where A is a matrix, A in further columns."""
+    """The identity map: B is zero and, where A is a matrix, A is appended as columns."""
     none = jnp.zeros((size, values), jnp.float32)
     return jnp.concatenate([none, jnp.eye(size)], 1) if recurrence.map_kind == "matrix" else none
 
 
 def packed_map(recurrence: Recurrence, found, values: int, gates):
-    """A map in one array, of a state that began as `start_of_map` says."""
+    """A map as one array, from a state that began as `start_of_map`."""
     if recurrence.map_kind == "matrix":
         return pack(found[:, :values], found[:, values:])
     return pack(found, jnp.exp(gates[0].astype(jnp.float32).sum(0)))
 
 
 def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
-    """float32 (B, N, elements): the map of a shard on states."""
+    """float32 (B, N, elements): the map of a shard's tokens on a state."""
     rows, values = k_BKTH.shape[2], v_BNTE.shape[3]
 
     def head(k_TH, v_TE, *gates_T):
@@ -222,8 +226,8 @@ def map_of(recurrence: Recurrence, k_BKTH, v_BNTE, gates, size: int):
 
 
 def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, size: int):
-    """float32 (B, N, elements): the map of a shard on gradients of states. A is transposed, and B is the contribution
-    of the shard's own outputs."""
+    """float32 (B, N, elements): the map from the gradient of the state after a shard to the gradient of the state
+    before it. Its A is the transpose; its B is the contribution of the shard's own outputs."""
     rows, values = k_BKTH.shape[2], dout_BNTE.shape[3]
 
     def head(q_TH, k_TH, dout_TE, *gates_T):
@@ -238,7 +242,7 @@ def transposed_map_of(recurrence: Recurrence, q_BKTH, k_BKTH, dout_BNTE, gates, 
 
 
 def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, size: int):
-    """float32 (B, N, T, E): of a shard behind such a state."""
+    """float32 (B, N, T, E): the outputs of a shard, from the state before it."""
     rows = k_BKTH.shape[2]
 
     def head(q_TH, k_TH, v_TE, before_HE, *gates_T):
@@ -252,8 +256,8 @@ def outputs(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, before_BNHE, 
 
 
 def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, before_BNHE, behind_BNHE, size: int):
-    """float32 (dq, dk, dv, of every gate): of a shard between a state before it and the gradient of the state behind
-    it. States of chunks are computed again, then the chunks are transposed from the last to the first."""
+    """float32 (dq, dk, dv, the gradient of every gate) of a shard, from the state before it and the gradient of the
+    state after it. The states of chunks are computed again; then chunks are transposed from last to first."""
     rows, keys = k_BKTH.shape[2], k_BKTH.shape[1]
 
     def head(q_TH, k_TH, v_TE, dout_TE, before_HE, behind_HE, *gates_T):
@@ -278,7 +282,7 @@ def gradients(recurrence: Recurrence, q_BKTH, k_BKTH, v_BNTE, gates, dout_BNTE, 
 
 
 def split_map(recurrence: Recurrence, packed, key_dim: int):
-    """(A, B) of maps (..., elements): A of the shape (), (H,) or (H, H) behind the leading dimensions."""
+    """(A, B) of maps (..., elements): A has shape (), (H,) or (H, H) after the leading dimensions."""
     inner = {"number": 1, "diagonal": key_dim, "matrix": key_dim**2}[recurrence.map_kind]
     lead, own = packed.shape[:-1], packed.shape[-1] - inner
     shape = {"number": (), "diagonal": (key_dim,), "matrix": (key_dim, key_dim)}[recurrence.map_kind]
@@ -286,7 +290,7 @@ def split_map(recurrence: Recurrence, packed, key_dim: int):
 
 
 def multiply_state(recurrence: Recurrence, a, x_HE):
-    """A times a state."""
+    """A S."""
     if recurrence.map_kind == "matrix":
         return contract_exactly("...gh,...he->...ge", a, x_HE)
     return a.reshape(*a.shape[: x_HE.ndim - 2], -1, 1) * x_HE
@@ -299,7 +303,7 @@ def apply_map(recurrence: Recurrence, packed, state_BNHE):
 
 
 def compose_maps(recurrence: Recurrence, later, earlier, key_dim: int):
-    """The map of an earlier shard followed by a later shard."""
+    """The map of an earlier shard followed by the map of a later one."""
     a, b = split_map(recurrence, earlier, key_dim)
     after, _ = split_map(recurrence, later, key_dim)
     state = apply_map(recurrence, later, b)

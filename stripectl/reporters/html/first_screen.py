@@ -2,6 +2,7 @@
 that matter, and the limits of the best plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from stripectl.analysis.confidence import LEVELS
@@ -171,11 +172,12 @@ def plans_that_matter(ranking: Ranking) -> list[Measurement]:
 
 
 def bound_rule(ranking: Ranking, size: float) -> dict[str, Any] | None:
-    """The least time that the balance of tiles allows for the best plan, from the time of its baseline."""
+    """The least time that the balance of tiles allows for the best plan, from the time of its baseline. None where the
+    baseline has another mesh, scheme or tile: then more than the layout differs, and the bound does not hold."""
     best = ranking.best
     over = best.speedup["over"] if best.speedup else None
     base = next((m for m in contenders(ranking.members) if str(m.plan) == over), None)
     most = (best.bound or {}).get("layer") if best.workload.passes == STEP else attention_bound(best)
-    if not base or not base.median_s or not most or base.plan.mesh != best.plan.mesh:
+    if not base or not base.median_s or not most or replace(base.plan, layout=best.plan.layout) != best.plan:
         return None
     return {"value": base.median_s / most / size, "words": f"bound {times(most)}: {duration(base.median_s / most)}"}

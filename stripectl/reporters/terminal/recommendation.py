@@ -121,10 +121,7 @@ def panel_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     told += [("left out", f"{plural(refused, 'plan')} without a time")] if refused else []
     return [
         *told,
-        (
-            "confidence",
-            f"{found['confidence']['grade']} ({found['confidence']['word']}). {found['confidence']['sentence']}",
-        ),
+        ("confidence", f"{found['confidence']['grade']}. {found['confidence']['sentence']}"),
     ]
 
 
