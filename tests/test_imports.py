@@ -77,7 +77,7 @@ FOLDERS = (
     ("hlo",),
     ("results",),
     ("hardware",),
-    ("schemes", "layouts", "kernels", "recurrences"),
+    ("schemes", "layouts", "kernels"),
     ("core",),
     ("statistics",),
     ("util",),
