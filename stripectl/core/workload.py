@@ -28,6 +28,7 @@ from stripectl.core.model_config import MAX_SEQ_LEN, MODEL_SIZES, Model, max_siz
 from stripectl.core.recurrence import Recurrence
 from stripectl.errors import BadInput
 from stripectl.util.files import unknown_name
+from stripectl.util.json import Json
 
 Pass = Literal["forward", "forward-backward", "step"]
 Dtype = Literal["bfloat16", "float32"]
@@ -292,7 +293,7 @@ class Workload:
         """One layer's attention, of a step whose layers are equal."""
         return replace(self, passes=passes, **dict.fromkeys(MODEL_SIZES))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         known = ((field, getattr(self, field.name)) for field in fields(self))
         content = {field.name: value for field, value in known if field.name not in OPTIONAL or value != field.default}
         content["pass"] = content.pop("passes")

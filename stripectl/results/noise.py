@@ -5,18 +5,31 @@ Beside every sample a worker times a yardstick, a matmul that is always the same
 was slower, whatever the reason: a throttled clock, a neighbour's caches, a hypervisor that lends its cores to others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from stripectl.results.findings import Noise
 from stripectl.results.measurement import Measurement
+from stripectl.statistics.drift import drift
 
 UNSTEADY_SPREAD = 0.1  # spread of the yardstick, of its median, above which the machine changed its speed
 BUSY_CORE_SHARE = 0.05  # share of the cores that other programs may take
-DRIFT, SURE = 0.05, 0.01  # change from the first sample to the last, and how unlikely it must be by chance
-MIN_DRIFT_SAMPLES = 8  # samples to see a drift in
+MAX_DRIFT = 0.05  # change from the first sample to the last, of the median
 MAX_NAMED_PLANS = 2  # plans of a run
 MAX_RETAKES = 3  # times that a sample with a compilation in it is taken again
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleAnswer:
+    """A sample in one process: its seconds, those of the yardstick next to it, of all its cores (elapsed) and of other
+    programs on them, and how often a clock was throttled and a program compiled within it."""
+
+    seconds: float
+    yardstick_s: float
+    others_s: float
+    elapsed_s: float
+    throttled: int
+    compiled: int
 
 
 @dataclass
@@ -32,42 +45,44 @@ class Disturbances:
     @classmethod
     def before(cls, m: Measurement) -> "Disturbances":
         """What was seen beside the samples that a measurement has."""
-        seen, elapsed_s = m.noise or {}, sum(m.samples_s) * m.devices
-        counts = (seen.get(name) or 0 for name in ("throttled", "compiled"))
-        return cls(list(seen.get("yardstick_s") or ()), elapsed_s, elapsed_s * (seen.get("others") or 0.0), *counts)
+        seen, elapsed_s = m.noise or Noise(), sum(m.samples_s) * m.devices
+        counts = int(seen.throttled), int(seen.compiled)
+        return cls(list(seen.yardstick_s), elapsed_s, elapsed_s * seen.others, *counts)
 
-    def seconds(self, answers: Sequence[Mapping[str, Any]]) -> float | None:
+    def seconds(self, answers: Sequence[SampleAnswer]) -> float | None:
         """Of a sample, by the slowest of its processes; None where one of them compiled within it."""
-        if any(each["compiled"] for each in answers):
+        if any(each.compiled for each in answers):
             self.compiled += 1
             return None
-        self.yardstick_s.append(max(each["yardstick_s"] for each in answers))
-        self.elapsed_s += sum(each["elapsed_s"] for each in answers)
-        self.others_s += sum(each["others_s"] for each in answers)
-        self.throttled += sum(each["throttled"] for each in answers)
-        return max(each["seconds"] for each in answers)
+        self.yardstick_s.append(max(each.yardstick_s for each in answers))
+        self.elapsed_s += sum(each.elapsed_s for each in answers)
+        self.others_s += sum(each.others_s for each in answers)
+        self.throttled += sum(each.throttled for each in answers)
+        return max(each.seconds for each in answers)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "yardstick_s": list(self.yardstick_s),
-            "others": max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
-            "throttled": self.throttled,
-            "compiled": self.compiled,
-        }
+    @property
+    def noise(self) -> Noise:
+        """The same as a part of the measurement."""
+        return Noise(
+            yardstick_s=tuple(self.yardstick_s),
+            others=max(0.0, self.others_s / self.elapsed_s) if self.elapsed_s else 0.0,
+            throttled=self.throttled,
+            compiled=self.compiled,
+        )
 
 
 def disturbances(m: Measurement) -> list[str]:
     """What disturbed a measurement, in words."""
-    seen, found = m.noise or {}, list[str]()
-    if (spread := unsteadiness(seen.get("yardstick_s") or ())) > UNSTEADY_SPREAD:
+    seen, found = m.noise or Noise(), list[str]()
+    if (spread := unsteadiness(seen.yardstick_s)) > UNSTEADY_SPREAD:
         found.append(f"the machine's own speed varied by {spread:.0%}")
-    if (share := seen.get("others") or 0.0) > BUSY_CORE_SHARE:
+    if (share := seen.others) > BUSY_CORE_SHARE:
         found.append(f"other programs took {share:.0%} of its cores")
-    if count := seen.get("throttled"):
+    if count := seen.throttled:
         found.append(f"the clock was throttled {count:g} times")
-    if count := seen.get("compiled"):
+    if count := seen.compiled:
         found.append(f"{count:g} samples held a compilation and were taken again")
-    if abs(change := drift(m.samples_s)) > DRIFT:
+    if abs(change := drift(m.samples_s)) > MAX_DRIFT:
         found.append(f"samples drift by {change:+.0%} from the first to the last")
     return found
 
@@ -91,19 +106,3 @@ def unsteadiness(yardstick_s: Sequence[float]) -> float:
 
     low, middle, high = np.quantile(yardstick_s, (0.1, 0.5, 0.9))
     return float((high - low) / middle)
-
-
-def drift(samples_s: Sequence[float]) -> float:
-    """By how much of their median samples change from the first to the last (Theil-Sen), or 0 where chance may have
-    ordered them so (Kendall's tau)."""
-    if len(samples_s) < MIN_DRIFT_SAMPLES:
-        return 0.0
-    from scipy import stats
-
-    order = list(range(len(samples_s)))
-    ordered: Any = stats.kendalltau(order, samples_s)
-    if not ordered.pvalue <= SURE:
-        return 0.0
-    line: Any = stats.theilslopes(samples_s, order)
-    change = float(line.slope) * order[-1]
-    return change / (float(line.intercept) + change / 2)

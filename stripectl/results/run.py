@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,9 +19,12 @@ from typing import Any, ClassVar
 from stripectl.errors import BadInput
 from stripectl.results import journal
 from stripectl.results.measurement import Measurement, readable, with_speedups
-from stripectl.results.schema import MAX_MEASUREMENTS, check_fields, is_shallow, is_small
+from stripectl.results.recommendation import Recommendation
+from stripectl.results.records import record_json
+from stripectl.results.schema import MAX_MEASUREMENTS, is_shallow, is_small
 from stripectl.results.search_table import SearchTable
 from stripectl.util.files import printable, read_bytes, write_atomically
+from stripectl.util.json import Json, JsonObject
 
 SCHEMA, VERSION = "stripectl.run/", 2
 FILE = "run.json"
@@ -39,11 +42,11 @@ class Run:
     command: str
     environment: dict[str, Any]
     measurements: list[Measurement] = field(default_factory=list)
-    recommendation: dict[str, Any] | None = None
+    recommendation: Recommendation | None = None
     searches: list[SearchTable] = field(default_factory=list)
     renderer: ClassVar[Callable[["Run"], str] | None] = None  # of the page that a notebook shows: `api` hands it in
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Json]]:
         """A flat mapping per measurement, as pandas and polars take them: the workload, the parts of the plan, and what
         was found, in seconds and bytes."""
         return [_row(m) for m in with_speedups(self.measurements)]
@@ -54,13 +57,15 @@ class Run:
         page = html.escape(Run.renderer(self.readable()), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 60rem; border: 0"></iframe>'
 
-    def to_json(self) -> dict[str, Any]:
-        measured = [m.to_json() for m in with_speedups(self.measurements)]
-        head = {"schema": f"{SCHEMA}{VERSION}", "id": self.id, "created": self.created, "command": self.command}
-        return head | {
+    def to_json(self) -> dict[str, Json]:
+        return self._json_around([m.to_json() for m in with_speedups(self.measurements)])
+
+    def _json_around(self, measured: Sequence[JsonObject]) -> dict[str, Json]:
+        return {
+            **{"schema": f"{SCHEMA}{VERSION}", "id": self.id, "created": self.created, "command": self.command},
             "environment": self.environment,
             "measurements": measured,
-            "recommendation": self.recommendation,
+            "recommendation": self.recommendation and record_json(self.recommendation),
             **({"searches": [each.to_json() for each in self.searches]} if self.searches else {}),
         }
 
@@ -70,8 +75,8 @@ class Run:
         Raises:
             BadInput: the folder cannot be written.
         """
-        path, content = folder / FILE, self.to_json()
-        lines = ",\n".join(map(json.dumps, content.pop("measurements")))
+        path, content = folder / FILE, self._json_around(())
+        lines = ",\n".join(json.dumps(m.to_json()) for m in with_speedups(self.measurements))
         parts = {name: json.dumps(part, indent=None if name == "searches" else 1) for name, part in content.items()}
         parts["measurements"] = f"[\n{lines}\n]"
         text = ",\n".join(f'"{name}": {part}' for name, part in parts.items())
@@ -110,7 +115,7 @@ class Run:
             return cls(
                 **{name: str(content[name]) for name in ("id", "created", "command")},
                 environment={"devices": [], "warnings": []} | dict(content["environment"]),
-                measurements=[Measurement.from_json(check_fields(m)) for m in content["measurements"]],
+                measurements=[Measurement.from_json(m) for m in content["measurements"]],
                 recommendation=None,
                 searches=[SearchTable.from_json(each) for each in content.get("searches", ())],
             )
@@ -138,7 +143,7 @@ class Run:
         return run
 
 
-def _row(m: Measurement) -> dict[str, Any]:
+def _row(m: Measurement) -> dict[str, Json]:
     plan, work = m.plan, m.workload
     return {
         **{name: getattr(work, name) for name in ("model", "seq_len", "query_len", "heads", "kv_heads", "head_dim")},
@@ -150,10 +155,10 @@ def _row(m: Measurement) -> dict[str, Any]:
         "median_s": m.median_s,
         "low_s": m.ci95_s[0] if m.ci95_s else None,
         "high_s": m.ci95_s[1] if m.ci95_s else None,
-        "speedup": m.speedup["value"] if m.speedup else None,
-        "bound": (m.bound or {}).get("attention_only"),
+        "speedup": m.speedup.value if m.speedup else None,
+        "bound": m.bound and m.bound.attention_only,
         **{"tokens_per_s": m.tokens_per_s, "mfu": m.mfu, "peak_bytes": m.peak_bytes},
-        "overlap": (m.overlap or {}).get("ratio"),
+        "overlap": m.overlap and m.overlap.ratio,
     }
 
 

@@ -1,0 +1,147 @@
+"""What a run recommends: figures, and the sentences that every output arranges and none rephrases."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stripectl.core.method import Method
+from stripectl.core.plan import Plan
+from stripectl.core.workload import Workload
+from stripectl.hardware.target import TargetName
+from stripectl.results.findings import Speedup
+from stripectl.results.measurement import flags_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """A sentence or half of it about one thing (`name`); of some `value` and `note` say the same apart, for outputs
+    that show a figure large. `method` says how the value was obtained."""
+
+    name: str
+    text: str
+    value: str | None = None
+    note: str | None = None
+    method: Method | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReachedBound:
+    """The most that a layout can gain over the contiguous one, by attention alone and for a layer, and the share of it
+    that was reached; `above` says why a gain is larger."""
+
+    attention_only: float
+    layer: float | None
+    reached: float | None
+    above: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confidence:
+    """How sure a recommendation is: a level from 1 to 4 and its grade, how its time is known in a word, and why."""
+
+    level: int
+    grade: str
+    word: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanChange:
+    """Another plan that is surely faster at longer or shorter sequences: the two lengths between which it takes over,
+    and where the curves meet, where that is known."""
+
+    direction: str
+    seq_len: int | None
+    between: tuple[int, int]
+    plan: str
+    method: Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedLengths:
+    """The lengths at which plans were compared: those of the run, or of the scaling of its plans."""
+
+    first: int
+    last: int
+    count: int
+    methods: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedPlans:
+    """Plans without a time, for reasons that differ in numbers only."""
+
+    status: str
+    reason: str
+    plans: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """A plan in the words of a framework: what to paste, or None and in `notes` why it cannot be; `version` is the
+    release that was read."""
+
+    title: str
+    version: str
+    text: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """What is recommended for a workload and target; seconds, bytes, shares.
+
+    `ties` are plans that may be as fast, `gain` is over the plan with the default tile and mesh, else over the
+    contiguous ring, `margin` how much longer the runner-up takes, `bottleneck_shares` what is saved were a part of the
+    machine twice as fast. `statements` are lines for a card, `reasons` sentences, the most telling first. The first of
+    a run has besides how to `use` its plan, and in `others` the recommendations for the other workloads.
+    """
+
+    workload: Workload
+    target: TargetName
+    plan: Plan
+    flags: Mapping[str, str] | None
+    method: Method
+    headline: str
+    question: str
+    answer: str
+    ties: tuple[str, ...]
+    names: str
+    median_s: float
+    ci95_s: tuple[float, float] | None
+    tokens_per_s: float | None
+    gain: Speedup | None
+    over_one_device: float | None
+    bottleneck_shares: Mapping[str, float] | None
+    limits_method: Method | None
+    bound_by: str | None
+    bound: ReachedBound | None
+    runner_up: str | None
+    margin: float | None
+    too_close: bool | None
+    crossover: tuple[PlanChange, ...]
+    lengths: ComparedLengths | None
+    confidence: Confidence
+    peak_bytes: int | None
+    hbm_bytes: int | None
+    memory: Mapping[str, int] | None
+    step_parts: Mapping[str, float] | None
+    refused: tuple[RefusedPlans, ...]
+    statements: tuple[Statement, ...] = ()
+    reasons: tuple[str, ...] = ()
+    use: Mapping[str, Usage] | None = None
+    others: "tuple[Recommendation, ...]" = ()
+
+    @property
+    def printed_plan(self) -> str:
+        """The plan as text, with the compiler's flags."""
+        return f"{self.plan}{flags_text(self.flags)}"
+
+    @property
+    def every(self) -> "tuple[Recommendation, ...]":
+        """This one, and those for the other workloads of the run."""
+        return self, *self.others
+
+    def statement(self, name: str) -> Statement | None:
+        """What is said about one thing; None where nothing is."""
+        return next((each for each in self.statements if each.name == name), None)
