@@ -78,7 +78,7 @@ FOLDERS = (
     ("hlo",),
     ("results",),
     ("hardware",),
-    ("schemes", "layouts", "kernels", "recurrences"),
+    ("schemes", "layouts", "kernels"),
     ("core",),
     ("statistics",),
     ("util",),

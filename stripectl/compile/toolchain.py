@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import Requirement
 
 from stripectl.errors import BadInput
 from stripectl.hardware.target import Target
 from stripectl.results.environment import version
-from stripectl.util.json import Json
 
 # Properties of every NVIDIA GPU of these generations (CUDA C++ programming guide, "Compute Capabilities").
 CUDA_LIMITS = {
@@ -131,7 +131,7 @@ TOOLCHAINS = {
 }
 
 
-def topology_arguments(target: Target) -> dict[str, Json]:
+def topology_arguments(target: Target) -> dict[str, Any]:
     """The arguments of `jax.experimental.topologies.get_topology_desc` that describe the target's devices.
 
     Raises:

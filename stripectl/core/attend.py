@@ -126,7 +126,7 @@ class ScoresAttend(Attend, Protocol):
 
 class LinearAttend(Attend, Protocol):
     """For linear attention, where each head has a state S and the tokens of a shard map it to A S + B. Where A is the
-    same for all shards, the array that stands for a map is B."""
+    same for all shards, the array of a map is B."""
 
     @property
     def sees_future(self) -> bool:

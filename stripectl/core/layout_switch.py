@@ -33,7 +33,7 @@ def half_destinations(shards: int) -> tuple[list[int], list[int]]:
 
 
 def switch_transfers(layout: str, shards: int) -> list[SwitchTransfer]:
-    """The transfers of a switch between the base layout and another one."""
+    """The transfers of a switch between the contiguous layout and another layout."""
     if layout == "zigzag":
         return [SwitchTransfer("collective-permute", 0.5, _links(there, shards)) for there in half_destinations(shards)]
     places = [min(place, shards - place) for place in range(1, shards)]

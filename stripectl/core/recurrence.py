@@ -7,8 +7,8 @@ A state is float32, (H, E): H elements of a key, E of a value. Token t, with key
     S_t = (I - b_t k_t k_t^T) Diag(a_t) S_{t-1} + b_t k_t v_t^T                a gate and the delta rule,
 
 and the output is o_t = S_t^T q_t. The gate a_t is a number, or a number per key element, in (0, 1], given by its
-logarithm; b_t in [0, 2] is how much of the old value under a key the new one replaces. So whatever a chunk or a shard
-of tokens does to a state is an affine map S -> A S + B, where A is a number, a diagonal or a matrix of H x H, and such
+logarithm; b_t in [0, 2] is how much of the old value under a key the new one replaces. So a chunk or a shard of
+tokens applies an affine map S -> A S + B to a state, where A is a number, a diagonal or a matrix of H x H, and such
 maps compose. Gradients of states go the other way by the transposed maps, G -> A^T G + C.
 """
 
@@ -59,4 +59,4 @@ class Recurrence:
         return 2 + self.delta
 
 
-recurrences = Catalogue("stripectl.recurrences", "recurrence", "recurrence")
+recurrences = Catalogue("stripectl.core.recurrences", "recurrence", "recurrence")

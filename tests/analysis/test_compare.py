@@ -58,7 +58,7 @@ def test_a_change_that_the_machine_explains_is_none() -> None:
     assert verdict(sampled(1.0), sampled(1.3, seed=1, yardstick_s=slow)) == ("INCONCLUSIVE", another)
     unwatched = replace(sampled(1.3, seed=1), noise=None)
     assert verdict(sampled(1.0), unwatched) == verdict(unwatched, sampled(1.7)) == ("REGRESSED", "")
-    assert "was 8.0% faster" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
+    assert "8.0% faster throughout NEW" in verdict(sampled(1.0), sampled(1.0, seed=1, yardstick_s=fast))[1]
     assert verdict(sampled(1.0), sampled(1.6, seed=1, yardstick_s=slow))[0] == "REGRESSED"
     assert verdict(sampled(1.0, yardstick_s=slow), sampled(0.77, seed=1))[0] == "INCONCLUSIVE"
     assert verdict(sampled(1.0), sampled(0.77, seed=1, yardstick_s=slow))[0] == "IMPROVED"

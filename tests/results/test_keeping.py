@@ -166,7 +166,7 @@ def test_an_interrupt_leaves_no_half_file(monkeypatch: pytest.MonkeyPatch) -> No
     assert listing(Path()) == {"file": b"whole"}
 
 
-FAILED = {
+BROKEN = {
     "truncated": (lambda text: text[: len(text) // 2], "is not JSON, or was cut short"),
     "empty": (lambda text: "", "is not JSON, or was cut short"),
     "garbage": (lambda text: "\x93 not a run", "is not JSON"),
@@ -181,9 +181,9 @@ FAILED = {
 
 
 @pytest.mark.parametrize("command", ["bench", "tune-tiles"])
-@pytest.mark.parametrize("how", FAILED)
+@pytest.mark.parametrize("how", BROKEN)
 def test_a_run_that_cannot_be_read_is_left_as_it_is(how: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    breaks, why = FAILED[how]
+    breaks, why = BROKEN[how]
     assert run(*ON_PAPER, "--seqlen", "8k", "--pass", "forward") == 0
     Path("run/run.json").write_text(breaks(Path("run/run.json").read_text()))
     before = listing(Path("run"))

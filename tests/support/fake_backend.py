@@ -17,7 +17,7 @@ from stripectl.statistics.intervals import median_interval
 from stripectl.util.progress import Say
 from stripectl.workers.coordinator import Cluster
 
-REGRESSED = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
+SLOWDOWN = {"contiguous": 1.2, "striped": 1.0, "zigzag": 1.1}  # on several devices, by layout: less than any bound
 SAMPLES = (0.98, 0.99, 1.0, 1.01, 1.02)
 
 
@@ -44,7 +44,7 @@ class FakeBackend:
             if self.refuses and self.refuses in str(case.plan):
                 yield Final(replace(made, status="refused", reason="the fake backend refuses it"))
                 continue
-            slower = REGRESSED[case.plan.layout] if case.devices > 1 else 1.0
+            slower = SLOWDOWN[case.plan.layout] if case.devices > 1 else 1.0
             seconds = slower * case.workload.flops / case.devices / 1e13
             if self.method != "measured":
                 yield Final(replace(made, median_s=seconds, cost_source=FROM_DATASHEET))
