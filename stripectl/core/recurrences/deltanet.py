@@ -1,7 +1,6 @@
-"""DeltaNet: the delta rule, parallel over the length by products of Householder-like matrices (Yang et al. 2024,
-section 3).
+"""DeltaNet: the delta rule, parallel over the length (Yang et al. 2024, section 3).
 
-    S_t = (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,    o_t = S_t^T q_t
+S_t = (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,    o_t = S_t^T q_t
 """
 
 from stripectl.core.recurrence import Recurrence
