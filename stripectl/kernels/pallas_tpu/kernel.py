@@ -23,7 +23,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from stripectl.core.kernel import LANES, FusedHop
-from stripectl.kernels.pallas_tpu.held import Accumulators
+from stripectl.kernels.pallas_tpu.accumulators import Accumulators
 from stripectl.kernels.pallas_tpu.lines import (
     BEGINS,
     ENDS,
