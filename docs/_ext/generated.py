@@ -33,7 +33,7 @@ from stripectl.core.recurrence import recurrences
 from stripectl.export.integration import usage_of
 from stripectl.hardware.profile import Hardware, hardware_names
 from stripectl.hardware.target import Target
-from stripectl.reporters.html.cost_sources import SOURCES
+from stripectl.results.cost_source import DESCRIPTIONS
 from stripectl.results.labels import workload_label
 from stripectl.results.run import Run
 from stripectl.util.files import profile_names
@@ -298,16 +298,17 @@ def integration_snippets(said: Explained) -> str:
     shown = next(m for m in known if m.workload.passes != "forward")
     found = [f"For the plan `{shown.plan}`, {workload_label(shown.workload)}, on `{shown.target}`:"]
     for each in usage_of(shown).values():
-        if each["version"]:
-            text = f"```text\n{each['text'].rstrip()}\n```\n\n" if each["text"] else ""
-            notes = "\n".join(f"- {note.replace('<', '&lt;')}" for note in each["notes"])
-            found.append(f"### {each['title']} {each['version']}\n\n{text}{notes}")
+        if each.version:
+            text = f"```text\n{each.text.rstrip()}\n```\n\n" if each.text else ""
+            notes = "\n".join(f"- {note.replace('<', '&lt;')}" for note in each.notes)
+            found.append(f"### {each.title} {each.version}\n\n{text}{notes}")
     return "\n\n".join(found)
 
 
 @table("cost-sources")
 def cost_sources(said: Explained) -> str:
-    return markdown_table(("source", "meaning"), [(f"`{name}`", text) for name, text in explained([*SOURCES], said)])
+    rows = [(f"`{name}`", text) for name, text in explained([*DESCRIPTIONS], said)]
+    return markdown_table(("source", "meaning"), rows)
 
 
 @table("limits")
